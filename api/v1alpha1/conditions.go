@@ -1,0 +1,50 @@
+package v1alpha1
+
+// Types of conditions. Ready, Reconciling and Stalled have the meaning that kstatus gives them
+// (https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md): Reconciling and Stalled
+// are there only while they are true.
+const (
+	// ConditionReady is true when everything asked for is done.
+	ConditionReady = "Ready"
+	// ConditionReconciling is true while work is going on.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is true when nothing goes on until somebody changes something.
+	ConditionStalled = "Stalled"
+	// ConditionBackendAvailable says whether the engine of a Scanner can work.
+	ConditionBackendAvailable = "BackendAvailable"
+	// ConditionNotificationsDelivered says whether all receivers of a Scanner were told what there is to tell.
+	ConditionNotificationsDelivered = "NotificationsDelivered"
+	// ConditionStoreDurable says whether findings outlive the operator's pod.
+	ConditionStoreDurable = "StoreDurable"
+)
+
+// Reasons of conditions.
+const (
+	ReasonScanned             = "Scanned"                   // all images have a result
+	ReasonSomeFailed          = "SomeImagesFailed"          // all images were handled, some without a result
+	ReasonScanning            = "Scanning"                  // some images have no result yet
+	ReasonSuspended           = "Suspended"                 // spec.suspend
+	ReasonNoImages            = "NoImages"                  // no pod is selected
+	ReasonInvalidSpec         = "InvalidSpec"               // what the API server could not check
+	ReasonBackendDisabled     = "BackendDisabled"           // the operator runs without this backend
+	ReasonAvailable           = "Available"                 // the engine works
+	ReasonNoVulnerabilityData = "NoVulnerabilityData"       // the engine has no vulnerability data yet
+	ReasonDataOutdated        = "VulnerabilityDataOutdated" // newer data exists and could not be installed
+	ReasonBackendError        = "BackendError"              // the engine does not work
+	ReasonDelivered           = "Delivered"                 // receivers are up to date
+	ReasonDeliveryPending     = "DeliveryPending"           // something is waiting to be told
+	ReasonDeliveryFailed      = "DeliveryFailed"            // a receiver could not be told
+	ReasonNoReceivers         = "NoReceivers"               // spec.notifications is empty
+	ReasonVolumeMounted       = "VolumeMounted"             // the store is on a volume that outlives the pod
+	ReasonEphemeralVolume     = "EphemeralVolume"           // the store goes with the pod
+
+	ReasonPending    = "Pending"    // waiting for a free place
+	ReasonCataloging = "Cataloging" // the image's content is being listed
+	ReasonMatching   = "Matching"   // the content is being matched with vulnerability data
+	ReasonUnused     = "Unused"     // no pod uses the image any more
+
+	// ReasonNotPulled says that a node could not pull the image, so that nothing of it runs and its digest is not known.
+	ReasonNotPulled = "NotPulled"
+	// ReasonBareImageID says that the node knows the image only by the id of its configuration: built or loaded there.
+	ReasonBareImageID = "BareImageID"
+)

@@ -1,0 +1,378 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// BackendType names an engine.
+// +kubebuilder:validation:Enum=Grype;Fake
+type BackendType string
+
+// Engines.
+const (
+	// BackendGrype catalogs and matches with Grype, in Jobs.
+	BackendGrype BackendType = "Grype"
+	// BackendFake invents findings from the image's name, for tests and benchmarks. The operator refuses it
+	// unless it runs with --enable-fake-backend.
+	BackendFake BackendType = "Fake"
+)
+
+// ScannerSpec says what to scan, with which engine, and whom to tell.
+type ScannerSpec struct {
+	// backend is the engine that finds vulnerabilities.
+	// +required
+	Backend Backend `json:"backend,omitzero"`
+
+	// podSelector limits the Scanner to pods of its namespace with these labels. Unset or empty: all pods.
+	// +optional
+	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
+
+	// ignoreLabel is a label key: pods that carry it with the value "true" are left out.
+	// +kubebuilder:default="scanner-operator.io/ignore"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +optional
+	IgnoreLabel string `json:"ignoreLabel,omitempty"`
+
+	// images narrows down which images of the selected pods are scanned.
+	// +optional
+	Images ImageFilter `json:"images,omitzero"`
+
+	// suspend stops all new work of this Scanner, and its messages. What was found stays.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+
+	// annotatePods says whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes,
+	// a JSON map of container name to the image digest that was handled. It is output only: nothing is decided by it.
+	// +kubebuilder:default=Enabled
+	// +optional
+	AnnotatePods Toggle `json:"annotatePods,omitempty"`
+
+	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod
+	// that used it has gone, so that it need not be cataloged again for the next run of a CronJob. Such an
+	// image is neither counted nor announced. Between 0s and 720h.
+	// +kubebuilder:default="24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="must be between 0s and 720h"
+	// +optional
+	UnusedImageRetention *metav1.Duration `json:"unusedImageRetention,omitempty"`
+
+	// notifications are the receivers that are told about new findings. Each is independent of the others.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Notifications []Receiver `json:"notifications,omitempty"`
+}
+
+// Toggle switches something on or off.
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type Toggle string
+
+// Values of a Toggle.
+const (
+	Enabled  Toggle = "Enabled"
+	Disabled Toggle = "Disabled"
+)
+
+// Backend is a union: the member named by type may be set, no other.
+// +kubebuilder:validation:XValidation:rule="self.type == 'Grype' || !has(self.grype)",message="grype may be set only when type is Grype"
+// +union
+type Backend struct {
+	// type is the engine.
+	// +unionDiscriminator
+	// +required
+	Type BackendType `json:"type,omitempty"`
+
+	// grype holds settings for type Grype.
+	// +optional
+	Grype *GrypeBackend `json:"grype,omitempty"`
+}
+
+// GrypeBackend holds the settings of the Grype engine.
+type GrypeBackend struct {
+	// job shapes the Jobs that catalog images in this namespace: those that need its pull secrets. All others
+	// are cataloged in the operator's namespace, for all namespaces, as the operator's configuration says.
+	// +optional
+	Job CatalogJob `json:"job,omitzero"`
+}
+
+// CatalogJob shapes the Jobs that catalog images in a Scanner's namespace.
+type CatalogJob struct {
+	// resources of the Job's container. Unset: the operator's configuration decides.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// nodeSelector limits the nodes that the Jobs run on.
+	// +kubebuilder:validation:MaxProperties=32
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// tolerations of the Jobs.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// priorityClassName of the Jobs.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+}
+
+// ImageFilter narrows down images.
+type ImageFilter struct {
+	// exclude lists globs of images that are not scanned, such as "registry.example.com/base/*" or "*:dev-*".
+	// They are compared with the full reference (docker.io/library/nginx:1.25) and with its repository; "*"
+	// stands for any characters, "/" included. Excluded images are counted as such.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+// SeverityThreshold is the least severity that a receiver is told about.
+// +kubebuilder:validation:Enum=Critical;High;Medium;Low;Negligible
+type SeverityThreshold string
+
+// UnknownSeverityPolicy says what to do with findings that have no severity (yet).
+// +kubebuilder:validation:Enum=AnnounceFixable;Announce;Hold
+type UnknownSeverityPolicy string
+
+// Policies for findings of unknown severity.
+const (
+	UnknownAnnounceFixable UnknownSeverityPolicy = "AnnounceFixable"
+	UnknownAnnounce        UnknownSeverityPolicy = "Announce"
+	UnknownHold            UnknownSeverityPolicy = "Hold"
+)
+
+// FirstScanPolicy says how a receiver learns of what is there at the beginning.
+// +kubebuilder:validation:Enum=Summary;Silent;All
+type FirstScanPolicy string
+
+// Policies for the first scan.
+const (
+	FirstScanSummary FirstScanPolicy = "Summary"
+	FirstScanSilent  FirstScanPolicy = "Silent"
+	FirstScanAll     FirstScanPolicy = "All"
+)
+
+// Receiver is somebody who is told about new findings.
+// +kubebuilder:validation:XValidation:rule="has(self.slack)",message="a receiver needs slack, the only kind there is so far"
+type Receiver struct {
+	// name identifies the receiver within the Scanner. What a receiver was told is remembered under its name.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Name string `json:"name,omitempty"`
+
+	// slack posts to a Slack incoming webhook.
+	// +optional
+	Slack *SlackReceiver `json:"slack,omitempty"`
+
+	// minSeverity is the least severity that is announced. A known exploited vulnerability always is.
+	// +kubebuilder:default=High
+	// +optional
+	MinSeverity SeverityThreshold `json:"minSeverity,omitempty"`
+
+	// unknownSeverity says what to do with findings whose severity is not known (yet): announce those that have
+	// a fix (AnnounceFixable), all (Announce), or none until they get one (Hold).
+	// +kubebuilder:default=AnnounceFixable
+	// +optional
+	UnknownSeverity UnknownSeverityPolicy `json:"unknownSeverity,omitempty"`
+
+	// onlyFixable leaves out findings without a fixed version. A known exploited vulnerability is announced anyway.
+	// +optional
+	OnlyFixable bool `json:"onlyFixable,omitempty"`
+
+	// groupWait is how long to wait after a first new finding for others to go into the same message. Up to 1h.
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be between 0s and 1h"
+	// +optional
+	GroupWait *metav1.Duration `json:"groupWait,omitempty"`
+
+	// groupInterval is the least time between two messages. Between 1s and 168h.
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('168h')",message="must be between 1s and 168h"
+	// +optional
+	GroupInterval *metav1.Duration `json:"groupInterval,omitempty"`
+
+	// firstScan says how the receiver learns of what is there when the Scanner is made, or the receiver added:
+	// one Summary, nothing (Silent), or everything as news (All).
+	// +kubebuilder:default=Summary
+	// +optional
+	FirstScan FirstScanPolicy `json:"firstScan,omitempty"`
+}
+
+// SlackReceiver posts to a Slack incoming webhook.
+type SlackReceiver struct {
+	// webhookURLSecretRef names the key of a Secret in the Scanner's namespace that holds the webhook's URL. The
+	// URL is a secret itself. The notifier needs the right to read this one Secret.
+	// +required
+	WebhookURLSecretRef SecretKeyReference `json:"webhookURLSecretRef,omitzero"`
+}
+
+// SecretKeyReference names one key of a Secret in the same namespace.
+type SecretKeyReference struct {
+	// name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name,omitempty"`
+
+	// key in the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:default=url
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
+// ScannerStatus is what the operator knows of a Scanner.
+type ScannerStatus struct {
+	// conditions: Ready, Reconciling, Stalled, BackendAvailable, NotificationsDelivered, StoreDurable.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation that the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// images counts the distinct images of the selected pods; each is exactly one of the rest.
+	// +optional
+	Images ImageCounts `json:"images,omitzero"`
+
+	// findings counts each vulnerability in each package of each image repository once.
+	// +optional
+	Findings FindingCounts `json:"findings,omitzero"`
+
+	// vulnerabilityData says which data the findings were found with.
+	// +optional
+	VulnerabilityData *VulnerabilityData `json:"vulnerabilityData,omitempty"`
+
+	// storeID identifies the operator's store. When it changes, the store was lost and everything is found again.
+	// +optional
+	StoreID string `json:"storeID,omitempty"`
+
+	// receivers says for each receiver what became of its messages.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Receivers []ReceiverStatus `json:"receivers,omitempty"`
+}
+
+// ImageCounts adds up: total = scanned + pending + failed + excluded.
+type ImageCounts struct {
+	// total number of distinct images.
+	// +required
+	Total int32 `json:"total"`
+	// scanned images have a result. It stays while an image is matched again.
+	// +required
+	Scanned int32 `json:"scanned"`
+	// pending images have no result yet.
+	// +required
+	Pending int32 `json:"pending"`
+	// failed images could not be scanned; their ImageScan says why. An image that its node could not pull is one of them.
+	// +required
+	Failed int32 `json:"failed"`
+	// excluded images are left out by spec.images.exclude.
+	// +required
+	Excluded int32 `json:"excluded"`
+}
+
+// FindingCounts counts findings by severity.
+type FindingCounts struct {
+	// critical findings.
+	// +required
+	Critical int32 `json:"critical"`
+	// high findings.
+	// +required
+	High int32 `json:"high"`
+	// medium findings.
+	// +required
+	Medium int32 `json:"medium"`
+	// low findings.
+	// +required
+	Low int32 `json:"low"`
+	// negligible findings.
+	// +required
+	Negligible int32 `json:"negligible"`
+	// unknown is the number of findings whose severity is not known.
+	// +required
+	Unknown int32 `json:"unknown"`
+	// fixable findings of any severity have a fixed version.
+	// +required
+	Fixable int32 `json:"fixable"`
+	// knownExploited findings of any severity are listed by CISA as exploited.
+	// +required
+	KnownExploited int32 `json:"knownExploited"`
+}
+
+// VulnerabilityData identifies vulnerability data.
+type VulnerabilityData struct {
+	// builtAt is when the data was made.
+	// +optional
+	BuiltAt metav1.Time `json:"builtAt,omitzero"`
+	// tool is the engine and its version.
+	// +optional
+	Tool string `json:"tool,omitempty"`
+}
+
+// ReceiverStatus is about one receiver.
+type ReceiverStatus struct {
+	// name of the receiver.
+	// +required
+	Name string `json:"name,omitempty"`
+	// lastDelivery is when it last took a message.
+	// +optional
+	LastDelivery *metav1.Time `json:"lastDelivery,omitempty"`
+	// pending is the number of findings that are waiting to be told.
+	// +optional
+	Pending int32 `json:"pending,omitempty"`
+	// lastError is what it (or the notifier) last said when a message could not be delivered; empty after a success.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	LastError string `json:"lastError,omitempty"`
+}
+
+// Scanner scans the images that run in its namespace.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=all,shortName=scn
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images.total`
+// +kubebuilder:printcolumn:name="Scanned",type=integer,JSONPath=`.status.images.scanned`
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.images.failed`
+// +kubebuilder:printcolumn:name="Critical",type=integer,JSONPath=`.status.findings.critical`
+// +kubebuilder:printcolumn:name="High",type=integer,JSONPath=`.status.findings.high`
+// +kubebuilder:printcolumn:name="Exploited",type=integer,JSONPath=`.status.findings.knownExploited`
+// +kubebuilder:printcolumn:name="Data",type=date,JSONPath=`.status.vulnerabilityData.builtAt`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Engine",type=string,priority=1,JSONPath=`.spec.backend.type`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must be at most 63 characters, since it is part of a pod annotation's key"
+type Scanner struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is standard.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+	// spec is what is asked for.
+	// +required
+	Spec ScannerSpec `json:"spec,omitzero"`
+	// status is what is there.
+	// +optional
+	Status ScannerStatus `json:"status,omitzero"`
+}
+
+// ScannerList is a list of Scanners.
+// +kubebuilder:object:root=true
+type ScannerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []Scanner `json:"items"`
+}

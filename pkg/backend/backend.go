@@ -1,0 +1,82 @@
+// Package backend is the contract between the controllers and the engines that find vulnerabilities.
+//
+// An engine first lists what is in an image, once, and then matches that list with what is known about
+// vulnerabilities, again whenever that changes. Engines bring their reports to the store themselves; the
+// controllers only ask whether it is done. A backend knows nothing of Scanners' status or of notifications.
+package backend
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Backend turns images into reports. Index and Match are level-triggered: they are called again, possibly
+// after a restart, until they say Done, and never wait for anything themselves.
+type Backend interface {
+	// Engine is the name under which reports and data versions are stored, in lower case.
+	Engine() string
+	// Index makes sure that the image's content is listed. A *Failure says that it can't be, and why; any
+	// other error is the operator's own trouble and says nothing about the image.
+	Index(ctx context.Context, img Image) (Progress, error)
+	// Match makes sure that the image, which is indexed, has a report made with the current data. Errors are those of Index.
+	Match(ctx context.Context, img Image) (Progress, error)
+	// DataVersion is the vulnerability data in use. A *Failure says that there is none, and why.
+	DataVersion(ctx context.Context) (store.DataVersion, error)
+}
+
+// DataReporter is a Backend that can say how its vulnerability data fares.
+type DataReporter interface {
+	// DataProblem says why newer vulnerability data is not in use, in one line; empty if there is no such trouble.
+	DataProblem() string
+}
+
+// Image is an image to scan, and what is allowed for it.
+type Image struct {
+	Key image.Key
+	// Scope in which a listing may come from elsewhere and may serve others.
+	Scope store.Scope
+	// Namespace of the Scanner.
+	Namespace string
+	// PullReferences, best first, by digest.
+	PullReferences []string
+	// PullSecrets are the names of the Secrets, in Namespace, that pods pull the image with. Empty in cluster scope.
+	PullSecrets []string
+	// Job shapes Jobs in Namespace; nil if the Scanner says nothing.
+	Job *v1alpha1.CatalogJob
+}
+
+// Progress says how far a step is.
+type Progress struct {
+	// Done says that there is nothing left to do.
+	Done bool
+	// Reason and Message tell people what is waited for, if not done.
+	Reason, Message string
+	// CheckAgain is when to ask again if nothing else happens before; always more than 0 if not done.
+	CheckAgain time.Duration
+}
+
+// Waiting is a Progress that is not done.
+func Waiting(reason, message string, checkAgain time.Duration) Progress {
+	return Progress{Reason: reason, Message: message, CheckAgain: checkAgain}
+}
+
+// Done is a Progress that is.
+var Done = Progress{Done: true}
+
+// Failure says that an image could not be scanned. It is shown to users.
+type Failure struct {
+	// Reason is one CamelCase word.
+	Reason string
+	// Message says what went wrong and what to do. It holds no credentials.
+	Message string
+	// RetryAfter is the least time before another attempt makes sense; 0 if the caller may choose.
+	RetryAfter time.Duration
+}
+
+// Error returns reason and message.
+func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Reason, f.Message) }

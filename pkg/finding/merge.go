@@ -1,0 +1,95 @@
+package finding
+
+import (
+	"slices"
+)
+
+// Merge unites findings with the same key: several sources may speak of one vulnerability in one package.
+// The worst severity and probability win, every advisory is kept. The result is ordered by Worse.
+func Merge(findings []Finding) []Finding {
+	byKey := make(map[string]*Finding, len(findings))
+	var order []string
+	for _, f := range findings {
+		key := f.Key()
+		known, found := byKey[key]
+		if !found {
+			byKey[key] = &f
+			order = append(order, key)
+			continue
+		}
+		known.absorb(f)
+	}
+	merged := make([]Finding, 0, len(order))
+	for _, key := range order {
+		f := byKey[key]
+		slices.Sort(f.Aliases)
+		f.Aliases = slices.DeleteFunc(slices.Compact(f.Aliases), func(a string) bool { return a == f.ID || a == "" })
+		merged = append(merged, *f)
+	}
+	slices.SortFunc(merged, Worse)
+	return merged
+}
+
+// absorb adds what another finding with the same key says.
+func (f *Finding) absorb(other Finding) {
+	f.Aliases = slices.Concat(f.Aliases, other.Aliases)
+	f.Advisories = slices.Concat(f.Advisories, other.Advisories)
+	f.Severity = max(f.Severity, other.Severity)
+	f.CVSS = max(f.CVSS, other.CVSS)
+	f.EPSS = max(f.EPSS, other.EPSS)
+	f.KnownExploited = f.KnownExploited || other.KnownExploited
+	if f.Description == "" {
+		f.Description, f.URL = other.Description, other.URL
+	}
+	// A fix known to one source is a fix.
+	if !f.Fixable() && other.Fixable() {
+		f.FixState, f.FixVersions, f.FixAvailable = other.FixState, other.FixVersions, other.FixAvailable
+	}
+	for _, path := range other.Paths {
+		if !slices.Contains(f.Paths, path) {
+			f.Paths = append(f.Paths, path)
+		}
+	}
+}
+
+// Counts is the number of findings by severity.
+type Counts struct {
+	Critical   int `json:"critical"`
+	High       int `json:"high"`
+	Medium     int `json:"medium"`
+	Low        int `json:"low"`
+	Negligible int `json:"negligible"`
+	Unknown    int `json:"unknown"`
+	// Fixable and KnownExploited count across severities.
+	Fixable        int `json:"fixable"`
+	KnownExploited int `json:"knownExploited"`
+}
+
+// Add counts n findings of a severity.
+func (c *Counts) Add(s Severity, n int) {
+	*c.bySeverity(s) += n
+}
+
+func (c *Counts) bySeverity(s Severity) *int {
+	switch s {
+	case Critical:
+		return &c.Critical
+	case High:
+		return &c.High
+	case Medium:
+		return &c.Medium
+	case Low:
+		return &c.Low
+	case Negligible:
+		return &c.Negligible
+	}
+	return &c.Unknown
+}
+
+// Of returns the count of a severity.
+func (c Counts) Of(s Severity) int { return *c.bySeverity(s) }
+
+// Total is the number of findings.
+func (c Counts) Total() int {
+	return c.Critical + c.High + c.Medium + c.Low + c.Negligible + c.Unknown
+}

@@ -1,0 +1,83 @@
+// Package image names container images: what a node runs, where it can be pulled from, and for which platform.
+//
+// It only computes; it talks to no registry and knows nothing of Kubernetes objects.
+package image
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Key identifies one image as a node runs it. Two pods with equal keys run the same bytes.
+type Key struct {
+	// Digest is the digest of the pod's imageID: usually of an index, sometimes of the platform's manifest.
+	Digest string
+	// Platform is the node's.
+	Platform Platform
+}
+
+// String returns digest and platform, "sha256:…;linux/amd64".
+func (k Key) String() string { return k.Digest + ";" + k.Platform.String() }
+
+// Platform is what a node can run.
+type Platform struct {
+	OS, Architecture, Variant string
+}
+
+// ParsePlatform reads os/architecture[/variant].
+func ParsePlatform(s string) (Platform, error) {
+	parts := strings.Split(s, "/")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
+		return Platform{}, fmt.Errorf("platform %q: want os/architecture or os/architecture/variant", s)
+	}
+	p := Platform{OS: parts[0], Architecture: parts[1]}
+	if len(parts) == 3 {
+		p.Variant = parts[2]
+	}
+	return p, nil
+}
+
+// String returns os/architecture[/variant].
+func (p Platform) String() string {
+	s := p.OS + "/" + p.Architecture
+	if p.Variant != "" {
+		s += "/" + p.Variant
+	}
+	return s
+}
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// ValidDigest says whether s is a SHA-256 digest as registries write it.
+func ValidDigest(s string) bool { return digestPattern.MatchString(s) }
+
+// ID is a container's imageID, taken apart.
+type ID struct {
+	// Repository that the container runtime names; empty for a bare image id.
+	Repository string
+	// Digest of an index or manifest, or of the image's configuration if Bare.
+	Digest string
+	// Bare says that Digest is an image id: it names an image on the node, but nothing in a registry.
+	Bare bool
+}
+
+// ParseID reads the forms of status.containerStatuses[].imageID that container runtimes write:
+//
+//	repo@sha256:…                    containerd, CRI-O (usually the digest of an index)
+//	docker-pullable://repo@sha256:…  dockershim
+//	docker://sha256:…, sha256:…      built or loaded on the node: an image id
+func ParseID(s string) (ID, error) {
+	rest := s
+	if _, after, found := strings.Cut(s, "://"); found {
+		rest = after
+	}
+	repository, digest, found := strings.Cut(rest, "@")
+	if !found {
+		repository, digest = "", rest
+	}
+	if !ValidDigest(digest) {
+		return ID{}, fmt.Errorf("imageID %q: no SHA-256 digest in it", s)
+	}
+	return ID{Repository: repository, Digest: digest, Bare: repository == ""}, nil
+}

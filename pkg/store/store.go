@@ -1,0 +1,315 @@
+// Package store remembers what was found, who runs it and what was said about it.
+//
+// It promises that a report and its difference from the one before become visible together or not at all,
+// and that losing the store costs time, never silence: it has an id by which its readers notice that it is
+// a new one. It keeps everything that would be too large for etcd. It knows no engine, no Kubernetes client
+// and no message format.
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrNotFound says that the store has no such thing.
+	ErrNotFound = errors.New("not found")
+	// ErrForeignPod says that a Job already belongs to another pod.
+	ErrForeignPod = errors.New("the job belongs to another pod")
+	// ErrLeaseEnded says that a lease is not (or no longer) held.
+	ErrLeaseEnded = errors.New("the lease has ended")
+)
+
+// Scope is where an SBOM and its reports count: "" is the whole cluster, anything else one namespace.
+// An image that was pulled with a namespace's own credentials, by a Job that whoever controls the namespace
+// could tamper with, counts in that namespace only.
+type Scope string
+
+// Cluster is the scope of what the operator catalogued in its own namespace.
+const Cluster Scope = ""
+
+// Store is all that the rest of the program knows of the database. Methods are safe for concurrent use.
+type Store interface {
+	Catalogues
+	Jobs
+	MatchQueue
+	Reports
+	Usage
+	Announcements
+
+	// ID is made when the store is made. A reader that finds another one than it remembers faces an empty store.
+	ID() string
+	// Close ends all work and releases the file lock.
+	Close() error
+}
+
+// Catalogued is what is known about an image's content.
+type Catalogued struct {
+	Key            image.Key
+	Scope          Scope
+	PlatformDigest string
+	Distro         string
+	Packages       int
+	Tool           string
+	CataloguedAt   time.Time
+}
+
+// Artifact is one of the files that cataloguing an image gives.
+type Artifact string
+
+// The artifacts of a catalogue.
+const (
+	ArtifactSBOM       Artifact = "sbom"        // the complete SBOM, syft-json, zstd
+	ArtifactMatchInput Artifact = "match-input" // what the matcher needs of it, zstd
+)
+
+// Catalogues holds SBOMs, and which image digests lead to which platform manifest.
+type Catalogues interface {
+	// Catalogued returns what is known of an image in a scope, or ErrNotFound. A digest that is itself the
+	// platform digest of something catalogued in that scope is found as well.
+	Catalogued(ctx context.Context, key image.Key, scope Scope) (Catalogued, error)
+	// SaveCatalogue stores an image's artifacts, read to their end in pieces, and replaces earlier ones.
+	SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error
+	// OpenArtifact returns an artifact, read in pieces, and its size in bytes; ErrNotFound if there is none.
+	OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error)
+}
+
+// JobPurpose is what a Job was made for.
+type JobPurpose string
+
+// Purposes of Jobs.
+const (
+	JobCatalog JobPurpose = "catalog"
+	JobMatch   JobPurpose = "match"
+)
+
+// Job is the manager's own record of a Job that it made. What a Job's pod may upload follows from this
+// record alone, never from labels or owner references.
+type Job struct {
+	// Name is recorded before the Job is made, UID after: a record without UID is a Job that may not exist.
+	Namespace, Name string
+	UID             string
+	// PodUID is the one pod that spoke for this Job; empty until one did.
+	PodUID  string
+	Purpose JobPurpose
+	// Key and Scope are what a catalog Job is about; zero for match Jobs.
+	Key       image.Key
+	Scope     Scope
+	CreatedAt time.Time
+}
+
+// Jobs remembers the Jobs that live. Records of ended Jobs are deleted.
+type Jobs interface {
+	// SaveJob inserts the record or, by namespace and name, updates its UID.
+	SaveJob(ctx context.Context, job Job) error
+	// JobByUID returns the record of a live Job, or ErrNotFound.
+	JobByUID(ctx context.Context, uid string) (Job, error)
+	// LiveJobs lists the records, oldest first.
+	LiveJobs(ctx context.Context) ([]Job, error)
+	// ClaimJob binds a Job to the first pod that speaks for it; ErrForeignPod for any other, ErrNotFound for no such Job.
+	ClaimJob(ctx context.Context, uid, podUID string) (Job, error)
+	// DeleteJob forgets a record by namespace and name. A missing one is no error. Leases that it held end.
+	DeleteJob(ctx context.Context, namespace, name string) error
+}
+
+// DataVersion identifies the vulnerability data of one engine.
+type DataVersion struct {
+	// Version is unique for the data and for the engine's version; equal means nothing to match again.
+	Version string
+	// Built is the data's own time.
+	Built time.Time
+	// Tool is the engine and its version, such as "grype 0.110.0"; empty if unknown.
+	Tool string
+}
+
+// Lease lends one image to a match worker.
+type Lease struct {
+	ID             string
+	Holder         string // UID of the Job
+	PlatformDigest string
+	Scope          Scope
+	Engine         string
+	Until          time.Time
+}
+
+// MatchQueue hands out what must be matched. The queue is no list of its own: it is every catalogued image
+// in use whose report is missing or made with other data.
+type MatchQueue interface {
+	// SetDataVersion records the data that reports are to be made with from now on.
+	SetDataVersion(ctx context.Context, engine string, v DataVersion) error
+	// DataVersion returns it, or ErrNotFound.
+	DataVersion(ctx context.Context, engine string) (DataVersion, error)
+	// QueueLength is the number of images to match, leased ones included, those put off by FailMatch not.
+	QueueLength(ctx context.Context, engine string) (int, error)
+	// LeaseMatches lends up to limit images until the given time: never matched ones first, then the oldest reports.
+	LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) ([]Lease, error)
+	// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
+	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)
+	// FailMatch ends a lease without a report. The image is not lent again before retryAt.
+	FailMatch(ctx context.Context, id, holder string, f MatchFailure) error
+	// MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
+	MatchFailure(ctx context.Context, s Subject) (MatchFailure, error)
+}
+
+// MatchFailure says why an image could not be matched, and when it is tried again.
+type MatchFailure struct {
+	Reason, Message string
+	FailedAt        time.Time
+	RetryAt         time.Time
+}
+
+// Subject is what a report is about: an image's platform manifest, as seen in a scope, by one engine.
+type Subject struct {
+	PlatformDigest string
+	Scope          Scope
+	Engine         string
+}
+
+// Report is everything that an engine knows to be wrong with an image.
+type Report struct {
+	Subject
+	DataVersion string
+	MatchedAt   time.Time
+	Distro      string
+	// Findings are merged (finding.Merge). Nil and empty are equal: nothing is known to be wrong.
+	Findings []finding.Finding
+}
+
+// Difference is what a report changed.
+type Difference struct {
+	New, Still, Gone int
+	// First says that there was no report of this subject before.
+	First bool
+}
+
+// Summary is a report without its findings.
+type Summary struct {
+	Subject
+	DataVersion string
+	MatchedAt   time.Time
+	Counts      finding.Counts
+	// Top are the worst findings by finding.Worse, at most five.
+	Top []finding.Finding
+}
+
+// Reports holds the current report of each subject and the life of each finding.
+type Reports interface {
+	// SaveReport replaces a subject's report, in one transaction with the difference: findings that are there
+	// for the first time get a first-seen time, those that are gone a gone time. A lease for the subject with
+	// leaseID is ended in the same transaction; an empty leaseID means that there is none. ErrLeaseEnded if it is not held.
+	SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error)
+	// Summary returns the current report without its findings, or ErrNotFound.
+	Summary(ctx context.Context, s Subject) (Summary, error)
+	// Findings returns the current findings of a subject, worst first; ErrNotFound if there is no report.
+	Findings(ctx context.Context, s Subject) ([]finding.Finding, error)
+}
+
+// Workload runs an image.
+type Workload struct {
+	Namespace string
+	// Kind and Name of the top-most owner that is known: Deployment, StatefulSet, DaemonSet, CronJob, Job, Pod, …
+	Kind, Name string
+	// Container is the name of the container in it.
+	Container string
+	// Repository is the pod spec's, normalised: what announcements are grouped by.
+	Repository string
+	// Reference is the pod spec's, with its tag.
+	Reference string
+}
+
+// Used says that a Scanner has an image.
+type Used struct {
+	// Scanner is its UID.
+	Scanner   string
+	Namespace string
+	Key       image.Key
+	Scope     Scope
+	Engine    string
+	// Workloads that run it now. Empty: the image is kept matched, but is neither counted nor announced.
+	Workloads []Workload
+}
+
+// Usage knows which Scanner has which image, and which workloads run it.
+type Usage interface {
+	// SetUsed replaces what is known of an image's use by a Scanner.
+	SetUsed(ctx context.Context, u Used) error
+	// Release forgets that a Scanner has an image.
+	Release(ctx context.Context, scanner string, key image.Key) error
+	// KeepScanners forgets everything of Scanners that are not listed: use, receivers, announcements.
+	KeepScanners(ctx context.Context, scanners []string) error
+	// Sweep deletes catalogues, reports and findings that no Scanner has had in use since the given time. It
+	// returns the number of images deleted.
+	Sweep(ctx context.Context, unusedSince time.Time) (int, error)
+}
+
+// News is one thing that a receiver has not been told: a vulnerability in a package in a repository's
+// running images. That triple is the identity of an announcement.
+type News struct {
+	Repository string
+	// Finding is the worst of all findings with this repository, vulnerability id and package name.
+	Finding finding.Finding
+	// FirstSeen is when the store first knew it.
+	FirstSeen time.Time
+	Workloads []Workload
+}
+
+// AnnouncementKey identifies what was said.
+type AnnouncementKey struct {
+	Repository string `json:"repository"`
+	ID         string `json:"id"`
+	Package    string `json:"package"`
+}
+
+// NewsFilter narrows what a receiver wants to know. A known exploited vulnerability always passes.
+type NewsFilter struct {
+	// MinSeverity does not apply to Unknown.
+	MinSeverity finding.Severity
+	// Unknown lets findings of unknown severity pass: never, when fixable, or always.
+	Unknown UnknownPolicy
+	// OnlyFixable drops what has no fix.
+	OnlyFixable bool
+}
+
+// UnknownPolicy says when findings of unknown severity pass.
+type UnknownPolicy string
+
+// The policies.
+const (
+	UnknownNever     UnknownPolicy = "Never"
+	UnknownIfFixable UnknownPolicy = "IfFixable"
+	UnknownAlways    UnknownPolicy = "Always"
+)
+
+// Announcements knows what each receiver was told. A receiver is identified by the Scanner's UID and its name there.
+type Announcements interface {
+	// News lists what a receiver has not been told, ordered by repository and then finding.Worse.
+	// At most limit entries (0: all); total is the number without the limit.
+	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
+	// ScannerCounts counts a Scanner's findings once per repository, vulnerability and package, whatever was told.
+	ScannerCounts(ctx context.Context, scanner string) (finding.Counts, error)
+	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
+	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
+	// ReceiverState returns the state that its owner saved, nil if none.
+	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
+	// SaveReceiverState stores it.
+	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
+	// MarkAnnounced records in one transaction what a receiver was told by the message with the given digest
+	// id, which repositories it has now heard of, and its new state.
+	MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error
+}
+
+// Announced is what one message said, or what a silent baseline passed over.
+type Announced struct {
+	// DigestID of the message; empty for a silent baseline.
+	DigestID     string
+	At           time.Time
+	Keys         []AnnouncementKey
+	Repositories []string
+	State        []byte
+}

@@ -1,0 +1,3 @@
+module github.com/scanner-operator/scanner-operator/workerapi
+
+go 1.26.0
