@@ -13,7 +13,7 @@ const (
 	TerminationFile = "/dev/termination-log"
 	// PullSecretsDir has one directory per pull secret, each with a .dockerconfigjson or .dockercfg file.
 	// Directories of missing Secrets are empty.
-	PullSecretsDir = "/var/run/secrets/scanner-operator/pull"
+	PullSecretsDir = "/var/run/secrets/scanner-operator-pull"
 	// DatabaseDir is where the match worker keeps vulnerability databases, one directory per version.
 	DatabaseDir = "/var/lib/scanner-operator/database"
 
@@ -132,6 +132,8 @@ type Database struct {
 // DatabaseStatus is what a match worker says about its database: at its start, after each attempt to install
 // another, and when the listing could not be read.
 type DatabaseStatus struct {
+	// Tool names the matcher and its version, such as "grype 0.110.0".
+	Tool string `json:"tool"`
 	// Installed is the open database; nil if there is none.
 	Installed *Database `json:"installed,omitempty"`
 	// Refused is a newer build that could not be installed; nil if there is none.

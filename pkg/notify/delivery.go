@@ -34,6 +34,9 @@ const NotifierAudience = "scanner-operator-notifier"
 // MaxDeliveryBytes bounds the body of a Delivery.
 const MaxDeliveryBytes = 1 << 20
 
+// MaxMessageBytes bounds Outcome.Message: room for the longest commands that a message tells people to run.
+const MaxMessageBytes = 1024
+
 // Result is what became of a delivery.
 type Result string
 
@@ -56,7 +59,7 @@ type Outcome struct {
 	Result Result `json:"result"`
 	// Reason is one CamelCase word for conditions, such as SecretNotFound or SlackRefused.
 	Reason string `json:"reason,omitempty"`
-	// Message is for people, in the receiver's own words where there are some; never an address or a secret. At most 512 bytes.
+	// Message is for people, in the receiver's own words where there are some; never an address or a secret. At most MaxMessageBytes.
 	Message string `json:"message,omitempty"`
 	// RetryAfter is set with RateLimited.
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
@@ -73,4 +76,5 @@ const (
 	ReasonNetwork         = "Network"             // no connection
 	ReasonAnswerLost      = "AnswerLost"          // sent, no answer
 	ReasonNotifierUnavail = "NotifierUnavailable" // the manager could not reach the notifier
+	ReasonClusterAPI      = "KubernetesAPI"       // the notifier could not ask the Kubernetes API
 )

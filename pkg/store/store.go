@@ -237,8 +237,12 @@ type Used struct {
 
 // Usage knows which Scanner has which image, and which workloads run it.
 type Usage interface {
-	// SetUsed replaces what is known of an image's use by a Scanner.
+	// SetUsed replaces what is known of an image's use by a Scanner. Without workloads, scope and engine stay as they were.
 	SetUsed(ctx context.Context, u Used) error
+	// InUse says whether any Scanner has an image in a scope.
+	InUse(ctx context.Context, key image.Key, scope Scope) (bool, error)
+	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
+	ImagesInUse(ctx context.Context, engine string) (int, error)
 	// Release forgets that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
 	// KeepScanners forgets everything of Scanners that are not listed: use, receivers, announcements.

@@ -1,0 +1,168 @@
+# Scanner Operator. "make help" lists the targets; a newcomer wants "make demo".
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VERSION  ?= dev
+REGISTRY ?= 198.51.100.10:5000/scanner-operator
+PLATFORMS ?= linux/$(shell go env GOARCH)
+
+# Programs are static and the same wherever they are built.
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false
+
+# Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
+MODULES := . workerapi worker
+ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
+
+# Where concurrency is, the race detector looks on. It needs a C compiler.
+RACED := ./controllers/... ./notifier/... ./pkg/notify/... ./pkg/server/... ./pkg/store/...
+
+# With KUBECONFIG set, that cluster is used and the local one is left alone.
+AGAIN := $(MAKE) --no-print-directory
+RUN := hack/cluster/run.sh
+CLUSTER := hack/cluster/cluster.sh
+NEED_CLUSTER := $(if $(KUBECONFIG),,cluster-up)
+
+##@ General
+
+.PHONY: help
+help: ## Explain every target
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.36), REGISTRY, VERSION, PLATFORMS, SCANNER_CACHE\n'
+
+.PHONY: demo
+demo: ## The whole story on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal
+	$(if $(CI),hack/cluster/during.sh) $(AGAIN) demo-story CI=$(CI)
+
+.PHONY: demo-story
+demo-story: $(NEED_CLUSTER) images bin/demo
+	CI=$(CI) $(RUN) bin/demo
+
+.PHONY: demo-down
+demo-down: ## Remove what the demo made in the cluster; "make cluster-down" removes the cluster too
+	@$(AGAIN) bin/demo
+	$(RUN) bin/demo down
+
+##@ Development
+
+.PHONY: build
+build: ## Compile everything, for this machine, into bin/
+	$(GO_BUILD) -o bin/ ./cmd/...
+	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
+
+.PHONY: generate
+generate: manifests bin/controller-gen ## Write all generated files: deep copies, CRDs, RBAC role
+	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code
+	bin/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	bin/controller-gen rbac:roleName=scanner-operator-manager paths=./controllers/... paths=./pkg/... paths=./cmd/manager/... output:rbac:dir=config/rbac
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## Format the code as the linter wants it
+	for module in $(MODULES); do (cd $$module && $(CURDIR)/bin/golangci-lint fmt --config $(CURDIR)/.golangci.yml); done
+
+.PHONY: vet
+vet: ## Run go vet on every module
+	for module in $(MODULES); do (cd $$module && go vet ./...); done
+
+.PHONY: lint
+lint: bin/golangci-lint bin/crdlint ## Check code, API and shell scripts
+	for module in $(MODULES); do (cd $$module && echo "golangci-lint: $$module" && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	bin/crdlint config/crd/bases/*.yaml
+	@if command -v shellcheck >/dev/null; then shellcheck -x .ci/run $$(find hack -name '*.sh'); \
+	else echo "lint: shellcheck is not installed (apt-get install shellcheck): the shell scripts were not checked"; fi
+
+.PHONY: lint-api
+lint-api: ## Check the API with kube-api-linter; needs GitHub, so "make lint" has a check of its own instead
+	cd hack/tools/kube-api-linter && $(CURDIR)/bin/golangci-lint custom
+	bin/golangci-lint-kube-api-linter run --config .golangci-kal.yml ./api/...
+
+.PHONY: verify
+verify: generate tidy ## Regenerate everything and fail when a file differs from what is committed
+	@changed=$$(git status --porcelain); if [ -n "$$changed" ]; then \
+	  echo "verify: these files differ from what is committed; run 'make generate tidy', look at them and commit:"; echo "$$changed"; git --no-pager diff --stat; exit 1; \
+	fi; echo "verify: everything that is generated is as committed"
+
+.PHONY: tidy
+tidy: ## Bring go.mod and go.sum of every module up to date
+	for module in $(ALL_MODULES); do (cd $$module && go mod tidy) || { echo "tidy: go mod tidy failed in $$module"; exit 1; }; done
+
+##@ Tests
+
+.PHONY: test
+test: ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
+	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
+	race=-race; [ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "test: no C compiler here, so the race detector does not look on"; }; \
+	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
+	go test $$others && go test $$race $$raced
+	cd workerapi && go test ./...
+	cd worker && go test ./...
+
+.PHONY: e2e
+e2e: $(NEED_CLUSTER) images bin/e2e.test bin/grype ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+	cd test/e2e && GRYPE=$(CURDIR)/bin/grype IMAGES=$(CURDIR)/bin/images.json ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=25m $(E2E_ARGS)
+
+##@ Cluster
+
+.PHONY: cluster-up
+cluster-up: ## Start a real one-node Kubernetes and a registry on this machine (Debian, root, no Docker)
+	@$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## Stop the local cluster and remove everything it made
+	@$(CLUSTER) down
+
+.PHONY: cluster-exec
+cluster-exec: export CMD := $(CMD)
+cluster-exec: ## Run a command beside the cluster: make cluster-exec CMD="kubectl get pods -A"
+	@$(if $(CMD),,$(error give a command: make cluster-exec CMD="kubectl get pods -A"))
+	@$(RUN) bash -c "$$CMD"
+
+.PHONY: cluster-status
+cluster-status: ## Say which parts of the local cluster run
+	@$(CLUSTER) status
+
+##@ Images and deployment
+
+# A registry elsewhere is reached directly; the local one only from inside its network.
+PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
+
+.PHONY: images
+images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
+	bin/image-builder build -version=$(VERSION) -platforms=$(PLATFORMS)
+	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
+
+.PHONY: deploy
+deploy: bin/image-builder ## Install config/default into the cluster, with the images of the last "make images"
+	bin/image-builder overlay
+	$(RUN) bash -euo pipefail -c 'kubectl kustomize bin/deploy | kubectl apply --server-side --force-conflicts -f - && \
+	  kubectl wait --for=condition=Available --timeout=180s deployment --all-namespaces --selector app.kubernetes.io/name=scanner-operator'
+
+.PHONY: undeploy
+undeploy: ## Remove the operator and all its resources from the cluster
+	$(RUN) bash -euo pipefail -c 'kubectl delete scanners.scanner-operator.io --all --all-namespaces --ignore-not-found --timeout=120s || true; \
+	  kubectl kustomize config/default | kubectl delete --ignore-not-found -f -'
+
+# Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
+.PHONY: bin/image-builder bin/demo bin/e2e.test bin/crdlint
+bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
+bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
+bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
+bin/e2e.test: ; CGO_ENABLED=0 go test -c -trimpath -o $@ ./test/e2e
+
+bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
+bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+bin/grype: TOOL := github.com/anchore/grype/cmd/grype
+bin/controller-gen bin/golangci-lint bin/grype: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+.PHONY: clean
+clean: ## Remove bin/ (built programs of the cluster stay in the cache)
+	rm -rf bin

@@ -1,0 +1,66 @@
+// Command manager runs the operator: its controllers, the ingest API that workers report to, and the store.
+//
+//	manager [flags]            run
+//	manager findings [flags]   print what the store knows, for use with kubectl exec
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	_ "golang.org/x/crypto/x509roots/fallback" // the image has no root certificates of its own
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// version is set when the binary is built.
+var version = "dev"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "findings" {
+		exit(printFindings(ctrl.SetupSignalHandler(), os.Args[2:], os.Stdout))
+	}
+	exit(run(ctrl.SetupSignalHandler(), os.Args[1:]))
+}
+
+func exit(err error) {
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	}
+	fmt.Fprintln(os.Stderr, "manager:", err)
+	os.Exit(1)
+}
+
+func run(ctx context.Context, args []string) error {
+	var o options
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	o.addFlags(flags)
+	if err := o.parse(flags, args); err != nil {
+		return err
+	}
+	setLogger(o.LogLevel)
+	ctrl.Log.Info("Starting", "version", version)
+	operator, err := newOperator(ctx, o)
+	if err != nil {
+		return err
+	}
+	return operator.run(ctx)
+}
+
+// setLogger has everything logged as JSON by log/slog.
+func setLogger(level string) {
+	threshold := slog.LevelInfo
+	if level == "debug" {
+		threshold = slog.LevelDebug
+	}
+	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold})
+	ctrl.SetLogger(logr.FromSlogHandler(handler))
+	slog.SetDefault(slog.New(handler))
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/certificate"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
+	"github.com/scanner-operator/scanner-operator/pkg/server"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Timeouts.
+const (
+	listingTimeout     = 30 * time.Second
+	headerTimeout      = 10 * time.Second
+	certificateRefresh = time.Hour
+	// unusedRecords is how long the store keeps what no Scanner has any more.
+	unusedRecords = 24 * time.Hour
+)
+
+// operator is the whole process, wired.
+type operator struct {
+	options   options
+	config    config.Config
+	clock     clock.Clock
+	manager   manager.Manager
+	store     store.Store
+	authority *certificate.Authority
+	wakeups   *controllers.Wakeups
+	grype     *grype.Backend
+	backends  map[v1alpha1.BackendType]backend.Backend
+}
+
+func newOperator(ctx context.Context, o options) (*operator, error) {
+	settings, err := config.Load(o.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
+	if op.manager, err = newManager(o); err != nil {
+		return nil, err
+	}
+	if op.store, err = store.OpenSQLite(ctx, o.storePath(), time.Now); err != nil {
+		return nil, err
+	}
+	direct, err := ctrlclient.New(op.manager.GetConfig(), ctrlclient.Options{Scheme: op.manager.GetScheme()})
+	if err != nil {
+		return nil, err
+	}
+	op.authority = &certificate.Authority{
+		Client: direct, Reader: direct, Clock: op.clock, Namespace: o.Namespace, Secret: authoritySecret,
+	}
+	if err := op.refreshCertificates(ctx); err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	op.makeBackends()
+	for _, setup := range []func(context.Context) error{op.addIngest, op.addControllers, op.addLoops, op.addChecks} {
+		if err := setup(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return op, nil
+}
+
+// run works until the context ends, and then closes the store in order.
+func (op *operator) run(ctx context.Context) error {
+	defer func() {
+		if err := op.store.Close(); err != nil {
+			ctrl.Log.Error(err, "Closing the store")
+		}
+	}()
+	return op.manager.Start(ctx)
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,resourceNames=scanner-operator-manager,verbs=get;update
+
+func newManager(o options) (manager.Manager, error) {
+	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
+		Scheme: newScheme(),
+		Cache: cache.Options{ByObject: map[ctrlclient.Object]cache.ByObject{
+			&corev1.Pod{}:  {Transform: controllers.StripPod},
+			&corev1.Node{}: {Transform: controllers.StripNode},
+		}},
+		// Secrets, Jobs and claims are read one by one where they are needed: nothing watches them.
+		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
+			&corev1.Secret{}, &corev1.PersistentVolumeClaim{},
+		}}},
+		Metrics: metricsserver.Options{
+			BindAddress: o.MetricsAddr, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		HealthProbeBindAddress:        o.ProbeAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              "scanner-operator-manager",
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+}
+
+func (op *operator) refreshCertificates(ctx context.Context) error {
+	if err := op.authority.Refresh(ctx); err != nil {
+		return err
+	}
+	return op.authority.Publish(ctx, notifierSecret, serviceNames(notifierService, op.options.Namespace)...)
+}
+
+// serviceNames are the DNS names by which pods reach a Service.
+func serviceNames(service, namespace string) []string {
+	return []string{service + "." + namespace + ".svc", service + "." + namespace + ".svc.cluster.local", service + "." + namespace}
+}
+
+// makeBackends is the map of engines, keyed by the API's constant.
+func (op *operator) makeBackends() {
+	op.grype = grype.New(grype.Options{
+		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
+		Log: ctrl.Log.WithName("grype"), HTTP: &http.Client{Timeout: listingTimeout},
+		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
+		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, Random: randomSuffix,
+	})
+	op.backends = map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendGrype: op.grype}
+	if op.options.FakeBackend {
+		op.backends[v1alpha1.BackendFake] = &fake.Backend{Store: op.store, Clock: op.clock}
+	}
+}
+
+// addIngest serves the ingest API while this process leads.
+func (op *operator) addIngest(context.Context) error {
+	ingest := &server.Ingest{
+		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
+		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(),
+		SpoolDir: filepath.Join(op.options.DataDir, "spool"), LeaseTime: grype.LeaseTime,
+	}
+	handler, err := ingest.Handler()
+	if err != nil {
+		return fmt.Errorf("ingest API: %w", err)
+	}
+	certificates := &certificate.Server{Authority: op.authority, Names: serviceNames(ingestService, op.options.Namespace)}
+	listener, err := net.Listen("tcp", op.options.IngestAddress)
+	if err != nil {
+		return fmt.Errorf("--ingest-bind-address: %w", err)
+	}
+	return op.manager.Add(&manager.Server{
+		Name: "ingest", OnlyServeWhenLeader: true,
+		Server: &http.Server{
+			Handler: handler, ReadHeaderTimeout: headerTimeout,
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
+		},
+		Listener: tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
+	})
+}
+
+func (op *operator) addControllers(ctx context.Context) error {
+	if err := controllers.SetupIndexes(ctx, op.manager); err != nil {
+		return err
+	}
+	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
+	durable, advice, err := op.storeDurability(ctx)
+	if err != nil {
+		return err
+	}
+	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
+		&controllers.PodReconciler{Client: client, Jobs: op.store},
+		&controllers.ImageScanReconciler{
+			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		},
+		&controllers.ScannerReconciler{
+			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events,
+			StoreDurable: durable, StoreAdvice: advice,
+		},
+		op.notifications(),
+	} {
+		if err := controller.SetupWithManager(op.manager); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notifications wires the reconciler that tells receivers.
+func (op *operator) notifications() *controllers.NotificationReconciler {
+	return &controllers.NotificationReconciler{
+		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock,
+		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, ReadMore: op.options.ReadMore,
+		Sender: client.New(client.Config{
+			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
+			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
+		}),
+	}
+}
+
+// addLoops adds what runs beside the controllers while this process leads.
+func (op *operator) addLoops(context.Context) error {
+	loops := []manager.RunnableFunc{
+		op.grype.Tender,
+		op.grype.Poller,
+		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {
+			_, err := op.store.Sweep(ctx, op.clock.Now().Add(-unusedRecords))
+			return err
+		}),
+		every(certificateRefresh, "Refreshing certificates", op.refreshCertificates),
+	}
+	for _, loop := range loops {
+		if err := op.manager.Add(loop); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// every calls work now and then until the context ends. An error is logged; the next time may do better.
+func every(interval time.Duration, name string, work func(context.Context) error) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			if err := work(ctx); err != nil && ctx.Err() == nil {
+				ctrl.Log.Error(err, name)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C:
+			}
+		}
+	}
+}
+
+func (op *operator) addChecks(context.Context) error {
+	if err := op.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	return op.manager.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// randomSuffix makes n letters and digits for names that nobody can foresee.
+func randomSuffix(n int) string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	var seed [32]byte
+	_, _ = rand.Read(seed[:]) // never fails: crypto/rand ends the process instead
+	source := mathrand.New(mathrand.NewChaCha8(seed))
+	suffix := make([]byte, n)
+	for i := range suffix {
+		suffix[i] = alphabet[source.IntN(len(alphabet))]
+	}
+	return string(suffix)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Names of things in the operator's namespace that belong together. config/ uses the same.
+const (
+	authoritySecret = "scanner-operator-authority"
+	notifierSecret  = "scanner-operator-notifier-serving"
+	ingestService   = "scanner-operator-ingest"
+	notifierService = "scanner-operator-notifier"
+)
+
+// options are all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name
+// in capitals, "-" as "_". Nothing else reads the environment, except for what Kubernetes itself provides.
+type options struct {
+	ConfigFile    string
+	DataDir       string
+	Namespace     string
+	PodName       string
+	WorkerImage   string
+	IngestAddress string
+	IngestURL     string
+	NotifierURL   string
+	NotifierToken string
+	ProbeAddress  string
+	MetricsAddr   string
+	ReadMore      string
+	LeaderElect   bool
+	FakeBackend   bool
+	SweepInterval time.Duration
+	LogLevel      string
+}
+
+func (o *options) addFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.ConfigFile, "config", "", "the operator's configuration file; empty: defaults")
+	flags.StringVar(&o.DataDir, "data-dir", "/var/lib/scanner-operator", "directory of the store, on a volume that outlives the pod")
+	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
+	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
+	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
+	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
+	flags.StringVar(&o.IngestURL, "ingest-url", "", "where workers reach the ingest API (default its Service)")
+	flags.StringVar(&o.NotifierURL, "notifier-url", "", "where the notifier is (default its Service)")
+	flags.StringVar(&o.NotifierToken, "notifier-token-file", "/var/run/secrets/scanner-operator/notifier-token", "file with the token for the notifier")
+	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are")
+	flags.StringVar(&o.MetricsAddr, "metrics-bind-address", ":8443", "where /metrics is, over HTTPS for callers who may read it; 0 for nowhere")
+	flags.StringVar(&o.ReadMore, "read-more", "", "what messages say about where to read more (default: a kubectl command)")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding a lease, so that two managers never work at once")
+	flags.BoolVar(&o.FakeBackend, "enable-fake-backend", false, "allow Scanners with backend type Fake, whose findings are invented")
+	flags.DurationVar(&o.SweepInterval, "sweep-interval", time.Hour, "how often what nobody uses is removed from the store")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
+}
+
+// parse reads flags, then the environment for those that were not given, and checks the result.
+func (o *options) parse(flags *flag.FlagSet, args []string) error {
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	flags.VisitAll(func(f *flag.Flag) {
+		variable := "SCANNER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if value, set := os.LookupEnv(variable); set && !given[f.Name] {
+			if err := flags.Set(f.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", variable, err))
+			}
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	o.IngestURL = cmp.Or(o.IngestURL, "https://"+ingestService+"."+o.Namespace+".svc:9443")
+	o.NotifierURL = cmp.Or(o.NotifierURL, "https://"+notifierService+"."+o.Namespace+".svc")
+	return o.validate()
+}
+
+func (o *options) validate() error {
+	var errs []error
+	if o.Namespace == "" {
+		errs = append(errs, errors.New("--namespace: the operator must know its own namespace (set POD_NAMESPACE)"))
+	}
+	if o.WorkerImage == "" {
+		errs = append(errs, errors.New("--worker-image: needed for the Grype backend (set RELATED_IMAGE_WORKER)"))
+	}
+	if !strings.HasPrefix(o.IngestURL, "https://") {
+		errs = append(errs, errors.New("--ingest-url: must begin with https://"))
+	}
+	if o.SweepInterval < time.Second {
+		errs = append(errs, errors.New("--sweep-interval: must be at least 1s"))
+	}
+	if o.LogLevel != "info" && o.LogLevel != "debug" {
+		errs = append(errs, errors.New("--log-level: must be info or debug"))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) storePath() string { return filepath.Join(o.DataDir, storeFile) }
+
+// storeFile is the database's name in the data directory.
+const storeFile = "store.db"

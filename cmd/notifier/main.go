@@ -1,0 +1,151 @@
+// Command notifier brings messages to Slack on behalf of the manager. See package notifier for what it promises.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	// The image has no certificates of its own.
+	_ "golang.org/x/crypto/x509roots/fallback"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// shutdownTimeout is longer than a delivery takes.
+const shutdownTimeout = 30 * time.Second
+
+func main() {
+	options := notifier.NewOptions(os.Getenv)
+	options.AddFlags(flag.CommandLine)
+	flag.Parse()
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, options, log); err != nil {
+		log.Error("the notifier ends", "error", err)
+		os.Exit(1)
+	}
+}
+
+// run wires everything and serves until the context ends.
+func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error {
+	if err := options.Complete(); err != nil {
+		return err
+	}
+	roots, err := options.Roots()
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("address of the Kubernetes API: %w", err)
+	}
+	core, authentication, err := clients(config)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	certificate := notifier.NewCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
+	server := notifier.New(notifier.Config{
+		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
+		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
+		Receivers: map[string]notifier.Receiver{
+			notify.ReceiverTypeSlack: slack.NewPoster(roots, http.ProxyFromEnvironment),
+		},
+		Budget:  notifier.NewBudget(clock.RealClock{}, notifier.Sleep),
+		Memory:  notifier.NewMemory(clock.RealClock{}),
+		Metrics: notifier.NewMetrics(registry),
+		Log:     log,
+		Now:     time.Now,
+	})
+	go certificate.Run(ctx, notifier.Sleep)
+	log.Info("the notifier starts", "listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
+	return serve(ctx, options, server.Handler(), certificate, registry)
+}
+
+func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclient.AuthenticationV1Client, error) {
+	core, err := coreclient.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client for Secrets: %w", err)
+	}
+	authentication, err := authenticationclient.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client for token reviews: %w", err)
+	}
+	return core, authentication, nil
+}
+
+// serve runs the listeners until the context ends or one of them fails.
+func serve(ctx context.Context, options *notifier.Options, deliveries http.Handler, certificate *notifier.Certificate, registry *prometheus.Registry) error {
+	main := newServer(options.Listen, deliveries)
+	main.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
+	servers := []*http.Server{main, newServer(options.HealthListen, health(certificate))}
+	if options.MetricsListen != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		servers = append(servers, newServer(options.MetricsListen, mux))
+	}
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() {
+			if s.TLSConfig != nil {
+				failed <- s.ListenAndServeTLS("", "")
+			} else {
+				failed <- s.ListenAndServe()
+			}
+		}()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	// Deliveries that are going on come to their end.
+	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	for _, s := range servers {
+		err = errors.Join(err, s.Shutdown(ending))
+	}
+	return err
+}
+
+func newServer(address string, handler http.Handler) *http.Server {
+	return &http.Server{
+		Addr: address, Handler: handler, MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+	}
+}
+
+// health answers the kubelet's probes: alive always, ready when there is a certificate to serve with.
+func health(certificate *notifier.Certificate) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !certificate.Ready() {
+			http.Error(w, "no serving certificate yet", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}

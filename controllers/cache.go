@@ -1,0 +1,126 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Names of cache indexes.
+const (
+	// podsByDigest finds pods by the digests of their containers' images.
+	podsByDigest = "imageDigest"
+	// imageScansByDigest finds ImageScans by spec.digest and by status.platformDigest.
+	imageScansByDigest = "digest"
+	// imageScansByScanner finds ImageScans by spec.scanner.
+	imageScansByScanner = "spec.scanner"
+)
+
+// annotationSuffix ends the key of the annotation that a Scanner leaves on pods, after its name.
+const annotationSuffix = ".scanner-operator.io/image-hashes"
+
+// SetupIndexes adds the indexes that the reconcilers look things up by.
+func SetupIndexes(ctx context.Context, mgr manager.Manager) error {
+	indexer := mgr.GetFieldIndexer()
+	if err := indexer.IndexField(ctx, &corev1.Pod{}, podsByDigest, func(o client.Object) []string {
+		var digests []string
+		resolved, _ := imagesOf(o.(*corev1.Pod))
+		for _, img := range resolved {
+			digests = append(digests, img.ID.Digest)
+		}
+		return digests
+	}); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.ImageScan{}, imageScansByDigest, func(o client.Object) []string {
+		scan := o.(*v1alpha1.ImageScan)
+		return slices.Compact([]string{scan.Spec.Digest, scan.Status.PlatformDigest})
+	}); err != nil {
+		return err
+	}
+	return indexer.IndexField(ctx, &v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
+		return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
+	})
+}
+
+// StripPod is a cache transform: it keeps of a pod what the reconcilers read, about a tenth of it.
+func StripPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	stripped := &corev1.Pod{
+		TypeMeta: pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
+			Annotations: ownAnnotations(pod.Annotations),
+		},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets},
+		Status: corev1.PodStatus{
+			Phase:                      pod.Status.Phase,
+			InitContainerStatuses:      stripStatuses(pod.Status.InitContainerStatuses),
+			ContainerStatuses:          stripStatuses(pod.Status.ContainerStatuses),
+			EphemeralContainerStatuses: stripStatuses(pod.Status.EphemeralContainerStatuses),
+		},
+	}
+	for _, c := range pod.Spec.InitContainers {
+		stripped.Spec.InitContainers = append(stripped.Spec.InitContainers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	for _, c := range pod.Spec.Containers {
+		stripped.Spec.Containers = append(stripped.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		stripped.Spec.EphemeralContainers = append(stripped.Spec.EphemeralContainers, corev1.EphemeralContainer{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: c.Name, Image: c.Image},
+		})
+	}
+	return stripped, nil
+}
+
+func ownAnnotations(all map[string]string) map[string]string {
+	var own map[string]string
+	for key, value := range all {
+		if strings.HasSuffix(key, annotationSuffix) {
+			if own == nil {
+				own = map[string]string{}
+			}
+			own[key] = value
+		}
+	}
+	return own
+}
+
+func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var stripped []corev1.ContainerStatus
+	for _, s := range statuses {
+		kept := corev1.ContainerStatus{Name: s.Name, ImageID: s.ImageID}
+		if s.ImageID == "" && s.State.Waiting != nil {
+			kept.State.Waiting = s.State.Waiting
+		}
+		stripped = append(stripped, kept)
+	}
+	return stripped
+}
+
+// StripNode is a cache transform: it keeps a node's name and platform.
+func StripNode(o any) (any, error) {
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	return &corev1.Node{
+		TypeMeta:   node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+			OperatingSystem: node.Status.NodeInfo.OperatingSystem, Architecture: node.Status.NodeInfo.Architecture,
+		}},
+	}, nil
+}

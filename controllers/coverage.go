@@ -1,0 +1,143 @@
+package controllers
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// imageState is the one of four states that each image of a Scanner is in.
+type imageState string
+
+const (
+	imageScanned  imageState = "scanned"
+	imagePending  imageState = "pending"
+	imageFailed   imageState = "failed"
+	imageExcluded imageState = "excluded"
+)
+
+// coveredImage is one distinct image of a Scanner's pods.
+type coveredImage struct {
+	// ID is the image's key, or its reference while it has no digest.
+	ID    string
+	State imageState
+	// Reason of a failed image.
+	Reason string
+	// Name is a reference for people.
+	Name string
+}
+
+// coverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID.
+func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner) ([]coveredImage, error) {
+	pods, err := i.selected(ctx, scanner)
+	if err != nil {
+		return nil, err
+	}
+	scans, err := i.scansByKey(ctx, scanner)
+	if err != nil {
+		return nil, err
+	}
+	covered := map[string]coveredImage{}
+	waiting := map[string]unresolvedImage{}
+	resolvedNames := map[string]bool{}
+	for p := range pods {
+		running, unresolved, known, err := i.images(ctx, &pods[p])
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			for name, ref := range containerImages(&pods[p]) {
+				unresolved = append(unresolved, unresolvedImage{Container: name, Image: ref})
+			}
+		}
+		for _, img := range running {
+			resolvedNames[img.Reference.String()] = true
+			note(covered, stateOf(scanner, img, scans[img.Key]))
+		}
+		for _, img := range unresolved {
+			if known, found := waiting[img.Image]; !found || !known.NotPulled {
+				waiting[img.Image] = img
+			}
+		}
+	}
+	for _, img := range waiting {
+		state := stateOfUnresolved(scanner, img)
+		// Another pod runs it already: the same image, counted under its digest.
+		if state.State == imagePending && resolvedNames[state.Name] {
+			continue
+		}
+		note(covered, state)
+	}
+	return slices.SortedFunc(maps.Values(covered), func(a, b coveredImage) int { return strings.Compare(a.ID, b.ID) }), nil
+}
+
+// note keeps one state for each image. An image that one pod names by an excluded reference and another by
+// one that is not is scanned.
+func note(covered map[string]coveredImage, img coveredImage) {
+	if known, found := covered[img.ID]; !found || known.State == imageExcluded {
+		covered[img.ID] = img
+	}
+}
+
+func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan) coveredImage {
+	state := coveredImage{ID: img.Key.String(), Name: img.Reference.String(), State: imagePending}
+	switch {
+	case excluded(scanner, img.Reference):
+		state.State = imageExcluded
+	case scan == nil:
+	case scan.Status.Phase == v1alpha1.PhaseScanned:
+		state.State = imageScanned
+	case scan.Status.Attempts > 0: // also while it is tried again
+		state.State, state.Reason = imageFailed, readyReason(scan)
+	}
+	return state
+}
+
+func stateOfUnresolved(scanner *v1alpha1.Scanner, img unresolvedImage) coveredImage {
+	state := coveredImage{ID: img.Image, Name: img.Image, State: imagePending}
+	if ref, err := image.ParseReference(img.Image); err == nil {
+		state.ID, state.Name = ref.String(), ref.String()
+		if excluded(scanner, ref) {
+			state.State = imageExcluded
+			return state
+		}
+	}
+	if img.NotPulled {
+		state.State, state.Reason = imageFailed, v1alpha1.ReasonNotPulled
+	}
+	return state
+}
+
+func readyReason(scan *v1alpha1.ImageScan) string {
+	for _, condition := range scan.Status.Conditions {
+		if condition.Type == v1alpha1.ConditionReady {
+			return condition.Reason
+		}
+	}
+	return ""
+}
+
+// scansByKey returns the ImageScans that belong to a Scanner.
+func (i inventory) scansByKey(ctx context.Context, scanner *v1alpha1.Scanner) (map[image.Key]*v1alpha1.ImageScan, error) {
+	var scans v1alpha1.ImageScanList
+	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.MatchingFields{imageScansByScanner: scanner.Name})
+	if err != nil {
+		return nil, err
+	}
+	byKey := map[image.Key]*v1alpha1.ImageScan{}
+	for s := range scans.Items {
+		scan := &scans.Items[s]
+		key, err := keyOf(scan)
+		if err == nil && metav1.IsControlledBy(scan, scanner) {
+			byKey[key] = scan
+		}
+	}
+	return byKey, nil
+}

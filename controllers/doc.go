@@ -1,0 +1,11 @@
+// Package controllers turns running pods into ImageScans, ImageScans into reports, and reports into the
+// status that users read.
+//
+//	PodReconciler          pod → one ImageScan per Scanner and image; annotation on the pod
+//	ImageScanReconciler    ImageScan → indexed and matched by a backend; its summary
+//	ScannerReconciler      Scanner → coverage, findings, conditions
+//	NotificationReconciler Scanner → messages to its receivers
+//
+// Everything is level-triggered: each reconciler computes what should be from the cache and the store, and
+// nothing is lost when a step is missed or done twice.
+package controllers

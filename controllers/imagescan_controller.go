@@ -1,0 +1,389 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Failed images are tried again after a time that doubles from the first to the second of these.
+const (
+	firstRetry = time.Minute
+	lastRetry  = time.Hour
+)
+
+// maxPullSecrets bounds how many different pull secrets of an image's pods are used.
+const maxPullSecrets = 20
+
+// ImageScanReconciler takes an image through indexing and matching and says how far it is.
+type ImageScanReconciler struct {
+	Client   client.Client
+	Store    store.Store
+	Backends map[v1alpha1.BackendType]backend.Backend
+	Clock    clock.PassiveClock
+	Events   events.EventRecorder
+	Wakeups  *Wakeups
+
+	// used remembers what the store was last told of an ImageScan's use, to tell it only changes. UID → store.Used.
+	used sync.Map
+}
+
+// imageScanScope is what the steps of one reconciliation share.
+type imageScanScope struct {
+	// scan is changed by the steps; its status is written once, at the end.
+	scan *v1alpha1.ImageScan
+	// scanner that it belongs to. Never nil.
+	scanner *v1alpha1.Scanner
+	// backend is the Scanner's engine; set by findBackend.
+	backend backend.Backend
+	key     image.Key
+	// uses are the containers that run the image now; set by findUses.
+	uses []use
+	// image is what the backend is asked about; set by findUses.
+	image backend.Image
+	// progress is what the backend last said; nil once all is done.
+	progress *backend.Progress
+	// matching says that indexing is done.
+	matching bool
+	// failure is why the image can't be scanned; nil if it can.
+	failure *backend.Failure
+	// retired says that the ImageScan was deleted.
+	retired bool
+}
+
+// use is one container that runs the image.
+type use struct {
+	pod *corev1.Pod
+	img runningImage
+}
+
+// imageScanStep does one part. A positive duration ends the reconciliation until then.
+type imageScanStep func(context.Context, *imageScanScope) (time.Duration, error)
+
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile handles one ImageScan.
+func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, err error) {
+	var scan v1alpha1.ImageScan
+	if err := r.Client.Get(ctx, req.NamespacedName, &scan); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !scan.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	s := &imageScanScope{scan: &scan}
+	before := scan.DeepCopy()
+	if obsolete, err := r.identify(ctx, s); obsolete || err != nil {
+		return ctrl.Result{}, err
+	}
+	defer func() {
+		if !s.retired {
+			err = errors.Join(err, r.patchStatus(ctx, before, s))
+		}
+	}()
+	for _, step := range []imageScanStep{r.findBackend, r.findUses, r.recordUse, r.retire, r.hold, r.index, r.match} {
+		wait, err := step(ctx, s)
+		var failure *backend.Failure
+		if errors.As(err, &failure) {
+			return ctrl.Result{RequeueAfter: r.fail(s, failure)}, nil
+		}
+		if err != nil || wait > 0 || s.retired {
+			return ctrl.Result{RequeueAfter: wait}, err
+		}
+	}
+	return ctrl.Result{}, r.summarise(ctx, s)
+}
+
+// identify finds the Scanner. An ImageScan without one, or beside an older one for the same image, is deleted:
+// garbage collection and a lagging cache leave such behind.
+func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (obsolete bool, err error) {
+	inv := r.inventory()
+	if s.scanner, err = inv.owner(ctx, s.scan); err != nil {
+		return false, err
+	}
+	if s.key, err = keyOf(s.scan); err != nil {
+		return true, r.delete(ctx, s)
+	}
+	if s.scanner == nil {
+		return true, r.delete(ctx, s)
+	}
+	var scans v1alpha1.ImageScanList
+	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.MatchingFields{imageScansByDigest: s.key.Digest})
+	if err != nil {
+		return false, err
+	}
+	for _, other := range scans.Items {
+		if other.Name < s.scan.Name && metav1.IsControlledBy(&other, s.scanner) &&
+			other.Spec.Digest == s.key.Digest && other.Spec.Platform == s.scan.Spec.Platform {
+			return true, r.delete(ctx, s)
+		}
+	}
+	return false, nil
+}
+
+func (r *ImageScanReconciler) inventory() inventory {
+	return inventory{client: r.Client, jobs: r.Store}
+}
+
+// findBackend chooses the engine by the API's constant.
+func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) (time.Duration, error) {
+	engine, found := r.Backends[s.scanner.Spec.Backend.Type]
+	if !found {
+		return 0, &backend.Failure{
+			Reason:  v1alpha1.ReasonBackendDisabled,
+			Message: fmt.Sprintf("this operator runs without the backend %s", s.scanner.Spec.Backend.Type),
+		}
+	}
+	s.backend = engine
+	s.scan.Status.Engine = s.scanner.Spec.Backend.Type
+	return 0, nil
+}
+
+// findUses lists the containers that run the image, and what follows for pulling it.
+func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	pods, err := r.inventory().selected(ctx, s.scanner, client.MatchingFields{podsByDigest: s.key.Digest})
+	if err != nil {
+		return 0, err
+	}
+	for i := range pods {
+		running, _, known, err := r.inventory().images(ctx, &pods[i])
+		if err != nil {
+			return 0, err
+		}
+		if !known {
+			return nodeWait, nil
+		}
+		for _, img := range running {
+			if img.Key == s.key && !excluded(s.scanner, img.Reference) {
+				s.uses = append(s.uses, use{pod: &pods[i], img: img})
+			}
+		}
+	}
+	s.image = r.describe(s)
+	return 0, nil
+}
+
+// describe says how the image may be pulled and for whom it counts. If one pod runs it without pull secrets,
+// anybody can pull it (or its node can, which is then the same for all namespaces).
+func (r *ImageScanReconciler) describe(s *imageScanScope) backend.Image {
+	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace}
+	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
+		img.Job = &grype.Job
+	}
+	var named, reported, secrets []string
+	private := len(s.uses) > 0
+	for _, u := range s.uses {
+		named = append(named, u.img.Reference.Repository)
+		reported = append(reported, u.img.ID.Repository)
+		own := pullSecrets(u.pod)
+		private = private && len(own) > 0
+		secrets = append(secrets, own...)
+	}
+	for _, text := range s.scan.Spec.References {
+		if ref, err := image.ParseReference(text); err == nil {
+			named = append(named, ref.Repository)
+		}
+	}
+	img.PullReferences = image.PullReferences(s.key.Digest, append(slices.Compact(named), reported...)...)
+	if private {
+		slices.Sort(secrets)
+		secrets = slices.Compact(secrets)
+		img.Scope = store.Scope(s.scan.Namespace)
+		img.PullSecrets = secrets[:min(len(secrets), maxPullSecrets)]
+	}
+	return img
+}
+
+// recordUse tells the store who runs the image.
+func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	used := store.Used{
+		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
+		Scope: s.image.Scope, Engine: s.backend.Engine(), Workloads: workloadsOf(s.uses),
+	}
+	if last, told := r.used.Load(s.scan.UID); told && reflect.DeepEqual(last, used) {
+		return 0, nil
+	}
+	if err := r.Store.SetUsed(ctx, used); err != nil {
+		return 0, err
+	}
+	r.used.Store(s.scan.UID, used)
+	return 0, nil
+}
+
+func workloadsOf(uses []use) []store.Workload {
+	var workloads []store.Workload
+	for _, u := range uses {
+		kind, name := workloadOf(u.pod)
+		w := store.Workload{
+			Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
+			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(),
+		}
+		if !slices.Contains(workloads, w) {
+			workloads = append(workloads, w)
+		}
+	}
+	slices.SortFunc(workloads, compareWorkloads)
+	return workloads
+}
+
+// retire deletes the ImageScan when the image was unused for longer than the Scanner wants to keep it. Until
+// then the store keeps it in the match queue; there is nothing to do for it here.
+func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	status := &s.scan.Status
+	if len(s.uses) > 0 {
+		status.UnusedSince = nil
+		return 0, nil
+	}
+	if status.UnusedSince == nil {
+		status.UnusedSince = &metav1.Time{Time: r.Clock.Now()}
+	}
+	if wait := r.untilRetirement(s); wait > 0 {
+		if status.Findings == nil && status.Phase != v1alpha1.PhaseFailed {
+			s.progress = &backend.Progress{Reason: v1alpha1.ReasonUnused, Message: "no pod uses the image any more"}
+		}
+		return wait, nil
+	}
+	if err := r.Store.Release(ctx, string(s.scanner.UID), s.key); err != nil {
+		return 0, err
+	}
+	return 0, r.delete(ctx, s)
+}
+
+// untilRetirement is how long an unused image is still kept; 0 when its time is over.
+func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
+	retention := 24 * time.Hour
+	if s.scanner.Spec.UnusedImageRetention != nil {
+		retention = s.scanner.Spec.UnusedImageRetention.Duration
+	}
+	return max(0, retention-r.Clock.Since(s.scan.Status.UnusedSince.Time))
+}
+
+func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope) error {
+	s.retired = true
+	r.used.Delete(s.scan.UID)
+	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, client.Preconditions{UID: &s.scan.UID}))
+}
+
+// hold stops here what must not go on now: a suspended Scanner, or a failed image whose time has not come.
+func (r *ImageScanReconciler) hold(_ context.Context, s *imageScanScope) (time.Duration, error) {
+	if s.scanner.Spec.Suspend {
+		s.progress = &backend.Progress{Reason: v1alpha1.ReasonSuspended, Message: "the Scanner is suspended"}
+		return time.Hour, nil
+	}
+	if next := s.scan.Status.NextAttempt; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
+		if wait := next.Sub(r.Clock.Now()); wait > 0 {
+			return wait, nil
+		}
+	}
+	return 0, nil
+}
+
+func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	if s.scan.Spec.DigestType == v1alpha1.DigestImageID {
+		return 0, &backend.Failure{
+			Reason: v1alpha1.ReasonBareImageID,
+			Message: "the node knows this image only by its own id: it was built or loaded there and is in no registry. " +
+				"Push it to a registry and run it from there",
+			RetryAfter: lastRetry,
+		}
+	}
+	progress, err := s.backend.Index(ctx, s.image)
+	if err != nil {
+		return 0, err
+	}
+	if !progress.Done {
+		s.progress = &progress
+		return progress.CheckAgain, nil
+	}
+	catalogued, err := r.Store.Catalogued(ctx, s.key, s.image.Scope)
+	if err != nil {
+		return 0, err
+	}
+	s.scan.Status.PlatformDigest = catalogued.PlatformDigest
+	s.matching = true
+	return 0, nil
+}
+
+func (r *ImageScanReconciler) match(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	progress, err := s.backend.Match(ctx, s.image)
+	if err != nil || progress.Done {
+		return 0, err
+	}
+	// The last result stands until the next is there: nothing to write to etcd for each new build of the data.
+	if summaryErr := r.summarise(ctx, s); summaryErr == nil {
+		return progress.CheckAgain, nil
+	} else if !errors.Is(summaryErr, store.ErrNotFound) {
+		return 0, summaryErr
+	}
+	s.progress = &progress
+	return progress.CheckAgain, nil
+}
+
+// reasonPattern is what the API server accepts as a condition's reason.
+var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_]{0,62}[A-Za-z0-9])?$`)
+
+// fail notes a failure and returns when to try again. The reason may come from a pod in a tenant's namespace:
+// one that no condition can hold is replaced.
+func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) time.Duration {
+	s.failure = failure
+	if !reasonPattern.MatchString(failure.Reason) {
+		s.failure = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: failure.Message, RetryAfter: failure.RetryAfter}
+	}
+	status := &s.scan.Status
+	status.Attempts++
+	wait := lastRetry
+	if status.Attempts < 7 { // 2^6 minutes are more than the last
+		wait = firstRetry << (status.Attempts - 1)
+	}
+	wait = max(min(wait, lastRetry), failure.RetryAfter)
+	status.NextAttempt = &metav1.Time{Time: r.Clock.Now().Add(wait)}
+	return wait
+}
+
+// subject is what the image's report is kept under.
+func (s *imageScanScope) subject() store.Subject {
+	return store.Subject{PlatformDigest: s.scan.Status.PlatformDigest, Scope: s.image.Scope, Engine: s.backend.Engine()}
+}
+
+// patchStatus writes the status if it has changed, and tells what users would want to hear.
+func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.ImageScan, s *imageScanScope) error {
+	r.setConditions(s)
+	fit(s.scan)
+	if equality.Semantic.DeepEqual(before.Status, s.scan.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Patch(ctx, s.scan, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.tell(before, s)
+	return nil
+}
+
+// tell makes an event of what users would ask about: a first result, and each failure.
+func (r *ImageScanReconciler) tell(before *v1alpha1.ImageScan, s *imageScanScope) {
+	switch {
+	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
+	case before.Status.Phase != v1alpha1.PhaseScanned && s.scan.Status.Phase == v1alpha1.PhaseScanned:
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeFindings(s.scan.Status.Findings))
+	}
+}

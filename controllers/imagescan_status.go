@@ -1,0 +1,219 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// maxObjectBytes bounds an ImageScan in etcd, as JSON; managedReserve is the part of it that field management
+// may take, which the API server adds after us.
+const (
+	maxObjectBytes = 4096
+	managedReserve = 1500
+)
+
+// Bounds of single texts, in bytes.
+const (
+	maxWorkloadBytes = 96
+	maxIDBytes       = 40
+	maxPackageBytes  = 80
+	maxVersionBytes  = 48
+)
+
+// summarise copies the current report's summary into the status. store.ErrNotFound if there is none.
+func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) error {
+	summary, err := r.Store.Summary(ctx, s.subject())
+	if err != nil {
+		return err
+	}
+	status := &s.scan.Status
+	counts, top := countsOf(summary.Counts), topOf(summary.Top)
+	// What is cut off below to fit would look like a change each time: compare the counts and the worst only.
+	if status.Findings == nil || *status.Findings != counts || !equality.Semantic.DeepEqual(status.TopFindings, top[:min(len(status.TopFindings), len(top))]) {
+		status.ScannedAt = &metav1.Time{Time: summary.MatchedAt}
+	}
+	status.Findings, status.TopFindings = &counts, top
+	status.Attempts, status.NextAttempt = 0, nil
+	s.progress = nil
+	return nil
+}
+
+// setConditions derives phase, workloads and conditions from what the steps found.
+func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
+	status := &s.scan.Status
+	s.listWorkloads()
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: s.scan.Generation}
+	reconciling := false
+	switch {
+	case s.failure != nil:
+		status.Phase = v1alpha1.PhaseFailed
+		ready.Reason, ready.Message = s.failure.Reason, s.failure.Message
+	case s.progress != nil:
+		status.Phase = s.phaseInProgress()
+		ready.Reason, ready.Message = s.progress.Reason, s.progress.Message
+		reconciling = s.progress.Reason != v1alpha1.ReasonSuspended && s.progress.Reason != v1alpha1.ReasonUnused
+	case status.Phase == v1alpha1.PhaseFailed && status.NextAttempt != nil:
+		return // waiting for the next attempt: everything is said
+	case status.Findings != nil:
+		status.Phase = v1alpha1.PhaseScanned
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeFindings(status.Findings)
+	default:
+		status.Phase = v1alpha1.PhasePending
+		ready.Reason, reconciling = v1alpha1.ReasonPending, true
+	}
+	ready.Message = truncate(ready.Message, v1alpha1.MaxMessageBytes)
+	meta.SetStatusCondition(&status.Conditions, ready)
+	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, "", s.scan.Generation)
+}
+
+// phaseInProgress keeps a result visible while something is done again.
+func (s *imageScanScope) phaseInProgress() v1alpha1.ImageScanPhase {
+	switch {
+	case s.scan.Status.Findings != nil:
+		return v1alpha1.PhaseScanned
+	case s.matching:
+		return v1alpha1.PhaseMatching
+	case s.progress.Reason == v1alpha1.ReasonCataloging:
+		return v1alpha1.PhaseCataloging
+	}
+	return v1alpha1.PhasePending
+}
+
+// listWorkloads notes whom the image concerns. An ImageScan whose uses are not known (yet) keeps what it has.
+func (s *imageScanScope) listWorkloads() {
+	if s.backend == nil {
+		return
+	}
+	var names []string
+	for _, w := range workloadsOf(s.uses) {
+		names = append(names, truncate(w.Kind+"/"+w.Name, maxWorkloadBytes))
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	s.scan.Status.WorkloadCount = clamp(len(names))
+	s.scan.Status.Workloads = names[:min(len(names), v1alpha1.MaxWorkloads)]
+}
+
+// fit shortens the status until the object is within its bound in etcd. In this order: workloads down to
+// three, findings down to one, the message to 128 bytes, all workloads, all findings, references down to one.
+// Counts and conditions always stay.
+func fit(scan *v1alpha1.ImageScan) {
+	status := &scan.Status
+	shorten := []func() bool{
+		func() bool { return dropLast(&status.Workloads, 3) },
+		func() bool { return dropLast(&status.TopFindings, 1) },
+		func() bool { return shortenMessages(status.Conditions, 128) },
+		func() bool { return dropLast(&status.Workloads, 0) },
+		func() bool { return dropLast(&status.TopFindings, 0) },
+	}
+	for _, step := range shorten {
+		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
+			continue
+		}
+	}
+}
+
+// sizeOf is the object's size as JSON without field management.
+func sizeOf(scan *v1alpha1.ImageScan) int {
+	bare := scan.DeepCopy()
+	bare.ManagedFields = nil
+	text, err := json.Marshal(bare)
+	if err != nil {
+		return math.MaxInt // not reached: the type marshals
+	}
+	return len(text)
+}
+
+func dropLast[T any](list *[]T, least int) bool {
+	if len(*list) <= least {
+		return false
+	}
+	*list = (*list)[:len(*list)-1]
+	return true
+}
+
+func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
+	for i := range conditions {
+		short := truncate(conditions[i].Message, limit)
+		changed = changed || short != conditions[i].Message
+		conditions[i].Message = short
+	}
+	return changed
+}
+
+// truncate cuts a text to at most limit bytes of valid UTF-8, an ellipsis included.
+func truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len("…")
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}
+
+func countsOf(c finding.Counts) v1alpha1.FindingCounts {
+	return v1alpha1.FindingCounts{
+		Critical: clamp(c.Critical), High: clamp(c.High), Medium: clamp(c.Medium), Low: clamp(c.Low),
+		Negligible: clamp(c.Negligible), Unknown: clamp(c.Unknown), Fixable: clamp(c.Fixable), KnownExploited: clamp(c.KnownExploited),
+	}
+}
+
+func clamp(n int) int32 { return int32(min(n, math.MaxInt32)) }
+
+func topOf(findings []finding.Finding) []v1alpha1.TopFinding {
+	var top []v1alpha1.TopFinding
+	for _, f := range findings[:min(len(findings), v1alpha1.MaxTopFindings)] {
+		fixedIn := ""
+		if f.Fixable() {
+			fixedIn = f.FixVersions[0]
+		}
+		top = append(top, v1alpha1.TopFinding{
+			ID: truncate(f.ID, maxIDBytes), Severity: f.Severity.String(),
+			Package: truncate(f.Package.Name+" "+f.Package.Version, maxPackageBytes), FixedIn: truncate(fixedIn, maxVersionBytes),
+		})
+	}
+	return top
+}
+
+// describeFindings says in one line what was found.
+func describeFindings(c *v1alpha1.FindingCounts) string {
+	if c == nil {
+		return ""
+	}
+	total := int64(c.Critical) + int64(c.High) + int64(c.Medium) + int64(c.Low) + int64(c.Negligible) + int64(c.Unknown)
+	if total == 0 {
+		return "no known vulnerabilities"
+	}
+	return fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
+}
+
+func compareWorkloads(a, b store.Workload) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Container, b.Container), cmp.Compare(a.Reference, b.Reference))
+}
+
+// setWhileTrue keeps a condition only while it is true, as kstatus wants it of Reconciling and Stalled.
+func setWhileTrue(conditions *[]metav1.Condition, kind string, is bool, reason, message string, generation int64) {
+	if !is {
+		meta.RemoveStatusCondition(conditions, kind)
+		return
+	}
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
+	})
+}

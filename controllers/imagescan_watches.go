@@ -1,0 +1,81 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// settle is how long to let pods come and go before they are counted, so that a rollout is counted once.
+const settle = time.Second
+
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// SetupWithManager registers the controller.
+func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("imagescan").
+		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.ofScanner),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Pod{}, r.podEvents()).
+		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Complete(r)
+}
+
+func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
+}
+
+// ofDigest finds the ImageScans of all namespaces that a wake-up is about.
+func (r *ImageScanReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.requests(ctx, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+}
+
+// podEvents wakes the ImageScans of the images that a pod runs, or ran before the event.
+func (r *ImageScanReconciler) podEvents() handler.EventHandler {
+	enqueue := func(ctx context.Context, q requestQueue, objects ...client.Object) {
+		for _, o := range objects {
+			resolved, _ := imagesOf(o.(*corev1.Pod))
+			for _, img := range resolved {
+				for _, request := range r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByDigest: img.ID.Digest}) {
+					q.AddAfter(request, settle)
+				}
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) { enqueue(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
+			enqueue(ctx, q, e.ObjectOld, e.ObjectNew)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { enqueue(ctx, q, e.Object) },
+	}
+}
+
+func (r *ImageScanReconciler) requests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+	var scans v1alpha1.ImageScanList
+	if err := r.Client.List(ctx, &scans, opts...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing ImageScans from the cache")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(scans.Items))
+	for i := range scans.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&scans.Items[i])})
+	}
+	return requests
+}

@@ -1,0 +1,235 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// nodeWait is how long to wait for a pod's node to appear in the cache.
+const nodeWait = 5 * time.Second
+
+// PodReconciler makes an ImageScan for each image of each pod that a Scanner is about, and writes on the pod
+// which of its images were handled.
+type PodReconciler struct {
+	Client client.Client
+	Jobs   store.Jobs
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;update;patch;delete
+
+// Reconcile handles one pod. A pod that has gone needs nothing: its images are counted from the pods that are there.
+func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var pod corev1.Pod
+	if err := r.Client.Get(ctx, req.NamespacedName, &pod); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !pod.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	scanners, err := r.scannersOf(ctx, &pod)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var running []runningImage
+	if len(scanners) > 0 {
+		known := false
+		if running, _, known, err = r.inventory().images(ctx, &pod); err != nil {
+			return ctrl.Result{}, err
+		}
+		if !known {
+			return ctrl.Result{RequeueAfter: nodeWait}, nil
+		}
+	}
+	wanted := map[string]string{}
+	for i := range scanners {
+		handled, err := r.ensureImageScans(ctx, &scanners[i], running)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if scanners[i].Spec.AnnotatePods != v1alpha1.Disabled && len(handled) > 0 {
+			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
+		}
+	}
+	return ctrl.Result{}, r.annotate(ctx, &pod, wanted)
+}
+
+func (r *PodReconciler) inventory() inventory { return inventory{client: r.Client, jobs: r.Jobs} }
+
+// scannersOf lists the Scanners that are about a pod.
+func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1.Scanner, error) {
+	var all v1alpha1.ScannerList
+	if err := r.Client.List(ctx, &all, client.InNamespace(pod.Namespace)); err != nil {
+		return nil, err
+	}
+	scanners := slices.DeleteFunc(all.Items, func(s v1alpha1.Scanner) bool { return !selects(&s, pod) })
+	if len(scanners) == 0 {
+		return nil, nil
+	}
+	own, err := r.inventory().isOwnJob(ctx, pod)
+	if own || err != nil {
+		return nil, err
+	}
+	return scanners, nil
+}
+
+// ensureImageScans makes what is missing and returns container → digest of the images that have a result.
+func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []runningImage) (map[string]string, error) {
+	handled := map[string]string{}
+	for _, img := range running {
+		if excluded(scanner, img.Reference) {
+			continue
+		}
+		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case scan == nil && scanner.Spec.Suspend:
+		case scan == nil:
+			err = r.create(ctx, scanner, img)
+		default:
+			err = r.addReference(ctx, scan, img.Reference.String())
+			if scan.Status.Phase == v1alpha1.PhaseScanned {
+				handled[img.Container] = img.Key.Digest
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return handled, nil
+}
+
+func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
+	scan := &v1alpha1.ImageScan{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: scanner.Namespace,
+			Name:      imageScanName(scanner.UID, img.Key, img.Reference.Repository),
+		},
+		Spec: v1alpha1.ImageScanSpec{
+			Digest: img.Key.Digest, DigestType: v1alpha1.DigestManifest, Platform: img.Key.Platform.String(),
+			Scanner: scanner.Name, References: []string{img.Reference.String()},
+		},
+	}
+	if img.ID.Bare {
+		scan.Spec.DigestType = v1alpha1.DigestImageID
+	}
+	if err := controllerutil.SetControllerReference(scanner, scan, r.Client.Scheme()); err != nil {
+		return err
+	}
+	// The cache may lag behind: then it is there already.
+	return client.IgnoreAlreadyExists(r.Client.Create(ctx, scan))
+}
+
+// addReference notes another name of the image, up to the bound; which ones are noted does not matter.
+func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, ref string) error {
+	if slices.Contains(scan.Spec.References, ref) || len(scan.Spec.References) >= v1alpha1.MaxReferences {
+		return nil
+	}
+	changed := scan.DeepCopy()
+	changed.Spec.References = append(changed.Spec.References, ref)
+	slices.Sort(changed.Spec.References)
+	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(scan, client.MergeFromWithOptimisticLock{}))
+	return client.IgnoreNotFound(err)
+}
+
+// annotate makes the pod's annotations of this operator equal to wanted, touching nothing else. Annotations of
+// Scanners that have gone, or are no longer about the pod, are removed.
+func (r *PodReconciler) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) error {
+	changes := map[string]any{}
+	for key := range pod.Annotations {
+		if _, keep := wanted[key]; !keep && strings.HasSuffix(key, annotationSuffix) {
+			changes[key] = nil
+		}
+	}
+	for key, value := range wanted {
+		if pod.Annotations[key] != value {
+			changes[key] = value
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": changes}})
+	if err != nil {
+		return err
+	}
+	err = r.Client.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}},
+		client.RawPatch(client.Merge.Type(), patch))
+	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil // another pod of the same name took its place, and has an event of its own
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// encodeHashes writes container → digest as JSON, keys sorted, so that equal maps are equal texts.
+func encodeHashes(hashes map[string]string) string {
+	text, err := json.Marshal(hashes)
+	if err != nil {
+		return "{}" // not reached: a map of strings
+	}
+	return string(text)
+}
+
+// SetupWithManager registers the controller. One worker is enough, and makes an ImageScan of two new replicas once.
+func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("pod").
+		For(&corev1.Pod{}).
+		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.podsInNamespace),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
+			builder.WithPredicates(phaseChanged)).
+		Complete(r)
+}
+
+// phaseChanged lets pass what changes the annotations of pods, and nothing of an ImageScan's other news.
+var phaseChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.ImageScan), e.ObjectNew.(*v1alpha1.ImageScan)
+		return before.Status.Phase != after.Status.Phase
+	},
+}
+
+func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()))
+}
+
+func (r *PodReconciler) podsOfImageScan(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()),
+		client.MatchingFields{podsByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+}
+
+func (r *PodReconciler) podRequests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, opts...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing pods from the cache")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(pods.Items))
+	for i := range pods.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+	}
+	return requests
+}

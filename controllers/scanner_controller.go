@@ -1,0 +1,167 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// statusInterval is how often a Scanner's status is computed without anything having happened: the age of
+// vulnerability data and deliveries change by themselves.
+const statusInterval = time.Minute
+
+// ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. It changes
+// nothing else.
+type ScannerReconciler struct {
+	Client   client.Client
+	Store    store.Store
+	Backends map[v1alpha1.BackendType]backend.Backend
+	Clock    clock.PassiveClock
+	Events   events.EventRecorder
+	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
+	StoreDurable bool
+	StoreAdvice  string
+}
+
+// scannerScope is what the parts of a Scanner's status are computed from.
+type scannerScope struct {
+	scanner *v1alpha1.Scanner
+	images  []coveredImage
+	// backend is nil when the operator runs without the Scanner's engine.
+	backend backend.Backend
+}
+
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=get;update;patch
+
+// Reconcile handles one Scanner.
+func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var scanner v1alpha1.Scanner
+	err := r.Client.Get(ctx, req.NamespacedName, &scanner)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	if err != nil || !scanner.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, r.forgetGone(ctx)
+	}
+	before := scanner.DeepCopy()
+	s := &scannerScope{scanner: &scanner, backend: r.Backends[scanner.Spec.Backend.Type]}
+	if s.images, err = (inventory{client: r.Client, jobs: r.Store}).coverage(ctx, &scanner); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.computeStatus(ctx, s); err != nil {
+		return ctrl.Result{}, err
+	}
+	if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
+		return ctrl.Result{RequeueAfter: statusInterval}, nil
+	}
+	if err := r.Client.Status().Patch(ctx, &scanner, client.MergeFrom(before)); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	r.tell(before, &scanner)
+	return ctrl.Result{RequeueAfter: statusInterval}, nil
+}
+
+// forgetGone removes from the store what belongs to Scanners that have gone.
+func (r *ScannerReconciler) forgetGone(ctx context.Context) error {
+	var scanners v1alpha1.ScannerList
+	if err := r.Client.List(ctx, &scanners); err != nil {
+		return err
+	}
+	var uids []string
+	for _, scanner := range scanners.Items {
+		if scanner.DeletionTimestamp.IsZero() {
+			uids = append(uids, string(scanner.UID))
+		}
+	}
+	return r.Store.KeepScanners(ctx, uids)
+}
+
+func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
+	status := &s.scanner.Status
+	status.ObservedGeneration = s.scanner.Generation
+	status.Images = countImages(s.images)
+	counts, err := r.Store.ScannerCounts(ctx, string(s.scanner.UID))
+	if err != nil {
+		return err
+	}
+	status.Findings = countsOf(counts)
+	receivers, err := r.receivers(ctx, s.scanner)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.setBackend(ctx, s), r.setReceivers(s.scanner, receivers)); err != nil {
+		return err
+	}
+	r.setStore(s.scanner)
+	r.setReady(s)
+	return nil
+}
+
+// tell makes an event of each change of a condition that users would ask about.
+func (r *ScannerReconciler) tell(before, after *v1alpha1.Scanner) {
+	for _, condition := range after.Status.Conditions {
+		switch condition.Type {
+		case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
+			if changed(before.Status.Conditions, condition) {
+				r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", condition.Message)
+			}
+		}
+	}
+}
+
+// SetupWithManager registers the controller.
+func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("scanner").
+		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.ImageScan{}, settled(func(_ context.Context, o client.Object) []reconcile.Request {
+			scan := o.(*v1alpha1.ImageScan)
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
+		})).
+		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
+		Complete(r)
+}
+
+func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	var scanners v1alpha1.ScannerList
+	if err := r.Client.List(ctx, &scanners, client.InNamespace(o.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(scanners.Items))
+	for i := range scanners.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&scanners.Items[i])})
+	}
+	return requests
+}
+
+// settled enqueues after a moment, so that a burst of events is one reconciliation.
+func settled(requests handler.MapFunc) handler.EventHandler {
+	enqueue := func(ctx context.Context, q requestQueue, o client.Object) {
+		for _, request := range requests(ctx, o) {
+			q.AddAfter(request, settle)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) { enqueue(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) { enqueue(ctx, q, e.ObjectNew) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { enqueue(ctx, q, e.Object) },
+	}
+}

@@ -1,0 +1,201 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+func countImages(images []coveredImage) v1alpha1.ImageCounts {
+	counts := v1alpha1.ImageCounts{Total: clamp(len(images))}
+	for _, img := range images {
+		switch img.State {
+		case imageScanned:
+			counts.Scanned++
+		case imageFailed:
+			counts.Failed++
+		case imageExcluded:
+			counts.Excluded++
+		default:
+			counts.Pending++
+		}
+	}
+	return counts
+}
+
+// setBackend says whether the engine works and which data it has.
+func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) error {
+	condition := metav1.Condition{Type: v1alpha1.ConditionBackendAvailable, ObservedGeneration: s.scanner.Generation}
+	defer func() { meta.SetStatusCondition(&s.scanner.Status.Conditions, condition) }()
+	condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled
+	if s.backend == nil {
+		condition.Message = fmt.Sprintf("this operator runs without the backend %s; choose another one in spec.backend.type", s.scanner.Spec.Backend.Type)
+		return nil
+	}
+	version, err := s.backend.DataVersion(ctx)
+	var failure *backend.Failure
+	switch {
+	case errors.As(err, &failure):
+		condition.Reason, condition.Message = failure.Reason, truncate(failure.Message, v1alpha1.MaxMessageBytes)
+		s.scanner.Status.VulnerabilityData = nil
+		return nil
+	case err != nil:
+		condition.Reason, condition.Message = v1alpha1.ReasonBackendError, "the engine's state cannot be read"
+		return err
+	}
+	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuiltAt: metav1.NewTime(version.Built), Tool: version.Tool}
+	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
+	if reporter, ok := s.backend.(backend.DataReporter); ok {
+		if problem := reporter.DataProblem(); problem != "" {
+			condition.Reason = v1alpha1.ReasonDataOutdated
+			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
+		}
+	}
+	return nil
+}
+
+// receivers reads what became of each receiver's messages. The store's id is taken over once each receiver has
+// a state in that store: until then the old one tells the NotificationReconciler that the store is new.
+func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]notify.ReceiverStatus, error) {
+	states := map[string]notify.ReceiverStatus{}
+	known := true
+	for _, receiver := range scanner.Spec.Notifications {
+		raw, err := r.Store.ReceiverState(ctx, string(scanner.UID), receiver.Name)
+		if err != nil {
+			return nil, err
+		}
+		state, err := notify.Status(raw)
+		if err != nil {
+			return nil, err
+		}
+		states[receiver.Name], known = state, known && state.Begun
+	}
+	if known {
+		scanner.Status.StoreID = r.Store.ID()
+	}
+	return states, nil
+}
+
+// setReceivers says whether everybody was told what there is to tell.
+func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[string]notify.ReceiverStatus) error {
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.Generation,
+	}
+	var failed []string
+	pending := 0
+	scanner.Status.Receivers = nil
+	for _, receiver := range scanner.Spec.Notifications {
+		state := states[receiver.Name]
+		status := v1alpha1.ReceiverStatus{Name: receiver.Name, Pending: clamp(state.Pending), LastError: truncate(state.LastError, 1024)}
+		if !state.LastDelivery.IsZero() {
+			status.LastDelivery = &metav1.Time{Time: state.LastDelivery}
+		}
+		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
+		pending += state.Pending
+		if state.LastError != "" {
+			failed = append(failed, receiver.Name+": "+state.LastError)
+		}
+	}
+	switch {
+	case len(scanner.Spec.Notifications) == 0:
+		condition.Reason, condition.Message = v1alpha1.ReasonNoReceivers, "spec.notifications is empty: findings are not announced"
+	case len(failed) > 0:
+		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeliveryFailed
+		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
+	case pending > 0:
+		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, fmt.Sprintf("%d findings wait for the next message", pending)
+	}
+	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
+	return nil
+}
+
+func (r *ScannerReconciler) setStore(scanner *v1alpha1.Scanner) {
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionStoreDurable, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonVolumeMounted, ObservedGeneration: scanner.Generation,
+	}
+	if !r.StoreDurable {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonEphemeralVolume, r.StoreAdvice
+	}
+	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
+}
+
+// setReady summarises. A Scanner is ready when each image was handled, with or without success: what failed is
+// in its message and in the counts.
+func (r *ScannerReconciler) setReady(s *scannerScope) {
+	counts, status := s.scanner.Status.Images, &s.scanner.Status
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
+	reconciling, stalled := false, false
+	switch {
+	case s.backend == nil:
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled, true
+		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable).Message
+	case s.scanner.Spec.Suspend:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
+	case counts.Total == 0:
+		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
+	case counts.Pending > 0:
+		ready.Status, ready.Reason, reconciling = metav1.ConditionFalse, v1alpha1.ReasonScanning, true
+		ready.Message = fmt.Sprintf("%d of %d images have no result yet", counts.Pending, counts.Total)
+	case counts.Failed > 0:
+		ready.Reason = v1alpha1.ReasonSomeFailed
+		ready.Message = truncate(describeFailures(s.images), v1alpha1.MaxMessageBytes)
+	default:
+		ready.Reason = v1alpha1.ReasonScanned
+		ready.Message = fmt.Sprintf("%d images scanned: %s", counts.Scanned, describeFindings(&status.Findings))
+	}
+	meta.SetStatusCondition(&status.Conditions, ready)
+	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.Generation)
+	setWhileTrue(&status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, s.scanner.Generation)
+}
+
+// describeFailures groups failed images by reason and names an example of each.
+func describeFailures(images []coveredImage) string {
+	byReason := map[string][]string{}
+	failed := 0
+	for _, img := range images {
+		if img.State == imageFailed {
+			failed++
+			byReason[img.Reason] = append(byReason[img.Reason], img.Name)
+		}
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		names := byReason[reason]
+		part := fmt.Sprintf("%s: %s", cmp.Or(reason, "unknown"), names[0])
+		if len(names) > 1 {
+			part += fmt.Sprintf(" and %d more", len(names)-1)
+		}
+		parts = append(parts, part)
+	}
+	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), strings.Join(parts, "; "))
+}
+
+// changed says whether a condition has another status or reason than before.
+func changed(before []metav1.Condition, now metav1.Condition) bool {
+	old := meta.FindStatusCondition(before, now.Type)
+	return old == nil || old.Status != now.Status || old.Reason != now.Reason
+}
+
+func eventType(c metav1.Condition) string {
+	if c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonSomeFailed {
+		return corev1.EventTypeNormal
+	}
+	if c.Reason == v1alpha1.ReasonScanning || c.Reason == v1alpha1.ReasonSuspended || c.Reason == v1alpha1.ReasonNoVulnerabilityData {
+		return corev1.EventTypeNormal
+	}
+	return corev1.EventTypeWarning
+}

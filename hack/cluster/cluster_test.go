@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sourced runs shell commands after the scripts' functions are loaded, with all paths below a temporary directory.
+func sourced(t *testing.T, commands string, env ...string) (string, error) {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`set -euo pipefail
+HERE=%q
+for part in settings progress packages binaries certificates node controlplane runtime teardown; do source "$HERE/lib/$part.sh"; done
+STATE=%q
+%s`, here, filepath.Join(t.TempDir(), "state"), commands)
+	command := exec.CommandContext(t.Context(), "bash", "-c", script)
+	command.Env = append(os.Environ(), append([]string{"HOME=" + t.TempDir(), "KUBERNETES_VERSION="}, env...)...)
+	output, err := command.CombinedOutput()
+	return strings.TrimSpace(string(output)), err
+}
+
+func TestKubernetesVersionIsAMinorOrAPatch(t *testing.T) {
+	tests := map[string]string{"": "1.36.3", "1.36": "1.36.3", "1.35": "1.35.4", "1.34": "1.34.4", "1.33": "1.33.13", "1.36.0": "1.36.0"}
+	for given, want := range tests {
+		got, err := sourced(t, `echo "$KUBERNETES"`, "KUBERNETES_VERSION="+given)
+		if err != nil || got != want {
+			t.Errorf("KUBERNETES_VERSION=%q: want %s, got %s (error %v)", given, want, got, err)
+		}
+	}
+}
+
+func TestUnknownKubernetesVersionNamesTheKnownOnes(t *testing.T) {
+	for _, given := range []string{"1.12", "v1.36", "latest"} {
+		got, err := sourced(t, `echo "$KUBERNETES"`, "KUBERNETES_VERSION="+given)
+		if err == nil || !strings.Contains(got, "1.33, 1.34, 1.35, 1.36") {
+			t.Errorf("KUBERNETES_VERSION=%q: want an error with the known versions, got %q (error %v)", given, got, err)
+		}
+	}
+}
+
+// A machine on which the policy stayed in force could never start a service by installing it again.
+func TestPolicyAgainstStartingServicesEndsWithTheProcess(t *testing.T) {
+	policy := filepath.Join(t.TempDir(), "policy-rc.d")
+	during, err := sourced(t, `POLICY=`+policy+`; keep_services_stopped; status=0; "$POLICY" || status=$?; echo "$status"; trap - EXIT`)
+	if err != nil || during != "101" {
+		t.Fatalf("during the installation: want exit status 101 (do not start), got %q (error %v)", during, err)
+	}
+	// The trap was removed above, as if the process had been killed: the file is still there.
+	if err := exec.CommandContext(t.Context(), policy).Run(); err != nil {
+		t.Errorf("after the process has ended: want the policy to allow services, got %v", err)
+	}
+	if _, err := os.Stat(policy); !os.IsNotExist(err) {
+		t.Errorf("after its first use without effect the policy removes itself; got %v", err)
+	}
+}
+
+func TestPolicyOfTheMachineIsLeftAlone(t *testing.T) {
+	policy := filepath.Join(t.TempDir(), "policy-rc.d")
+	const theirs = "#!/bin/sh\nexit 101\n"
+	if err := os.WriteFile(policy, []byte(theirs), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := sourced(t, `POLICY=`+policy+`; keep_services_stopped; let_services_start`); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	if left, err := os.ReadFile(policy); err != nil || string(left) != theirs {
+		t.Errorf("the machine's own policy: want it unchanged, got %q (error %v)", left, err)
+	}
+}
+
+// Removing a cluster kills the process whose number is in a file. After a restart that number may be anybody's.
+func TestRemovingDoesNotKillAStranger(t *testing.T) {
+	output, err := sourced(t, `
+mkdir -p "$STATE"; touch "$STATE/first-process"
+sleep 60 & stranger=$!
+echo $stranger >"$STATE/node.pid"
+cgroup_roots() { :; }
+remove_cluster
+kill -0 $stranger && echo alive; kill $stranger
+[ -e "$STATE" ] || echo removed`)
+	if err != nil || output != "alive\nremoved" {
+		t.Errorf("want the stranger alive and the state removed, got %q (error %v)", output, err)
+	}
+}
+
+func TestRemovingPutsTheMachineBack(t *testing.T) {
+	output, err := sourced(t, `
+theirs=$(mktemp -d); full=$(mktemp -d); touch "$full/file"
+mkdir -p "$STATE"
+printf '%s\n' "$theirs" "$full" >"$STATE/directories-made"
+echo kernel.panic=17 >"$STATE/machine-settings"
+sysctl() { echo "sysctl $*" >&3; }
+exec 3>&1
+cgroup_roots() { :; }
+remove_cluster
+[ -d "$theirs" ] || echo "empty directory removed"
+[ -e "$full/file" ] && echo "used directory kept"; rm -r "$full"`)
+	want := "sysctl -qw kernel.panic=17\nempty directory removed\nused directory kept"
+	if err != nil || output != want {
+		t.Errorf("want:\n%s\ngot:\n%s (error %v)", want, output, err)
+	}
+}
+
+// A stale build would be served for ever if what is pinned were not part of the question.
+func TestProgramIsBuiltAgainWhenItsPinChanges(t *testing.T) {
+	output, err := sourced(t, `
+mkdir -p "$BIN"; printf '#!/bin/sh\n' >"$BIN/etcd"; chmod +x "$BIN/etcd"; pin_of etcd >"$BIN/.etcd.pin"
+is_built etcd && echo "built"
+echo other >"$BIN/.etcd.pin"; is_built etcd || echo "stale"
+rm "$BIN/.etcd.pin"; is_built etcd || echo "unfinished"`)
+	if err != nil || output != "built\nstale\nunfinished" {
+		t.Errorf("want built, stale, unfinished; got %q (error %v)", output, err)
+	}
+}

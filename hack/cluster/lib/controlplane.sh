@@ -1,0 +1,49 @@
+# The image registry, etcd and the control plane.
+# shellcheck shell=bash
+
+# start_registry serves images over plain HTTP on the node's address, to the kubelet and to pods alike. Its standard output
+# is the access log, one line per request in Apache's combined format: tests count pulls in it.
+start_registry() {
+  cat >"$STATE/registry.yaml" <<C
+version: 0.1
+log: {level: warn, accesslog: {disabled: false}}
+storage: {filesystem: {rootdirectory: $STATE/registry}, delete: {enabled: true}}
+http: {addr: "$REGISTRY_ADDRESS"}
+C
+  start registry bash -c "exec '$BIN/registry' serve '$STATE/registry.yaml' >'$STATE/log/registry-access.log'"
+  wait_for 20 registry listens_on "$REGISTRY_ADDRESS"
+}
+
+# start_etcd keeps everything on disk without waiting for the disk: a crash of the machine may lose a cluster that is made
+# to be thrown away.
+start_etcd() {
+  start etcd "$BIN/etcd" --name=node1 --data-dir="$STATE/etcd" --unsafe-no-fsync --log-level=warn \
+    --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
+    --listen-peer-urls=http://127.0.0.1:2380 --initial-advertise-peer-urls=http://127.0.0.1:2380 --initial-cluster=node1=http://127.0.0.1:2380
+  wait_for 20 etcd listens_on 127.0.0.1:2379
+}
+
+kubectl_admin() { beside_node "$BIN/kubectl" --kubeconfig="$STATE/admin.kubeconfig" "$@"; }
+
+# start_apiserver reaches the kubelet by address (logs, exec): no name of a node resolves here.
+start_apiserver() {
+  local pki=$STATE/pki
+  start kube-apiserver "$BIN/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 \
+    --advertise-address="$NODE_ADDRESS" --secure-port=6443 --service-cluster-ip-range="$SERVICE_RANGE" \
+    --tls-cert-file="$pki/kube-apiserver.crt" --tls-private-key-file="$pki/kube-apiserver.key" --client-ca-file="$pki/ca.crt" \
+    --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged \
+    --service-account-issuer=https://kubernetes.default.svc.cluster.local \
+    --service-account-key-file="$pki/service-accounts.pub" --service-account-signing-key-file="$pki/service-accounts.key" \
+    --kubelet-client-certificate="$pki/admin.crt" --kubelet-client-key="$pki/admin.key" --kubelet-preferred-address-types=InternalIP
+  wait_for 60 kube-apiserver kubectl_admin get --raw /readyz
+}
+
+start_controllers() {
+  local pki=$STATE/pki
+  start kube-controller-manager "$BIN/kube-controller-manager" --kubeconfig="$STATE/kube-controller-manager.kubeconfig" --leader-elect=false \
+    --use-service-account-credentials --service-account-private-key-file="$pki/service-accounts.key" --root-ca-file="$pki/ca.crt" \
+    --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" \
+    --allocate-node-cidrs --cluster-cidr="$POD_RANGE" --node-cidr-mask-size=24 --service-cluster-ip-range="$SERVICE_RANGE"
+  start kube-scheduler "$BIN/kube-scheduler" --kubeconfig="$STATE/kube-scheduler.kubeconfig" --leader-elect=false
+  kubectl_admin apply -f "$HERE/coredns-role.yaml" >/dev/null
+}

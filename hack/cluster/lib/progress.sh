@@ -1,0 +1,34 @@
+# Telling the user what happens and how far it is, and stopping with a reason.
+# shellcheck shell=bash
+
+say()  { echo "cluster: $*"; }
+fail() { echo "cluster: error: $*" >&2; exit 1; }
+
+# step NUMBER/OF WHAT announces the next part of a long task.
+step() { echo "[$1] $2"; }
+
+need_root() {
+  [ "$(id -u)" = 0 ] || fail "namespaces and containerd need root; try: sudo --preserve-env make cluster-$1"
+}
+
+# take_lock makes a second up or down wait for the first. The lock is on a directory that is there anyway, so no lock file
+# is left behind; it ends with this process, killed or not, because what is started in the background never inherits it.
+take_lock() {
+  mkdir -p "$CACHE"
+  exec 9<"$CACHE"
+  flock --nonblock 9 || { say "waiting for another cluster.sh to finish"; flock 9; }
+}
+
+# wait_for SECONDS NAME CMD… tries a command until it succeeds. When it never does, the log of the program NAME is what
+# the user needs to see.
+wait_for() {
+  local deadline=$((SECONDS + $1)) name=$2; shift 2
+  until "$@" >/dev/null 2>&1; do
+    if [ "$SECONDS" -ge "$deadline" ]; then
+      echo "cluster: $name is not ready; the end of $STATE/log/$name.log:" >&2
+      tail -n 25 "$STATE/log/$name.log" >&2 || true
+      fail "gave up on: $*   (make cluster-down removes what was started)"
+    fi
+    sleep 0.2
+  done
+}

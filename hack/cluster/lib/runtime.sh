@@ -1,0 +1,140 @@
+# What runs pods: containerd, the kubelet, kube-proxy and the cluster's DNS.
+# shellcheck shell=bash
+
+PAUSE_IMAGE=local/pause:1
+SOCKET=$STATE/containerd/containerd.sock
+
+start_runtime() {
+  write_containerd_config
+  write_pod_network
+  start containerd containerd --config "$STATE/containerd.toml"
+  wait_for 20 containerd on_node ctr --address "$SOCKET" version
+  import_pause_image
+  write_kubelet_config
+  start kubelet "$BIN/kubelet" --kubeconfig="$STATE/kubelet.kubeconfig" --config="$STATE/kubelet.yaml" \
+    --hostname-override=node1 --node-ip="$NODE_ADDRESS" --root-dir="$STATE/kubelet" --cert-dir="$STATE/kubelet/pki"
+  # The limit of tracked connections belongs to the whole machine and cannot be set from here: 0 leaves it alone.
+  start kube-proxy "$BIN/kube-proxy" --kubeconfig="$STATE/kube-proxy.kubeconfig" --hostname-override=node1 \
+    --proxy-mode=nftables --cluster-cidr="$POD_RANGE" --conntrack-max-per-core=0
+  start_dns
+}
+
+# write_containerd_config: every registry is the local one, over plain HTTP. An image named docker.io/library/x is the
+# local registry's library/x; what it does not have does not exist.
+write_containerd_config() {
+  mkdir -p "$STATE/containerd" "$STATE/certs.d/_default" "$STATE/certs.d/$REGISTRY_ADDRESS"
+  # restrict_oom_score_adj: without CAP_SYS_RESOURCE (machines inside containers) runc dies with "can't get final child's
+  # PID from pipe: EOF" when containerd asks for a lower score than its own.
+  cat >"$STATE/containerd.toml" <<C
+version = 2
+root = "$STATE/containerd/root"
+state = "$STATE/containerd/state"
+[grpc]
+  address = "$SOCKET"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "$PAUSE_IMAGE"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "$(cni_directory)"
+    conf_dir = "$STATE/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "$STATE/certs.d"
+C
+  tee "$STATE/certs.d/_default/hosts.toml" >"$STATE/certs.d/$REGISTRY_ADDRESS/hosts.toml" <<C
+server = "http://$REGISTRY_ADDRESS"
+[host."http://$REGISTRY_ADDRESS"]
+  capabilities = ["pull", "resolve"]
+C
+}
+
+# write_pod_network: a point-to-point link per pod, all traffic routed by the node. On a bridge, replies between two pods
+# would go past the node's address translation, and a Service would not work on kernels without br_netfilter.
+write_pod_network() {
+  mkdir -p "$STATE/cni"
+  cat >"$STATE/cni/10-pods.conflist" <<C
+{"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "ptp", "ipam": {
+  "type": "host-local", "dataDir": "$STATE/pod-addresses", "ranges": [[{"subnet": "$POD_RANGE"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+C
+}
+
+# import_pause_image puts the pause program into containerd as an image, by way of the archive that "docker save" would
+# write. It is not in the registry, so the registry's catalogue holds only what users pushed.
+import_pause_image() {
+  local dir=$STATE/pause architecture; mkdir -p "$dir"
+  architecture=$(go_architecture)
+  tar -C "$BIN" --owner=0 --group=0 --mtime=@0 -cf "$dir/layer.tar" pause
+  printf '{"architecture":"%s","os":"linux","config":{"Entrypoint":["/pause"],"User":"65532:65532"},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+    "$architecture" "$(sha256sum <"$dir/layer.tar" | cut -d' ' -f1)" >"$dir/config.json"
+  printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "docker.io/$PAUSE_IMAGE" >"$dir/manifest.json"
+  tar -C "$dir" -cf "$dir/image.tar" manifest.json config.json layer.tar
+  on_node ctr --address "$SOCKET" --namespace k8s.io images import "$dir/image.tar" >"$STATE/log/pause.log" 2>&1 ||
+    { cat "$STATE/log/pause.log" >&2; fail "containerd does not take the pause image"; }
+}
+
+# go_architecture names the machine's processor as image configurations do.
+go_architecture() {
+  case $(uname -m) in x86_64) echo amd64 ;; aarch64) echo arm64 ;; *) uname -m ;; esac
+}
+
+# write_kubelet_config. The kubelet from 1.35 on refuses control groups of version 1 unless told otherwise; on version 2
+# the setting is left out. Eviction and image collection are as good as off: a nearly full disk is the user's business.
+write_kubelet_config() {
+  local old_cgroups=""
+  [ -e /sys/fs/cgroup/cgroup.controllers ] || old_cgroups="failCgroupV1: false"
+  printf 'nameserver %s\n' "$NODE_ADDRESS" >"$STATE/resolv.conf"
+  cat >"$STATE/kubelet.yaml" <<C
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $STATE/pki/ca.crt}}
+authorization: {mode: Webhook}
+cgroupDriver: cgroupfs
+cgroupRoot: /$CLUSTER_NAME
+$old_cgroups
+failSwapOn: false
+containerRuntimeEndpoint: unix://$SOCKET
+clusterDNS: ["$NODE_ADDRESS"]
+clusterDomain: cluster.local
+resolvConf: $STATE/resolv.conf
+podLogsDir: $STATE/podlogs
+maxPods: 200
+evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "50Mi"}
+imageGCHighThresholdPercent: 100
+localStorageCapacityIsolation: false
+registryPullQPS: 0
+syncFrequency: 10s
+C
+}
+
+# start_dns answers on every address of the node. Names in dns-hosts (lines as in /etc/hosts, read again when changed) are for
+# tests that need a name of their own.
+start_dns() {
+  touch "$STATE/dns-hosts"
+  cat >"$STATE/Corefile" <<C
+.:53 {
+  errors
+  cache 5
+  kubernetes cluster.local in-addr.arpa {
+    kubeconfig $STATE/coredns.kubeconfig
+    pods insecure
+    fallthrough in-addr.arpa
+  }
+  hosts $STATE/dns-hosts {
+    reload 2s
+    fallthrough
+  }
+  template ANY ANY {
+    rcode NXDOMAIN
+  }
+}
+C
+  start coredns "$BIN/coredns" -conf "$STATE/Corefile"
+  wait_for 30 coredns listens_on "$NODE_ADDRESS:53"
+}
+
+# wait_until_ready waits for the node and for the default ServiceAccount: the controller manager makes it a moment after
+# the node is Ready, and a pod created before is refused.
+wait_until_ready() {
+  wait_for 60 kubelet kubectl_admin get node node1
+  wait_for 60 kubelet kubectl_admin wait --for=condition=Ready node/node1 --timeout=2s
+  wait_for 30 kube-controller-manager kubectl_admin get serviceaccount default
+}

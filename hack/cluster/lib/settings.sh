@@ -1,0 +1,35 @@
+# Where things are and what they are called. Nothing here does anything.
+# shellcheck shell=bash disable=SC2034   # used by the files that are sourced beside this one
+
+# kubernetes_version turns a minor (1.36) into the patch that the Go module proxy is known to have. A full version is taken
+# as it is: the proxy says so if it does not have it.
+kubernetes_version() {
+  case $1 in
+    1.36) echo 1.36.3 ;;
+    1.35) echo 1.35.4 ;;
+    1.34) echo 1.34.4 ;;
+    1.33) echo 1.33.13 ;;
+    1.[0-9]*.[0-9]*) echo "$1" ;;
+    *) echo "KUBERNETES_VERSION=$1 is not known: give 1.33, 1.34, 1.35, 1.36, or a full version such as 1.36.3" >&2; return 1 ;;
+  esac
+}
+KUBERNETES=$(kubernetes_version "${KUBERNETES_VERSION:-1.36}") || exit 2
+
+CLUSTER_NAME=${CLUSTER_NAME:-scanner-cluster}
+CACHE=${SCANNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scanner-operator}
+
+# Everything that a running cluster writes. Not under the cache or a temporary directory: the path must be short, since
+# sockets lie in it (at most 107 characters), and on a real file system, since containerd's overlays lie in it.
+STATE=/var/lib/$CLUSTER_NAME
+
+# TEST-NET-2 (RFC 5737): an address that is nobody's, so it can only ever mean this node.
+NODE_ADDRESS=198.51.100.10
+REGISTRY_ADDRESS=$NODE_ADDRESS:5000
+APISERVER=https://$NODE_ADDRESS:6443
+POD_RANGE=10.244.0.0/24
+SERVICE_RANGE=10.96.0.0/16
+FIRST_SERVICE=10.96.0.1     # the API server's own Service: always the first address of the range
+
+BIN=$CACHE/cluster/$KUBERNETES   # the built programs, one directory for each version of Kubernetes
+
+PROGRAMS_STARTED=(registry etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet kube-proxy coredns)

@@ -1,0 +1,50 @@
+# Removing the cluster, from whatever state it is in.
+# shellcheck shell=bash
+
+# remove_cluster is right also after a killed start or a restart of the machine: each part looks at what is there. The
+# state directory goes last, so that a removal that is itself killed can be repeated.
+remove_cluster() {
+  end_node
+  remove_cgroups
+  refuse_mounts_left
+  restore_machine
+  rm -rf "$STATE"
+}
+
+# end_node ends the first process; the kernel then ends every other process of the node, containers included. The first
+# one's number is given back only after all of them are gone, and their mounts with them.
+end_node() {
+  node_lives || return 0
+  local pid tries=200; pid=$(cat "$STATE/node.pid")
+  kill -KILL "$pid"
+  while [ -d "/proc/$pid" ] && [ $((tries -= 1)) -gt 0 ]; do sleep 0.1; done
+  [ ! -d "/proc/$pid" ] || fail "process $pid, the node's first, does not end; is one of its programs stuck on a disk?"
+}
+
+# remove_cgroups removes the pods' control groups, deepest first. A group is busy for a moment after its last process.
+remove_cgroups() {
+  local root tries
+  for root in $(cgroup_roots); do
+    for tries in 1 2 3 4 5 6 7 8 9 10; do
+      [ -d "$root/$CLUSTER_NAME" ] || break
+      find "$root/$CLUSTER_NAME" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.$tries
+    done
+  done
+}
+
+# refuse_mounts_left: the node's mounts died with it and were never visible out here. If one is all the same, removing the
+# directory would remove what is mounted there.
+refuse_mounts_left() {
+  local left; left=$(awk -v state="$STATE/" 'index($2, state) == 1 {print $2}' /proc/mounts)
+  [ -z "$left" ] || fail "these are still mounted; unmount them first: $left"
+}
+
+restore_machine() {
+  local setting directory
+  if [ -e "$STATE/machine-settings" ]; then
+    while read -r setting; do sysctl -qw "$setting" >/dev/null 2>&1 || true; done <"$STATE/machine-settings"
+  fi
+  if [ -e "$STATE/directories-made" ]; then
+    while read -r directory; do rmdir "$directory" 2>/dev/null || true; done <"$STATE/directories-made"
+  fi
+}

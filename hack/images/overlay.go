@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// imageFields tells kustomize that an environment variable of a Deployment can name an image too: the manager learns the
+// worker's image from RELATED_IMAGE_WORKER, and it is to be replaced like the others.
+const imageFields = `images:
+  - {kind: Deployment, path: spec/template/spec/containers/env/value}
+`
+
+// writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It lies
+// under out, so that a deployment never changes a file that is under version control.
+func writeOverlay(out string) error {
+	pushed := recorded(filepath.Join(out, "images.json"))
+	if len(pushed) == 0 {
+		return fmt.Errorf("no image was pushed yet (%s is missing or empty): make images", filepath.Join(out, "images.json"))
+	}
+	dir := filepath.Join(out, "deploy")
+	base, err := filepath.Rel(dir, filepath.Join("config", "default"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, content := range map[string]string{"kustomization.yaml": overlay(base, pushed), "image-fields.yaml": imageFields} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overlay is the text of the kustomization.
+func overlay(base string, pushed map[string]string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\nconfigurations: [image-fields.yaml]\nimages:\n", filepath.ToSlash(base))
+	for _, name := range slices.Sorted(maps.Keys(pushed)) {
+		repository, digest, _ := strings.Cut(pushed[name], "@")
+		fmt.Fprintf(&text, "  - {name: %s, newName: %q, digest: %q}\n", name, repository, digest)
+	}
+	return text.String()
+}

@@ -1,0 +1,104 @@
+package notifier
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// secretTimeout bounds one question to the API server.
+const secretTimeout = 5 * time.Second
+
+// maxAddressBytes bounds an address; Slack's have about 80 bytes.
+const maxAddressBytes = 2048
+
+// SecretAddresses reads addresses from Secrets, each time anew and by name: nothing of them is kept.
+type SecretAddresses struct {
+	client coreclient.SecretsGetter
+	// self is the notifier's own ServiceAccount, namespace and name, for the advice on how to let it read.
+	selfNamespace, selfName string
+	// hosts that may be posted to, in lower case, with a port if it is not 443.
+	hosts map[string]bool
+}
+
+// NewSecretAddresses returns Addresses for https URLs of the given hosts, each "host" (port 443) or "host:port".
+func NewSecretAddresses(client coreclient.SecretsGetter, selfNamespace, selfName string, hosts []string) *SecretAddresses {
+	a := &SecretAddresses{client: client, selfNamespace: selfNamespace, selfName: selfName, hosts: map[string]bool{}}
+	for _, host := range hosts {
+		if host = strings.ToLower(strings.TrimSpace(host)); host != "" {
+			a.hosts[strings.TrimSuffix(host, ":443")] = true
+		}
+	}
+	return a
+}
+
+// Address implements Addresses.
+func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+	defer cancel()
+	secret, err := a.client.Secrets(ref.Namespace).Get(ctx, ref.SecretName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return "", permanent(notify.ReasonSecretForbidden, a.howToGrant(ref))
+	case apierrors.IsNotFound(err):
+		return "", permanent(notify.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
+	case err != nil:
+		return "", &notify.Outcome{
+			Result: notify.Temporary, Reason: notify.ReasonClusterAPI,
+			Message: fmt.Sprintf("cannot read Secret %s in namespace %s: %s", ref.SecretName, ref.Namespace, apierrors.ReasonForError(err)),
+		}
+	}
+	value, found := secret.Data[ref.SecretKey]
+	if !found {
+		return "", permanent(notify.ReasonSecretNotFound,
+			fmt.Sprintf("Secret %s in namespace %s has no key %s", ref.SecretName, ref.Namespace, ref.SecretKey))
+	}
+	// Secrets made from files or with echo end with a line break.
+	address := strings.TrimSpace(string(value))
+	if problem := a.problem(address); problem != "" {
+		return "", permanent(notify.ReasonInvalidURL,
+			fmt.Sprintf("key %s of Secret %s in namespace %s %s", ref.SecretKey, ref.SecretName, ref.Namespace, problem))
+	}
+	return address, nil
+}
+
+// problem says what is wrong with an address, without any part of it.
+func (a *SecretAddresses) problem(address string) string {
+	u, err := url.Parse(address)
+	switch {
+	case len(address) > maxAddressBytes:
+		return "is too long for a URL"
+	case err != nil || u.Scheme != "https" || u.Hostname() == "":
+		return "is not an https URL"
+	case u.User != nil:
+		return "holds a URL with a user name, which is not allowed"
+	case !a.hosts[strings.TrimSuffix(strings.ToLower(u.Host), ":443")]:
+		return "holds a URL of a host that the notifier may not post to (its flag --allowed-webhook-hosts says which)"
+	}
+	return ""
+}
+
+// howToGrant is what to run so that the notifier may read this one Secret and nothing else.
+func (a *SecretAddresses) howToGrant(ref notify.ReceiverRef) string {
+	// A name of its own for each Secret, so that a second receiver needs no change of the first one's Role.
+	role := "scanner-notifier-" + ref.SecretName
+	if len(role) > 80 {
+		role = role[:80] + "-etc"
+	}
+	return fmt.Sprintf("the notifier may not read Secret %[2]s in namespace %[1]s; to allow it: "+
+		"kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets --resource-name=%[2]s && "+
+		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
+		ref.Namespace, ref.SecretName, role, a.selfNamespace, a.selfName)
+}
+
+func permanent(reason, message string) *notify.Outcome {
+	return &notify.Outcome{Result: notify.Permanent, Reason: reason, Message: message}
+}

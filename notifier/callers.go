@@ -1,0 +1,83 @@
+package notifier
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// Answers of Callers.
+var (
+	// ErrUnauthenticated says that a token is not valid, or not for this notifier.
+	ErrUnauthenticated = errors.New("unauthenticated")
+	// ErrForbidden says that somebody else than the manager asks.
+	ErrForbidden = errors.New("forbidden")
+)
+
+const (
+	// reviewAge is how long a review is believed: a revoked token works no longer than that.
+	reviewAge  = time.Minute
+	maxReviews = 1000
+	// reviewTimeout bounds one question to the API server.
+	reviewTimeout = 5 * time.Second
+)
+
+// TokenReviews lets one ServiceAccount in, with a token that the API server made for this notifier.
+type TokenReviews struct {
+	client authenticationclient.TokenReviewsGetter
+	// user is "system:serviceaccount:<namespace>:<name>".
+	user string
+	// answers by the token's hash; tokens themselves are not kept.
+	answers *cache.LRUExpireCache
+}
+
+// NewTokenReviews returns Callers that ask the API server. user is the full name of the manager's ServiceAccount.
+func NewTokenReviews(client authenticationclient.TokenReviewsGetter, user string, clock cache.Clock) *TokenReviews {
+	return &TokenReviews{client: client, user: user, answers: cache.NewLRUExpireCacheWithClock(maxReviews, clock)}
+}
+
+// Allow implements Callers.
+func (t *TokenReviews) Allow(ctx context.Context, token string) error {
+	key := sha256.Sum256([]byte(token))
+	if answer, known := t.answers.Get(key); known {
+		err, _ := answer.(error)
+		return err
+	}
+	err := t.review(ctx, token)
+	// That the API server did not answer says nothing about the token.
+	if err == nil || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden) {
+		t.answers.Add(key, err, reviewAge)
+	}
+	return err
+}
+
+func (t *TokenReviews) review(ctx context.Context, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
+		Token: token, Audiences: []string{notify.NotifierAudience},
+	}}
+	review, err := t.client.TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("review a token: %w", err)
+	case !review.Status.Authenticated:
+		return ErrUnauthenticated
+	case !slices.Contains(review.Status.Audiences, notify.NotifierAudience):
+		// An API server that knows no audiences answers without them: then the token could be anybody's for anything.
+		return ErrUnauthenticated
+	case review.Status.User.Username != t.user:
+		return ErrForbidden
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package notifier_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+)
+
+// TestCertificate: it is waited for, taken over when it changes, and kept when the new one is broken.
+func TestCertificate(t *testing.T) {
+	w := newWorld(t, nil)
+	secrets := w.core.Secrets("system")
+	certificate := notifier.NewCertificate(secrets, "serving", slog.New(slog.DiscardHandler))
+	first, second := newPair(t, 1), newPair(t, 2)
+	var pauses []time.Duration
+	var served []*big.Int
+	// What happens between two looks, in order.
+	script := []func(){
+		func() { w.cluster.set("system/serving", map[string]string{"tls.crt": "broken"}) },
+		func() { w.cluster.set("system/serving", first) },
+		func() { w.cluster.set("system/serving", second) },
+		func() { w.cluster.set("system/serving", map[string]string{"tls.crt": "broken"}) },
+		func() {},
+	}
+	certificate.Run(context.Background(), func(_ context.Context, d time.Duration) error {
+		pauses = append(pauses, d)
+		serial := big.NewInt(0)
+		if got, err := certificate.Get(nil); err == nil {
+			serial = must(x509.ParseCertificate(got.Certificate[0])).SerialNumber
+		}
+		served = append(served, serial)
+		if (serial.Sign() != 0) != certificate.Ready() {
+			t.Errorf("Ready is %t while serving certificate %s", certificate.Ready(), serial)
+		}
+		if len(script) == 0 {
+			return errors.New("the end")
+		}
+		script[0]()
+		script = script[1:]
+		return nil
+	})
+	wantPauses := []time.Duration{2 * time.Second, 2 * time.Second, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute}
+	if diff := cmp.Diff(wantPauses, pauses); diff != "" {
+		t.Errorf("pauses between looks (-want +got):\n%s", diff)
+	}
+	want := []int64{0, 0, 1, 2, 2, 2}
+	for i := range served {
+		if served[i].Int64() != want[i] {
+			t.Errorf("after look %d certificate %s is served, want %d (0: none)", i+1, served[i], want[i])
+		}
+	}
+}
+
+// newPair makes a self-signed certificate with a serial number.
+func newPair(t *testing.T, serial int64) map[string]string {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	encode := func(kind string, bytesOf []byte) string {
+		var b bytes.Buffer
+		if err := pem.Encode(&b, &pem.Block{Type: kind, Bytes: bytesOf}); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	return map[string]string{
+		"tls.crt": encode("CERTIFICATE", der), "tls.key": encode("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key))),
+	}
+}

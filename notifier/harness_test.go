@@ -1,0 +1,253 @@
+package notifier_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+const (
+	managerUser  = "system:serviceaccount:scanner-operator-system:scanner-operator-manager"
+	managerToken = "token-of-the-manager"
+	// secretPath is what must be seen nowhere.
+	secretPath = "/services/T0SECRET1/B0SECRET2/verysecrettoken3"
+)
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// cluster is as much of a Kubernetes API server as the notifier asks, over real HTTP.
+type cluster struct {
+	mu sync.Mutex
+	// secrets by "namespace/name"; forbidden ones are refused, down answers 500 to everything.
+	secrets   map[string]map[string]string
+	forbidden map[string]bool
+	down      bool
+	// reviews by token.
+	reviews map[string]authenticationv1.TokenReviewStatus
+	// reviewed is the number of reviews that were asked for.
+	reviewed int
+}
+
+func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case c.down:
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError)
+	case strings.HasSuffix(r.URL.Path, "/tokenreviews"):
+		var review authenticationv1.TokenReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		c.reviewed++
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
+		review.Status = c.reviews[review.Spec.Token]
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(review)
+	case len(parts) == 6 && parts[4] == "secrets":
+		c.secret(w, parts[3]+"/"+parts[5])
+	default:
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+}
+
+func (c *cluster) secret(w http.ResponseWriter, key string) {
+	data, found := c.secrets[key]
+	switch {
+	case c.forbidden[key]:
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	case !found:
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	default:
+		secret := corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Data: map[string][]byte{}}
+		for k, v := range data {
+			secret.Data[k] = []byte(v)
+		}
+		_ = json.NewEncoder(w).Encode(secret)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, reason metav1.StatusReason) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: reason, Code: int32(status),
+	})
+}
+
+// set changes a Secret.
+func (c *cluster) set(key string, data map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.secrets[key] = data
+}
+
+// world is a notifier between a cluster, a manager and Slack, all over real HTTP.
+type world struct {
+	t       *testing.T
+	cluster *cluster
+	core    *coreclient.CoreV1Client
+	clock   *testingclock.FakePassiveClock
+	slack   *standin.Standin
+	// slackURL is the webhook that Secret shop/slack, key url, holds.
+	slackURL string
+	notifier *httptest.Server
+	manager  *client.Client
+	registry *prometheus.Registry
+	// logs is everything that was logged.
+	logs *lockedBuffer
+	// waited is how long the notifier has waited for its turn, in its own time.
+	waited time.Duration
+}
+
+// newWorld builds a world. A receiver replaces Slack's poster if it is not nil.
+func newWorld(t *testing.T, receiver notifier.Receiver) *world {
+	t.Helper()
+	w := &world{t: t, clock: testingclock.NewFakePassiveClock(noon), registry: prometheus.NewRegistry(), logs: &lockedBuffer{}}
+	w.slack = standin.New(w.clock.Now, io.Discard)
+	slackServer := httptest.NewTLSServer(w.slack.Webhooks())
+	t.Cleanup(slackServer.Close)
+	w.slackURL = slackServer.URL + secretPath
+	host := strings.TrimPrefix(slackServer.URL, "https://")
+
+	w.cluster = &cluster{
+		secrets:   map[string]map[string]string{"shop/slack": {"url": w.slackURL + "\n"}},
+		forbidden: map[string]bool{"shop/private": true},
+		reviews: map[string]authenticationv1.TokenReviewStatus{managerToken: {
+			Authenticated: true, User: authenticationv1.UserInfo{Username: managerUser}, Audiences: []string{notify.NotifierAudience},
+		}},
+	}
+	api := httptest.NewServer(w.cluster)
+	t.Cleanup(api.Close)
+	config := &rest.Config{Host: api.URL}
+	w.core = must(coreclient.NewForConfig(config))
+	authentication := must(authenticationclient.NewForConfig(config))
+
+	if receiver == nil {
+		receiver = slack.NewPoster(poolOf(slackServer), nil)
+	}
+	server := notifier.New(notifier.Config{
+		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
+		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
+		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: receiver},
+		Budget:    notifier.NewBudget(w.clock, w.sleep),
+		Memory:    notifier.NewMemory(w.clock),
+		Metrics:   notifier.NewMetrics(w.registry),
+		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Now:       w.clock.Now,
+	})
+	w.notifier = httptest.NewTLSServer(server.Handler())
+	t.Cleanup(w.notifier.Close)
+	w.manager = client.New(client.Config{
+		URL: w.notifier.URL, TokenFile: w.file(managerToken + "\n"),
+		CA: func() (*x509.CertPool, error) { return poolOf(w.notifier), nil },
+	})
+	return w
+}
+
+// sleep lets the world's time pass at once.
+func (w *world) sleep(_ context.Context, d time.Duration) error {
+	w.pass(d)
+	w.waited += d
+	return nil
+}
+
+func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
+
+// file writes a file and returns its name.
+func (w *world) file(content string) string {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
+// send asks for the delivery of a message as the manager does.
+func (w *world) send(id string) notify.Outcome {
+	return w.manager.Send(context.Background(), delivery(id))
+}
+
+func delivery(id string) notify.Delivery {
+	return notify.Delivery{
+		Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
+		Digest: notify.Digest{
+			ID: strings.Repeat("0", 32-len(id)) + id, Kind: notify.KindNew, Namespace: "shop", Scanner: "default", CreatedAt: noon,
+			Totals: finding.Counts{Critical: 1}, Images: 1,
+			Sections: []notify.Section{{
+				Repository: "docker.io/library/nginx", Workloads: []string{"Deployment shop/web"},
+				Items: []notify.Item{{ID: "CVE-2024-1", Severity: finding.Critical, Package: "openssl", Version: "1"}},
+			}},
+		},
+	}
+}
+
+// post sends a raw request and returns status and answer.
+func (w *world) post(token, body string) (int, string) {
+	w.t.Helper()
+	request := must(http.NewRequest(http.MethodPost, w.notifier.URL+notify.PathDigests, strings.NewReader(body)))
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response := must(w.notifier.Client().Do(request))
+	defer response.Body.Close()
+	return response.StatusCode, string(must(io.ReadAll(response.Body)))
+}
+
+func poolOf(s *httptest.Server) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(s.Certificate())
+	return pool
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// lockedBuffer is a buffer that several goroutines may write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,38 @@
+package notifier
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// Metrics counts deliveries. No label names a receiver: addresses are secrets and names are many.
+type Metrics struct {
+	deliveries *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+}
+
+// NewMetrics registers the notifier's metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_notifier_deliveries_total",
+			Help: "Attempts to deliver a message, by type of receiver, result and reason.",
+		}, []string{"receiver_type", "result", "reason"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "scanner_notifier_delivery_duration_seconds",
+			Help:    "Time that an attempt to deliver a message took, waiting for its turn included.",
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30},
+		}, []string{"receiver_type", "result"}),
+	}
+	registry.MustRegister(m.deliveries, m.seconds)
+	return m
+}
+
+// Delivered counts one attempt.
+func (m *Metrics) Delivered(receiverType string, o notify.Outcome, took time.Duration) {
+	m.deliveries.WithLabelValues(receiverType, string(o.Result), o.Reason).Inc()
+	m.seconds.WithLabelValues(receiverType, string(o.Result)).Observe(took.Seconds())
+}

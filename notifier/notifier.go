@@ -1,0 +1,252 @@
+// Package notifier brings messages to receivers, such as Slack, on behalf of the manager.
+//
+// It promises that an outcome is honest: Delivered only when the receiver took the message, Unknown when that
+// cannot be told. A message that was delivered is not delivered again under the same id for a day, as long as
+// the process lives; one whose outcome is unknown is posted again when the manager asks again, so that a
+// receiver gets each message at least once. It promises that no receiver's address, which is a secret,
+// reaches a log, an answer or a metric. It remembers nothing beyond its process and does not decide what to say.
+package notifier
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// patience bounds one delivery from the first question to the last answer. The manager's own deadline
+// (client.Deadline) is longer.
+const patience = 27 * time.Second
+
+// Receiver posts a message to an address, once, within its own deadline. The outcome never holds the address.
+type Receiver interface {
+	Post(ctx context.Context, address string, d notify.Digest) notify.Outcome
+}
+
+// Addresses finds where a receiver is to be posted to. An outcome is returned instead when there is no usable address.
+type Addresses interface {
+	Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome)
+}
+
+// Callers says who may ask for deliveries: nil, ErrUnauthenticated, ErrForbidden, or that it could not be found out.
+type Callers interface {
+	Allow(ctx context.Context, token string) error
+}
+
+// Server serves notify.PathDigests.
+type Server struct {
+	callers   Callers
+	addresses Addresses
+	// receivers by the API's name for their type.
+	receivers map[string]Receiver
+	budget    *Budget
+	memory    *Memory
+	metrics   *Metrics
+	log       *slog.Logger
+	now       func() time.Time
+	// flights makes one delivery of all that are asked for at the same time with the same id.
+	flights singleflight.Group
+}
+
+// Config is what a Server is made of.
+type Config struct {
+	Callers   Callers
+	Addresses Addresses
+	Receivers map[string]Receiver
+	Budget    *Budget
+	Memory    *Memory
+	Metrics   *Metrics
+	Log       *slog.Logger
+	Now       func() time.Time
+}
+
+// New returns a Server.
+func New(c Config) *Server {
+	return &Server{
+		callers: c.Callers, addresses: c.Addresses, receivers: c.Receivers,
+		budget: c.Budget, memory: c.Memory, metrics: c.Metrics, log: c.Log, now: c.Now,
+	}
+}
+
+// Handler routes requests.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+notify.PathDigests, s.digests)
+	return mux
+}
+
+// digests answers as notify.PathDigests says.
+func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
+	if status, problem := s.admit(r); problem != "" {
+		http.Error(w, problem, status)
+		return
+	}
+	delivery, err := s.read(w, r)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		http.Error(w, fmt.Sprintf("a delivery has at most %d bytes", tooLarge.Limit), http.StatusRequestEntityTooLarge)
+		return
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	outcome := s.deliverOnce(r.Context(), delivery)
+	w.Header().Set("Content-Type", "application/json")
+	if outcome.Result == notify.RateLimited {
+		// Rounded up: coming back too early would be refused again.
+		w.Header().Set("Retry-After", fmt.Sprint(int((outcome.RetryAfter+time.Second-1)/time.Second)))
+	}
+	w.WriteHeader(statusOf(outcome.Result))
+	_ = json.NewEncoder(w).Encode(outcome) // the manager asks again if it did not hear this
+}
+
+// admit lets only the manager in, before anything is read of what it sends.
+func (s *Server) admit(r *http.Request) (status int, problem string) {
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !found || token == "" {
+		return http.StatusUnauthorized, "a bearer token is needed"
+	}
+	err := s.callers.Allow(r.Context(), token)
+	switch {
+	case err == nil:
+		return 0, ""
+	case errors.Is(err, ErrUnauthenticated):
+		return http.StatusUnauthorized, "the token is not valid for the notifier"
+	case errors.Is(err, ErrForbidden):
+		return http.StatusForbidden, "only the manager may ask for deliveries"
+	}
+	s.log.Error("cannot review a token", "error", err)
+	return http.StatusServiceUnavailable, "the token could not be reviewed"
+}
+
+var idPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// read decodes and checks a delivery.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, error) {
+	var d notify.Delivery
+	body := http.MaxBytesReader(w, r.Body, notify.MaxDeliveryBytes)
+	if err := json.NewDecoder(body).Decode(&d); err != nil {
+		return d, fmt.Errorf("the delivery is not valid JSON: %w", err)
+	}
+	if _, err := io.Copy(io.Discard, body); err != nil {
+		return d, fmt.Errorf("after the delivery: %w", err)
+	}
+	ref := d.Receiver
+	switch {
+	case !idPattern.MatchString(d.Digest.ID):
+		return d, errors.New("digest.id: want 32 hexadecimal digits")
+	case s.receivers[ref.Type] == nil:
+		return d, fmt.Errorf("receiver.type: there is no receiver of type %.64q", ref.Type)
+	case len(validation.IsDNS1123Label(ref.Namespace)) > 0:
+		return d, errors.New("receiver.namespace: not the name of a namespace")
+	case len(validation.IsDNS1123Subdomain(ref.SecretName)) > 0:
+		return d, errors.New("receiver.secretName: not the name of a Secret")
+	case len(validation.IsConfigMapKey(ref.SecretKey)) > 0:
+		return d, errors.New("receiver.secretKey: not the name of a key")
+	}
+	return d, nil
+}
+
+// deliverOnce answers from memory, joins a delivery that is going on, or delivers.
+func (s *Server) deliverOnce(ctx context.Context, d notify.Delivery) notify.Outcome {
+	key := strings.Join([]string{d.Digest.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
+	if s.memory.Delivered(key) {
+		s.log.Info("message was delivered before", "digest", d.Digest.ID, "namespace", d.Receiver.Namespace)
+		return notify.Outcome{Result: notify.Delivered}
+	}
+	// A caller that goes away does not stop a delivery: its outcome is worth knowing when it comes back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	result, _, _ := s.flights.Do(key, func() (any, error) {
+		if s.memory.Delivered(key) {
+			return notify.Outcome{Result: notify.Delivered}, nil
+		}
+		outcome := s.deliver(ctx, d)
+		if outcome.Result == notify.Delivered {
+			s.memory.Remember(key)
+		}
+		return outcome, nil
+	})
+	return result.(notify.Outcome)
+}
+
+// deliver finds the address, keeps to its budget and posts.
+func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome {
+	start := s.now()
+	address, none := s.addresses.Address(ctx, d.Receiver)
+	if none != nil {
+		return s.note(d, start, *none)
+	}
+	sum := sha256.Sum256([]byte(address))
+	budget := hex.EncodeToString(sum[:])
+	if wait, err := s.budget.Take(ctx, budget); err != nil {
+		return s.note(d, start, notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
+	} else if wait > 0 {
+		return s.note(d, start, notify.Outcome{
+			Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited,
+			Message: "too many messages for this webhook at the moment", RetryAfter: wait,
+		})
+	}
+	outcome := s.receivers[d.Receiver.Type].Post(ctx, address, d.Digest)
+	if outcome.Result == notify.RateLimited {
+		s.budget.Pause(budget, outcome.RetryAfter)
+	}
+	outcome.Message = redact(outcome.Message, address)
+	return s.note(d, start, outcome)
+}
+
+// note logs and counts an outcome: one line per decision.
+func (s *Server) note(d notify.Delivery, start time.Time, o notify.Outcome) notify.Outcome {
+	if len(o.Message) > notify.MaxMessageBytes {
+		o.Message = strings.ToValidUTF8(o.Message[:notify.MaxMessageBytes], "")
+	}
+	s.metrics.Delivered(d.Receiver.Type, o, s.now().Sub(start))
+	level := slog.LevelInfo
+	if o.Result != notify.Delivered && o.Result != notify.RateLimited {
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "message handled", "digest", d.Digest.ID, "kind", d.Digest.Kind,
+		"namespace", d.Receiver.Namespace, "scanner", d.Digest.Scanner, "secret", d.Receiver.SecretName,
+		"result", o.Result, "reason", o.Reason, "message", o.Message, "retryAfter", o.RetryAfter.String())
+	return o
+}
+
+// redact takes an address out of a text, whole and in parts. Nothing should put it there; this is the last guard.
+func redact(text, address string) string {
+	const hidden = "(hidden)"
+	text = strings.ReplaceAll(text, address, hidden)
+	_, path, _ := strings.Cut(strings.TrimPrefix(address, "https://"), "/")
+	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune("/?&=#", r) }) {
+		if len(part) >= 6 && part != "services" && part != "workflows" && part != "triggers" {
+			text = strings.ReplaceAll(text, part, hidden)
+		}
+	}
+	return text
+}
+
+func statusOf(r notify.Result) int {
+	switch r {
+	case notify.Delivered:
+		return http.StatusOK
+	case notify.RateLimited:
+		return http.StatusTooManyRequests
+	case notify.Permanent:
+		return http.StatusUnprocessableEntity
+	case notify.Temporary:
+		return http.StatusBadGateway
+	}
+	return http.StatusGatewayTimeout
+}

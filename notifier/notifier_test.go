@@ -1,0 +1,385 @@
+package notifier_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// TestDeliver: a message reaches Slack as a message that Slack takes, and is said to be delivered.
+func TestDeliver(t *testing.T) {
+	w := newWorld(t, nil)
+	if diff := cmp.Diff(notify.Outcome{Result: notify.Delivered}, w.send("1")); diff != "" {
+		t.Fatalf("outcome (-want +got):\n%s\nlog:\n%s", diff, w.logs)
+	}
+	messages := w.slack.Messages()
+	if len(messages) != 1 {
+		t.Fatalf("Slack has %d messages, want 1", len(messages))
+	}
+	if len(messages[0].Violations) > 0 || !strings.Contains(messages[0].Text, "CVE-2024-1 Critical · openssl 1") {
+		t.Errorf("Slack got %q with violations %v", messages[0].Text, messages[0].Violations)
+	}
+}
+
+// TestOutcomes: each way to fail has its result, a reason and words that help. None of them shows the
+// address, in the answer, the log or the metrics.
+func TestOutcomes(t *testing.T) {
+	tests := map[string]struct {
+		secret  map[string]string // replaces Secret shop/slack; nil keeps it
+		arrange func(w *world)
+		ref     func(*notify.ReceiverRef)
+		want    notify.Outcome // its Message must be contained
+	}{
+		"the Secret may not be read": {
+			ref: func(r *notify.ReceiverRef) { r.SecretName = "private" },
+			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: "kubectl -n shop create role scanner-notifier-private --verb=get --resource=secrets --resource-name=private" +
+				" && kubectl -n shop create rolebinding scanner-notifier-private --role=scanner-notifier-private --serviceaccount=scanner-operator-system:scanner-operator-notifier"},
+		},
+		"there is no such Secret": {
+			ref:  func(r *notify.ReceiverRef) { r.SecretName = "none" },
+			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretNotFound, Message: "no Secret none in namespace shop"},
+		},
+		"the Secret has no such key": {
+			ref:  func(r *notify.ReceiverRef) { r.SecretKey = "address" },
+			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretNotFound, Message: "Secret slack in namespace shop has no key address"},
+		},
+		"the API server fails": {
+			// The token was reviewed before, or the caller would not get this far.
+			arrange: func(w *world) { w.send("99"); w.pass(10 * time.Second); w.cluster.down = true },
+			want:    notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonClusterAPI, Message: "cannot read Secret slack in namespace shop"},
+		},
+		"not https": {
+			secret: map[string]string{"url": "http://hooks.slack.com" + secretPath},
+			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "key url of Secret slack in namespace shop is not an https URL"},
+		},
+		"not a URL at all": {
+			secret: map[string]string{"url": "verysecrettoken3 %zz"},
+			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "is not an https URL"},
+		},
+		"a host that is not allowed": {
+			secret: map[string]string{"url": "https://kubernetes.default.svc" + secretPath},
+			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "--allowed-webhook-hosts"},
+		},
+		"an allowed host at another port": {
+			secret: map[string]string{"url": "https://hooks.slack.com:8443" + secretPath},
+			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "--allowed-webhook-hosts"},
+		},
+		"a host that only looks allowed": {
+			secret: map[string]string{"url": "https://hooks.slack.com@evil.example" + secretPath},
+			want:   notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "user name"},
+		},
+		"nobody listens": {
+			secret: map[string]string{"url": "https://127.0.0.1:1" + secretPath},
+			want:   notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonNetwork, Message: "connection refused"},
+		},
+		"Slack does not understand": slackAnswers(400, "invalid_blocks", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "Slack answers 400 Bad Request: invalid_blocks"}),
+		"Slack forbids it":          slackAnswers(403, "action_prohibited", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "403 Forbidden: action_prohibited; the webhook was revoked"}),
+		"the webhook is gone":       slackAnswers(404, "no_service", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "404 Not Found: no_service; the webhook was revoked"}),
+		"the channel is archived":   slackAnswers(410, "channel_is_archived", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "410 Gone: channel_is_archived; its channel is gone"}),
+		"Slack has trouble":         slackAnswers(500, "rollup_error", notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: "500 Internal Server Error: rollup_error"}),
+		"a page of a proxy":         slackAnswers(502, "<html>https://hooks.slack.com"+secretPath+"</html>", notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: "Slack answers 502 Bad Gateway"}),
+		"an answer with the token":  slackAnswers(404, "unknown verysecrettoken3", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "unknown (hidden)"}),
+		"a redirect":                slackAnswers(302, "", notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: "redirects are not followed"}),
+		"Slack asks to wait": {
+			arrange: func(w *world) { w.slack.Expect(standin.Trouble{Status: 429, RetryAfter: 17}) },
+			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 17 * time.Second},
+		},
+		"Slack asks to wait and does not say how long": {
+			arrange: func(w *world) { w.slack.Expect(standin.Trouble{Status: 429}) },
+			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: 30 * time.Second},
+		},
+		"Slack asks to wait for ever": {
+			arrange: func(w *world) { w.slack.Expect(standin.Trouble{Status: 429, RetryAfter: 1 << 30}) },
+			want:    notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "Slack asks to wait", RetryAfter: time.Hour},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			if tt.secret != nil {
+				w.cluster.set("shop/slack", tt.secret)
+			}
+			if tt.arrange != nil {
+				tt.arrange(w)
+			}
+			d := delivery("1")
+			if tt.ref != nil {
+				tt.ref(&d.Receiver)
+			}
+			got := w.manager.Send(context.Background(), d)
+			if !strings.Contains(got.Message, tt.want.Message) {
+				t.Errorf("message %q, want in it %q", got.Message, tt.want.Message)
+			}
+			got.Message, tt.want.Message = "", ""
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+			assertSecretKept(t, w, d)
+		})
+	}
+}
+
+// assertSecretKept looks for the address in everything that leaves the notifier.
+func assertSecretKept(t *testing.T, w *world, d notify.Delivery) {
+	t.Helper()
+	raw, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, answer := w.post(managerToken, string(raw))
+	metrics := fmt.Sprint(must(w.registry.Gather()))
+	for where, text := range map[string]string{"log": w.logs.String(), "answer": answer, "metrics": metrics} {
+		if text == "" {
+			t.Errorf("the %s is empty: nothing was looked at", where)
+		}
+		for _, secret := range []string{"T0SECRET1", "B0SECRET2", "verysecrettoken3", managerToken} {
+			if strings.Contains(text, secret) {
+				t.Errorf("the %s shows %s:\n%s", where, secret, text)
+			}
+		}
+	}
+}
+
+func slackAnswers(status int, body string, want notify.Outcome) (tt struct {
+	secret  map[string]string
+	arrange func(w *world)
+	ref     func(*notify.ReceiverRef)
+	want    notify.Outcome
+}) {
+	tt.arrange = func(w *world) { w.slack.Expect(standin.Trouble{Status: status, Body: body, Times: 2}) }
+	tt.want = want
+	return tt
+}
+
+// TestUntrustedReceiver: a server without a trusted certificate gets nothing.
+func TestUntrustedReceiver(t *testing.T) {
+	w := newWorld(t, slack.NewPoster(nil, nil))
+	if got := w.send("1"); got.Result != notify.Temporary || got.Reason != notify.ReasonNetwork || !strings.Contains(got.Message, "certificate") {
+		t.Errorf("outcome %+v, want Temporary, Network and a word about the certificate", got)
+	}
+	if n := len(w.slack.Messages()); n != 0 {
+		t.Errorf("the untrusted server got %d messages, want none", n)
+	}
+}
+
+// TestAnswerLost: what was sent and not answered is unknown, neither delivered nor failed, and is posted
+// again when the manager asks again.
+func TestAnswerLost(t *testing.T) {
+	posts := 0
+	slackServer := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if posts++; posts == 1 {
+			connection, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				connection.Close()
+			}
+		}
+	}))
+	defer slackServer.Close()
+	w := newWorld(t, slack.NewPoster(poolOf(slackServer), nil))
+	host := strings.TrimPrefix(slackServer.URL, "https://")
+	addresses := notifier.NewSecretAddresses(w.core, "a", "b", []string{host})
+	w.cluster.set("shop/slack", map[string]string{"url": slackServer.URL + secretPath})
+	if _, none := addresses.Address(context.Background(), delivery("1").Receiver); none != nil {
+		t.Fatalf("the address is not usable: %+v", none)
+	}
+	poster := slack.NewPoster(poolOf(slackServer), nil)
+	first := poster.Post(context.Background(), slackServer.URL+secretPath, delivery("1").Digest)
+	if first.Result != notify.UnknownOutcome || first.Reason != notify.ReasonAnswerLost || strings.Contains(first.Message, "SECRET") {
+		t.Errorf("first outcome %+v, want Unknown, AnswerLost without the address", first)
+	}
+	if second := poster.Post(context.Background(), slackServer.URL+secretPath, delivery("1").Digest); second.Result != notify.Delivered {
+		t.Errorf("second outcome %+v, want Delivered", second)
+	}
+}
+
+// TestSaidOnce: what was delivered is not posted again under the same id for a day, and is after that memory has ended.
+func TestSaidOnce(t *testing.T) {
+	w := newWorld(t, nil)
+	for range 3 {
+		if got := w.send("1"); got.Result != notify.Delivered {
+			t.Fatalf("outcome %+v, want Delivered", got)
+		}
+	}
+	w.pass(24 * time.Hour)
+	w.send("1")
+	if n := len(w.slack.Messages()); n != 1 {
+		t.Errorf("Slack has %d messages after a day, want 1", n)
+	}
+	w.send("2")
+	if n := len(w.slack.Messages()); n != 2 {
+		t.Errorf("Slack has %d messages after another id, want 2", n)
+	}
+}
+
+// countingReceiver counts posts and takes its time.
+type countingReceiver struct {
+	posts atomic.Int32
+	// open lets posts end.
+	open chan struct{}
+}
+
+func (c *countingReceiver) Post(context.Context, string, notify.Digest) notify.Outcome {
+	c.posts.Add(1)
+	<-c.open
+	return notify.Outcome{Result: notify.Delivered}
+}
+
+// TestSaidOnceAtTheSameTime: several requests with one id at the same time are one post.
+func TestSaidOnceAtTheSameTime(t *testing.T) {
+	receiver := &countingReceiver{open: make(chan struct{})}
+	w := newWorld(t, receiver)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if got := w.send("1"); got.Result != notify.Delivered {
+				t.Errorf("outcome %+v, want Delivered", got)
+			}
+		})
+	}
+	close(receiver.open)
+	group.Wait()
+	if n := receiver.posts.Load(); n != 1 {
+		t.Errorf("posted %d times, want once", n)
+	}
+}
+
+// TestGoneCaller: a manager that gives up does not undo a delivery; it hears of it when it asks again.
+func TestGoneCaller(t *testing.T) {
+	receiver := &countingReceiver{open: make(chan struct{})}
+	w := newWorld(t, receiver)
+	ctx, cancel := context.WithCancel(context.Background())
+	asked := make(chan notify.Outcome)
+	go func() { asked <- w.manager.Send(ctx, delivery("1")) }()
+	for receiver.posts.Load() == 0 {
+		time.Sleep(time.Millisecond) // until the request has arrived
+	}
+	cancel()
+	if got := <-asked; got.Result != notify.UnknownOutcome {
+		t.Errorf("outcome for who gave up %+v, want Unknown", got)
+	}
+	close(receiver.open)
+	if got := w.send("1"); got.Result != notify.Delivered {
+		t.Errorf("outcome %+v, want Delivered", got)
+	}
+	if n := receiver.posts.Load(); n != 1 {
+		t.Errorf("posted %d times, want once", n)
+	}
+}
+
+// TestBudgetIsShared: all who post to one webhook share its budget, whichever Secret names it.
+func TestBudgetIsShared(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cluster.set("cart/slack", map[string]string{"url": w.slackURL})
+	other := delivery("2")
+	other.Receiver.Namespace = "cart"
+	w.send("1")
+	if got := w.manager.Send(context.Background(), other); got.Result != notify.Delivered {
+		t.Fatalf("outcome %+v, want Delivered", got)
+	}
+	if w.waited != time.Second {
+		t.Errorf("the second message waited %s, want 1s", w.waited)
+	}
+	w.slack.Expect(standin.Trouble{Status: 429, RetryAfter: 60})
+	w.send("3")
+	other.Digest.ID = delivery("4").Digest.ID
+	got := w.manager.Send(context.Background(), other)
+	if got.Result != notify.RateLimited || got.RetryAfter < 50*time.Second {
+		t.Errorf("outcome for another namespace while Slack asks to wait: %+v, want RateLimited for about a minute", got)
+	}
+	w.pass(time.Minute)
+	if got := w.send("3"); got.Result != notify.Delivered {
+		t.Errorf("outcome after the wait %+v, want Delivered", got)
+	}
+}
+
+// TestWhoMayAsk: only the manager, with a token for the notifier, gets anything done.
+func TestWhoMayAsk(t *testing.T) {
+	w := newWorld(t, nil)
+	manager := authenticationv1.UserInfo{Username: managerUser}
+	w.cluster.reviews["elsewhere"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: manager, Audiences: []string{"https://kubernetes.default.svc"}}
+	w.cluster.reviews["no audience"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: manager}
+	w.cluster.reviews["somebody"] = authenticationv1.TokenReviewStatus{
+		Authenticated: true, User: authenticationv1.UserInfo{Username: "system:serviceaccount:shop:default"}, Audiences: []string{notify.NotifierAudience},
+	}
+	body := string(must(json.Marshal(delivery("1"))))
+	for token, want := range map[string]int{
+		"": http.StatusUnauthorized, "unknown": http.StatusUnauthorized, "elsewhere": http.StatusUnauthorized,
+		"no audience": http.StatusUnauthorized, "somebody": http.StatusForbidden, managerToken: http.StatusOK,
+	} {
+		if got, answer := w.post(token, body); got != want {
+			t.Errorf("token %q: status %d (%s), want %d", token, got, answer, want)
+		}
+	}
+	if n := len(w.slack.Messages()); n != 1 {
+		t.Errorf("Slack has %d messages, want only the manager's", n)
+	}
+}
+
+// TestReviewsAreRemembered for a minute and no longer, and not when the API server failed.
+func TestReviewsAreRemembered(t *testing.T) {
+	w := newWorld(t, nil)
+	body := string(must(json.Marshal(delivery("1"))))
+	w.cluster.down = true
+	if status, _ := w.post(managerToken, body); status != http.StatusServiceUnavailable {
+		t.Errorf("status %d while the API server is down, want 503", status)
+	}
+	w.cluster.down = false
+	for range 3 {
+		w.post(managerToken, body)
+	}
+	if w.cluster.reviewed != 1 {
+		t.Errorf("%d reviews, want 1", w.cluster.reviewed)
+	}
+	w.pass(time.Minute + time.Second)
+	w.cluster.reviews[managerToken] = authenticationv1.TokenReviewStatus{}
+	if status, _ := w.post(managerToken, body); status != http.StatusUnauthorized {
+		t.Errorf("status %d a minute after the token was revoked, want 401", status)
+	}
+}
+
+// TestMalformed: bad requests are told what is wrong, by field.
+func TestMalformed(t *testing.T) {
+	w := newWorld(t, nil)
+	change := func(f func(*notify.Delivery)) string {
+		d := delivery("1")
+		f(&d)
+		return string(must(json.Marshal(d)))
+	}
+	for name, tt := range map[string]struct {
+		body   string
+		status int
+		want   string
+	}{
+		"no JSON":      {"{", 400, "not valid JSON"},
+		"id":           {change(func(d *notify.Delivery) { d.Digest.ID = "../../x" }), 400, "digest.id"},
+		"type":         {change(func(d *notify.Delivery) { d.Receiver.Type = "pager" }), 400, "receiver.type"},
+		"namespace":    {change(func(d *notify.Delivery) { d.Receiver.Namespace = "a/b" }), 400, "receiver.namespace"},
+		"secret name":  {change(func(d *notify.Delivery) { d.Receiver.SecretName = "../x" }), 400, "receiver.secretName"},
+		"no key":       {change(func(d *notify.Delivery) { d.Receiver.SecretKey = "" }), 400, "receiver.secretKey"},
+		"too large":    {change(func(d *notify.Delivery) { d.Digest.ReadMore = strings.Repeat("x", notify.MaxDeliveryBytes) }), 413, "1048576"},
+		"long after":   {change(func(*notify.Delivery) {}) + strings.Repeat(" ", notify.MaxDeliveryBytes), 413, "1048576"},
+		"nothing else": {"", 400, "not valid JSON"},
+	} {
+		if status, answer := w.post(managerToken, tt.body); status != tt.status || !strings.Contains(answer, tt.want) {
+			t.Errorf("%s: status %d %q, want %d and %q", name, status, answer, tt.status, tt.want)
+		}
+	}
+	if n := len(w.slack.Messages()); n != 0 {
+		t.Errorf("Slack has %d messages, want none", n)
+	}
+}

@@ -1,0 +1,60 @@
+package notifier_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/notifier"
+)
+
+// TestOptions: the manager is found by the namespace, and mistakes are named by their flag.
+func TestOptions(t *testing.T) {
+	for name, tt := range map[string]struct {
+		namespace string
+		args      []string
+		wantErr   string
+		wantUser  string
+	}{
+		"defaults":          {"system", nil, "", "system:serviceaccount:system:scanner-operator-manager"},
+		"another manager":   {"system", []string{"--manager-service-account=system:serviceaccount:a:b"}, "", "system:serviceaccount:a:b"},
+		"no namespace":      {"", nil, "POD_NAMESPACE", ""},
+		"a bare name":       {"system", []string{"--manager-service-account=manager"}, "--manager-service-account", ""},
+		"nobody to post to": {"system", []string{"--allowed-webhook-hosts=, "}, "--allowed-webhook-hosts", ""},
+		"no secret":         {"system", []string{"--serving-secret="}, "--serving-secret", ""},
+	} {
+		o := notifier.NewOptions(func(string) string { return tt.namespace })
+		flags := flag.NewFlagSet("notifier", flag.ContinueOnError)
+		o.AddFlags(flags)
+		if err := flags.Parse(tt.args); err != nil {
+			t.Fatal(err)
+		}
+		switch err := o.Complete(); {
+		case tt.wantErr == "" && err != nil:
+			t.Errorf("%s: error %v, want none", name, err)
+		case tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)):
+			t.Errorf("%s: error %v, want one that names %s", name, err, tt.wantErr)
+		case tt.wantErr == "" && o.ManagerServiceAccount != tt.wantUser:
+			t.Errorf("%s: manager is %s, want %s", name, o.ManagerServiceAccount, tt.wantUser)
+		}
+	}
+}
+
+// TestRoots: a CA file is optional, but what is there must be certificates.
+func TestRoots(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	o := &notifier.Options{CAFile: path}
+	if _, err := o.Roots(); err != nil {
+		t.Errorf("a missing file is error %v, want none", err)
+	}
+	for content, wantErr := range map[string]bool{"broken": true, newPair(t, 1)["tls.crt"]: false} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Roots(); (err != nil) != wantErr {
+			t.Errorf("file %.20q: error %v, want one: %t", content, err, wantErr)
+		}
+	}
+}

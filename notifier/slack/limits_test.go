@@ -1,0 +1,179 @@
+package slack
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// assertAcceptable is what holds for every message: Slack takes it, and our own total is kept.
+func assertAcceptable(t interface {
+	Helper()
+	Errorf(string, ...any)
+	Fatal(...any)
+}, d notify.Digest) {
+	t.Helper()
+	payload := encode(t, d)
+	for _, v := range standin.Check(payload) {
+		t.Errorf("Slack would not take the message, or we do not want it: %s %s", v.Error, v.Detail)
+	}
+	var message struct {
+		Text   string
+		Blocks []struct {
+			Text     *struct{ Text string }
+			Elements []struct{ Text string }
+		}
+	}
+	if err := json.Unmarshal(payload, &message); err != nil {
+		t.Fatal(err)
+	}
+	total := len(message.Text)
+	for _, b := range message.Blocks {
+		if b.Text != nil {
+			total += len(b.Text.Text)
+		}
+		for _, e := range b.Elements {
+			total += len(e.Text)
+		}
+	}
+	if total > maxTotalText {
+		t.Errorf("all texts together have %d bytes, want at most %d", total, maxTotalText)
+	}
+}
+
+// TestAnyDigestIsAcceptable: no digest whatever makes a message that Slack refuses, and none loses count.
+func TestAnyDigestIsAcceptable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := anyDigest().Draw(t, "digest")
+		assertAcceptable(t, d)
+		if d.Kind == notify.KindNew {
+			assertCounted(t, d)
+		}
+	})
+}
+
+// assertCounted: findings shown, those counted as "and N more", and those of images left out are all there are.
+func assertCounted(t *rapid.T, d notify.Digest) {
+	want := 0
+	for _, s := range d.Sections {
+		want += len(s.Items) + s.MoreItems
+	}
+	got := 0
+	for line := range strings.Lines(standin.Readable(encode(t, d))) {
+		var n, images int
+		switch {
+		case strings.HasPrefix(line, "• "):
+			got++
+		case scan(line, "and %d more image with %d finding", &images, &n), scan(line, "and %d more images with %d finding", &images, &n):
+			got += n
+		case scan(line, "and %d more", &n):
+			got += n
+		}
+	}
+	if got != want {
+		t.Fatalf("the message accounts for %d findings, the digest has %d", got, want)
+	}
+}
+
+func scan(line, format string, into ...any) bool {
+	_, err := fmt.Sscanf(line, format, into...)
+	return err == nil
+}
+
+// anyText prefers what breaks renderers.
+func anyText() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.StringN(0, 40, 200),
+		rapid.SampledFrom([]string{"", " ", "\n", "<!channel>", "<@U1|x>", "&", "&lt;", "a|b", "`", "*", "\u202e", "\xff", "@here", "<https://a.example/|x>"}),
+		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("&<é", n) }),
+		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("x", n) }),
+	)
+}
+
+func anyURL() *rapid.Generator[string] {
+	return rapid.OneOf(anyText(), rapid.Map(anyText(), func(s string) string { return "https://example.com/" + s }),
+		rapid.Just("https://nvd.nist.gov/vuln/detail/CVE-2024-1?a=b&c=d"))
+}
+
+func anyItem() *rapid.Generator[notify.Item] {
+	return rapid.Custom(func(t *rapid.T) notify.Item {
+		return notify.Item{
+			ID: anyText().Draw(t, "id"), Severity: finding.Severity(rapid.IntRange(-1, 7).Draw(t, "severity")),
+			Package: anyText().Draw(t, "package"), Version: anyText().Draw(t, "version"), FixedIn: anyText().Draw(t, "fixed in"),
+			FixState: rapid.SampledFrom([]string{finding.FixStateFixed, finding.FixStateWontFix, finding.FixStateNotFixed, ""}).Draw(t, "fix state"),
+			EPSS:     rapid.Float64().Draw(t, "epss"), KnownExploited: rapid.Bool().Draw(t, "exploited"),
+			URL: anyURL().Draw(t, "url"), Repository: anyText().Draw(t, "repository"),
+		}
+	})
+}
+
+func anyCounts() *rapid.Generator[finding.Counts] {
+	n := rapid.IntRange(0, 1<<40)
+	return rapid.Custom(func(t *rapid.T) finding.Counts {
+		return finding.Counts{Critical: n.Draw(t, "critical"), High: n.Draw(t, "high"), Unknown: n.Draw(t, "unknown"), Fixable: n.Draw(t, "fixable")}
+	})
+}
+
+func anySection() *rapid.Generator[notify.Section] {
+	return rapid.Custom(func(t *rapid.T) notify.Section {
+		return notify.Section{
+			Repository: anyText().Draw(t, "repository"), References: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "references"),
+			Workloads: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "workloads"), MoreWorkloads: rapid.IntRange(0, 1000).Draw(t, "more workloads"),
+			FirstTime: rapid.Bool().Draw(t, "first time"), Totals: anyCounts().Draw(t, "totals"),
+			Items: rapid.SliceOfN(anyItem(), 0, 12).Draw(t, "items"), MoreItems: rapid.IntRange(0, 1_000_000).Draw(t, "more items"),
+		}
+	})
+}
+
+func anyDigest() *rapid.Generator[notify.Digest] {
+	return rapid.Custom(func(t *rapid.T) notify.Digest {
+		return notify.Digest{
+			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{notify.KindNew, notify.KindFirstScan, notify.KindBaselineRenewed, "Other"}).Draw(t, "kind"),
+			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),
+			Totals: anyCounts().Draw(t, "totals"), Images: rapid.IntRange(0, 1000).Draw(t, "images"),
+			Sections: rapid.SliceOfN(anySection(), 0, 60).Draw(t, "sections"), MoreSections: rapid.IntRange(0, 100).Draw(t, "more sections"),
+			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
+			Remaining: notify.Remaining{
+				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),
+				Failed: rapid.MapOfN(anyText(), rapid.IntRange(0, 9), 0, 30).Draw(t, "failed"),
+			},
+			ReadMore: anyURL().Draw(t, "read more"),
+		}
+	})
+}
+
+// FuzzRender feeds digests as they arrive at the notifier: any JSON.
+func FuzzRender(f *testing.F) {
+	for _, d := range []notify.Digest{newDigest(), firstScan(), hostile(), firstTime()} {
+		seed, err := json.Marshal(d)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var d notify.Digest
+		if json.Unmarshal(data, &d) != nil || !plausible(d) {
+			return
+		}
+		assertAcceptable(t, d)
+	})
+}
+
+// plausible leaves out numbers whose sum does not fit into an int.
+func plausible(d notify.Digest) bool {
+	for _, s := range d.Sections {
+		if s.MoreItems < 0 || s.MoreItems > 1<<40 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,128 @@
+// Package fake is a backend that invents findings from an image's name. It is a real member of the family,
+// for tests, benchmarks and trying things out: nothing is pulled, everything else is as with any other engine.
+//
+// The last part of the repository tells what to find: "vulnerable" in it gives one Critical and one High
+// finding, "failing" a failure, "slow" never ends to be indexed; everything else is clean.
+package fake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Engine is the name under which this backend's reports are stored.
+const Engine = "fake"
+
+// Backend implements backend.Backend.
+type Backend struct {
+	Store store.Store
+	Clock clock.PassiveClock
+
+	mu    sync.Mutex
+	extra []finding.Finding
+	built time.Time
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// Publish adds findings to every vulnerable image from now on, as newer vulnerability data would.
+func (b *Backend) Publish(extra ...finding.Finding) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.extra = append(b.extra, extra...)
+	b.built = b.Clock.Now()
+}
+
+// Engine implements backend.Backend.
+func (b *Backend) Engine() string { return Engine }
+
+// Index implements backend.Backend.
+func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	switch name := nameOf(img); {
+	case strings.Contains(name, "failing"):
+		return backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "the name of the image says that it cannot be found"}
+	case strings.Contains(name, "slow"):
+		return backend.Waiting(v1alpha1.ReasonCataloging, "the name of the image says that it takes its time", time.Minute), nil
+	}
+	if _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
+		return backend.Done, err
+	}
+	err := b.Store.SaveCatalogue(ctx, store.Catalogued{
+		Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CataloguedAt: b.Clock.Now(),
+	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})
+	return backend.Done, err
+}
+
+// Match implements backend.Backend.
+func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	version, err := b.DataVersion(ctx)
+	if err != nil {
+		return backend.Progress{}, err
+	}
+	subject := store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: Engine}
+	switch summary, err := b.Store.Summary(ctx, subject); {
+	case err == nil && summary.DataVersion == version.Version:
+		return backend.Done, nil
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	_, err = b.Store.SaveReport(ctx, store.Report{
+		Subject: subject, DataVersion: version.Version, MatchedAt: b.Clock.Now(), Findings: b.findings(nameOf(img)),
+	}, "")
+	return backend.Done, err
+}
+
+// DataVersion implements backend.Backend.
+func (b *Backend) DataVersion(context.Context) (store.DataVersion, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.built.IsZero() {
+		b.built = b.Clock.Now()
+	}
+	return store.DataVersion{Version: b.built.UTC().Format(time.RFC3339Nano), Built: b.built, Tool: Engine}, nil
+}
+
+func (b *Backend) findings(name string) []finding.Finding {
+	if !strings.Contains(name, "vulnerable") {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return finding.Merge(append([]finding.Finding{
+		Finding("CVE-2024-0001", finding.Critical, "openssl", "3.0.1"),
+		Finding("CVE-2024-0002", finding.High, "zlib", ""),
+	}, b.extra...))
+}
+
+// Finding makes a finding in a package of version 3.0.0, fixed in the given version if there is one.
+func Finding(id string, severity finding.Severity, pkg, fixedIn string) finding.Finding {
+	f := finding.Finding{
+		ID: id, Severity: severity, FixState: finding.FixStateNotFixed,
+		Package: finding.Package{Name: pkg, Version: "3.0.0", Type: "deb", PURL: "pkg:deb/debian/" + pkg + "@3.0.0"},
+	}
+	if fixedIn != "" {
+		f.FixState, f.FixVersions = finding.FixStateFixed, []string{fixedIn}
+	}
+	return f
+}
+
+func nameOf(img backend.Image) string {
+	if len(img.PullReferences) == 0 {
+		return ""
+	}
+	repository, _, _ := strings.Cut(img.PullReferences[0], "@")
+	return path.Base(repository)
+}

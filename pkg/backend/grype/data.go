@@ -1,0 +1,234 @@
+package grype
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// refusalLifetime is how long a build that a worker refused is not asked for again. The listing may change before.
+const refusalLifetime = 10 * time.Minute
+
+// maxListingBytes bounds latest.json, which has a few hundred bytes.
+const maxListingBytes = 1 << 20
+
+// dataState is what is known about vulnerability databases. All of it is learnt again after a restart.
+type dataState struct {
+	mu sync.Mutex
+	// listed is the newest build by the listing; zero until it was read.
+	listed workerapi.Database
+	// listingProblem says why the listing could not be read the last time.
+	listingProblem string
+	// refused is a build that could not be installed, why, and when.
+	refused        time.Time
+	refusedProblem string
+	refusedAt      time.Time
+	// crashed is when a match worker last failed, and why.
+	crashed        time.Time
+	crashedProblem string
+	crashes        int
+}
+
+// DataProblem implements backend.DataReporter.
+func (b *Backend) DataProblem() string {
+	b.data.mu.Lock()
+	defer b.data.mu.Unlock()
+	d := &b.data
+	return cmp.Or(d.refusedProblem, d.crashedProblem, d.listingProblem)
+}
+
+// Poller reads the listing until the context ends.
+func (b *Backend) Poller(ctx context.Context) error {
+	ticker := time.NewTicker(b.Config.Grype.Database.PollInterval.Duration)
+	defer ticker.Stop()
+	for {
+		b.pollListing(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// pollListing takes note of the newest build, and wakes the Tender if it is news.
+func (b *Backend) pollListing(ctx context.Context) {
+	listed, err := b.readListing(ctx)
+	b.data.mu.Lock()
+	defer b.data.mu.Unlock()
+	if err != nil {
+		problem := "the listing of vulnerability databases cannot be read: " + err.Error()
+		if b.data.listingProblem == "" && ctx.Err() == nil {
+			b.Log.Info("The listing of vulnerability databases cannot be read", "error", err.Error())
+		}
+		b.data.listingProblem = problem
+		return
+	}
+	b.data.listingProblem = ""
+	if listed.Built.Equal(b.data.listed.Built) && listed.Checksum == b.data.listed.Checksum {
+		return
+	}
+	b.Log.Info("There is another vulnerability database", "built", listed.Built, "schema", listed.SchemaVersion)
+	b.data.listed = listed
+	b.data.refused, b.data.refusedProblem = time.Time{}, ""
+	b.data.crashed, b.data.crashedProblem, b.data.crashes = time.Time{}, "", 0
+	b.wakeTender()
+}
+
+// listing is Grype's latest.json (https://github.com/anchore/grype, grype/db/v6/distribution/latest.go).
+type listing struct {
+	Status        string    `json:"status"`
+	SchemaVersion string    `json:"schemaVersion"`
+	Built         time.Time `json:"built"`
+	Checksum      string    `json:"checksum"`
+}
+
+func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, listingURL(b.Config.Grype.Database.URL), nil)
+	if err != nil {
+		return workerapi.Database{}, err
+	}
+	response, err := b.HTTP.Do(request)
+	if err != nil {
+		return workerapi.Database{}, err
+	}
+	defer response.Body.Close() //nolint:errcheck // only read
+	if response.StatusCode != http.StatusOK {
+		return workerapi.Database{}, fmt.Errorf("%s answers %s", request.URL, response.Status)
+	}
+	var latest listing
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxListingBytes)).Decode(&latest); err != nil {
+		return workerapi.Database{}, fmt.Errorf("%s: %w", request.URL, err)
+	}
+	if latest.Built.IsZero() {
+		return workerapi.Database{}, fmt.Errorf("%s names no build time", request.URL)
+	}
+	return workerapi.Database{Built: latest.Built.UTC(), SchemaVersion: latest.SchemaVersion, Checksum: latest.Checksum}, nil
+}
+
+// listingURL appends to the configured address what Grype appends.
+func listingURL(base string) string {
+	if strings.HasSuffix(base, ".json") {
+		return base
+	}
+	return strings.TrimSuffix(base, "/") + "/v6/latest.json"
+}
+
+// DatabaseReported takes note of a match worker's database and returns the build that it should have. What is
+// installed becomes the data that reports are to be made with, unless that is newer already.
+func (b *Backend) DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
+	b.noteRefusal(status)
+	if status.Installed != nil {
+		if err := b.installed(ctx, *status.Installed, status.Tool); err != nil {
+			return time.Time{}, err
+		}
+	}
+	current, err := b.Store.DataVersion(ctx, Engine)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return time.Time{}, err
+	}
+	return b.data.wanted(b.Clock.Now(), current.Built), nil
+}
+
+func (b *Backend) noteRefusal(status workerapi.DatabaseStatus) {
+	b.data.mu.Lock()
+	defer b.data.mu.Unlock()
+	if status.Error == "" {
+		b.data.refused, b.data.refusedProblem = time.Time{}, ""
+		return
+	}
+	b.Log.Info("A match worker could not install the newest vulnerability database", "error", status.Error)
+	b.data.refusedProblem = "the newest vulnerability database could not be installed: " + status.Error
+	b.data.refusedAt = b.Clock.Now()
+	b.data.refused = b.data.listed.Built
+	if status.Refused != nil {
+		b.data.refused = status.Refused.Built
+	}
+}
+
+// installed makes a build the current data, if it is newer or what the listing says.
+func (b *Backend) installed(ctx context.Context, database workerapi.Database, tool string) error {
+	version := versionOf(database, tool)
+	current, err := b.Store.DataVersion(ctx, Engine)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		return err
+	case current.Version == version.Version:
+		return nil
+	case database.Built.Before(current.Built) && !b.data.isListed(database.Built):
+		return nil
+	}
+	b.Log.Info("Reports are made with another vulnerability database from now on", "built", database.Built, "tool", tool)
+	return b.Store.SetDataVersion(ctx, Engine, version)
+}
+
+func versionOf(database workerapi.Database, tool string) store.DataVersion {
+	return store.DataVersion{
+		Version: fmt.Sprintf("%s %s %s", database.Built.UTC().Format(time.RFC3339), database.Checksum, tool),
+		Built:   database.Built.UTC(), Tool: tool,
+	}
+}
+
+// Wanted says which build a worker that has another one should install first; ok that it may match with what it has.
+func (b *Backend) Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error) {
+	current, err := b.Store.DataVersion(ctx, Engine)
+	if errors.Is(err, store.ErrNotFound) {
+		return time.Time{}, false, nil
+	}
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	wanted = b.data.wanted(b.Clock.Now(), current.Built)
+	return wanted, built.Equal(current.Built) && !wanted.After(built), nil
+}
+
+// wanted is the listed build unless it was refused, or the current one.
+func (d *dataState) wanted(now, current time.Time) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	refused := d.refused.Equal(d.listed.Built) && now.Sub(d.refusedAt) < refusalLifetime
+	if d.listed.Built.IsZero() || refused {
+		return current
+	}
+	return d.listed.Built
+}
+
+func (d *dataState) isListed(built time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.listed.Built.Equal(built)
+}
+
+// workerEnded takes note of how a match worker ended.
+func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or somebody wanted it gone
+		d.crashed, d.crashedProblem, d.crashes = time.Time{}, "", 0
+		return
+	}
+	d.crashes++
+	d.crashed, d.crashedProblem = now, "the last match worker failed: "+failure.Error()
+}
+
+// mayStart says whether another match worker may be started, which is put off the longer the more failed in a row.
+func (d *dataState) mayStart(now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.crashes == 0 {
+		return true
+	}
+	return now.Sub(d.crashed) >= min(5*time.Second<<min(d.crashes, 8), refusalLifetime)
+}

@@ -1,0 +1,201 @@
+// Package grype is the backend that runs Grype and Syft in Jobs.
+//
+// An image is cataloged once, by a Job of its own, under the least rights that a pod can have. What it contains
+// is matched by match workers, Jobs that hold the vulnerability database open and take image after image from
+// the store's queue. The manager itself pulls no image and opens no vulnerability database.
+//
+// The backend keeps no state that matters: Jobs are recorded in the store before they are made, and what is to
+// be matched follows from the store.
+package grype
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Engine is the name under which this backend's reports are stored.
+const Engine = "grype"
+
+// How often things are looked at when nothing wakes them.
+const (
+	checkCatalog = 30 * time.Second
+	checkQueue   = 10 * time.Second
+	checkMatch   = time.Minute
+)
+
+// failureMemory is how long a failure answers for all Scanners that want the same image: less than the first
+// retry of an ImageScan, so that it never suppresses one.
+const failureMemory = 50 * time.Second
+
+// Options are what a Backend is made of.
+type Options struct {
+	// Client makes and deletes Jobs, Reader reads Jobs and their pods without a cache.
+	Client client.Client
+	Reader client.Reader
+	Store  store.Store
+	Config config.Config
+	Clock  clock.PassiveClock
+	Log    logr.Logger
+	// HTTP fetches the listing of vulnerability databases.
+	HTTP *http.Client
+	// Namespace is the operator's own; WorkerImage runs in Jobs.
+	Namespace   string
+	WorkerImage string
+	// ServerURL is where workers reach the ingest API, and ServerCA the PEM bundle to verify it with.
+	ServerURL string
+	ServerCA  func() []byte
+	// Wake tells the controllers about an image, by digest.
+	Wake func(ctx context.Context, digest string)
+	// Random makes suffixes of Job names: lower-case letters and digits, n of them.
+	Random func(n int) string
+}
+
+// Backend implements backend.Backend.
+type Backend struct {
+	Options
+
+	// starting is held while it is decided whether a Job is to be made, so that no image gets two.
+	starting sync.Mutex
+	failures failureMemo
+	data     dataState
+	// work wakes the tender.
+	work chan struct{}
+	// volume of the vulnerability database, once chosen.
+	volume databaseVolume
+}
+
+var (
+	_ backend.Backend      = (*Backend)(nil)
+	_ backend.DataReporter = (*Backend)(nil)
+)
+
+// New returns a Backend. Its Tender and Poller must run for anything to happen.
+func New(o Options) *Backend {
+	return &Backend{Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1)}
+}
+
+// Engine implements backend.Backend.
+func (b *Backend) Engine() string { return Engine }
+
+// Index implements backend.Backend: it starts a catalog Job unless the image is cataloged, was found to be
+// impossible a moment ago, or is being cataloged.
+func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	switch _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); {
+	case err == nil:
+		return backend.Done, nil
+	case !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
+		return backend.Progress{}, failure
+	}
+	return b.catalog(ctx, img)
+}
+
+// Match implements backend.Backend. The store's queue holds the image by itself; this only sees to it that
+// somebody works on the queue.
+func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	catalogued, err := b.Store.Catalogued(ctx, img.Key, img.Scope)
+	if err != nil {
+		return backend.Progress{}, err
+	}
+	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: Engine}
+	current, err := b.Store.DataVersion(ctx, Engine)
+	if errors.Is(err, store.ErrNotFound) {
+		b.wakeTender()
+		return backend.Waiting(v1alpha1.ReasonMatching, "waiting for vulnerability data. "+b.DataProblem(), checkMatch), nil
+	}
+	if err != nil {
+		return backend.Progress{}, err
+	}
+	switch summary, err := b.Store.Summary(ctx, subject); {
+	case err == nil && summary.DataVersion == current.Version:
+		return backend.Done, nil
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	switch failure, err := b.Store.MatchFailure(ctx, subject); {
+	case err == nil:
+		return backend.Progress{}, &backend.Failure{
+			Reason: failure.Reason, Message: failure.Message, RetryAfter: failure.RetryAt.Sub(b.Clock.Now()),
+		}
+	case !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	b.wakeTender()
+	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", checkMatch), nil
+}
+
+// DataVersion implements backend.Backend.
+func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
+	version, err := b.Store.DataVersion(ctx, Engine)
+	if errors.Is(err, store.ErrNotFound) {
+		message := "no vulnerability database is installed yet"
+		if problem := b.DataProblem(); problem != "" {
+			message += ": " + problem
+		}
+		return store.DataVersion{}, &backend.Failure{Reason: v1alpha1.ReasonNoVulnerabilityData, Message: message}
+	}
+	return version, err
+}
+
+// wakeTender makes the Tender look at once. It never waits.
+func (b *Backend) wakeTender() {
+	select {
+	case b.work <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// failureMemo remembers failures for a short while.
+type failureMemo struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	known map[string]rememberedFailure
+}
+
+type rememberedFailure struct {
+	failure *backend.Failure
+	until   time.Time
+}
+
+func memoKey(key image.Key, scope store.Scope) string { return fmt.Sprintf("%s@%s", key, scope) }
+
+func (m *failureMemo) recent(key image.Key, scope store.Scope) *backend.Failure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, found := m.known[memoKey(key, scope)]; found && m.clock.Now().Before(known.until) {
+		return known.failure
+	}
+	return nil
+}
+
+// remember notes a failure, and drops those whose time is over.
+func (m *failureMemo) remember(key image.Key, scope store.Scope, failure *backend.Failure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.clock.Now()
+	for known, remembered := range m.known {
+		if !now.Before(remembered.until) {
+			delete(m.known, known)
+		}
+	}
+	if m.known == nil {
+		m.known = map[string]rememberedFailure{}
+	}
+	m.known[memoKey(key, scope)] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
+}

@@ -1,0 +1,150 @@
+package grype
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// workerUser is the unprivileged user that workers run as; their images have no other.
+const workerUser = 65532
+
+// tokenLifetime of the projected token. The kubelet renews it at 80 % of that; the API server wants at least 10 minutes.
+const tokenLifetime = 600
+
+// finishedLifetime removes finished Jobs even if the operator, which removes them itself, is gone.
+const finishedLifetime = 600
+
+// matchScratch bounds what a match worker may write to /tmp.
+var matchScratch = resource.MustParse("2Gi")
+
+// catalogJob returns the Job that catalogs an image. It has no right at all in the Kubernetes API, and a token
+// that only the ingest API accepts.
+func (b *Backend) catalogJob(name string, img backend.Image) *batchv1.Job {
+	namespace, resources := b.Namespace, b.Config.Grype.Catalog.Resources
+	if img.Scope != "" {
+		namespace = img.Namespace
+	}
+	args := []string{"catalog", "--platform", img.Key.Platform.String()}
+	for _, ref := range img.PullReferences {
+		args = append(args, "--image", ref)
+	}
+	pod := b.workerPod(args, resources, b.Config.Grype.Catalog.ScratchSize)
+	mountPullSecrets(&pod, img.PullSecrets)
+	if shape := img.Job; shape != nil && img.Scope != "" {
+		pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
+		if shape.Resources != nil {
+			pod.Containers[0].Resources = *shape.Resources
+		}
+	}
+	return b.job(namespace, name, "catalog", pod, ptr.To(int64(b.Config.Grype.Catalog.Deadline.Seconds())))
+}
+
+// matchJob returns a match worker, always in the operator's namespace. It has no deadline: it ends when it is idle.
+func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job {
+	args := []string{
+		"match", "--database-url", b.Config.Grype.Database.URL, "--database-dir", workerapi.DatabaseDir,
+		"--idle-timeout", b.Config.Grype.Match.IdleTimeout.Duration.String(),
+	}
+	pod := b.workerPod(args, b.Config.Grype.Match.Resources, matchScratch)
+	mount(&pod, "database", volume, workerapi.DatabaseDir, false)
+	return b.job(b.Namespace, name, "match", pod, nil)
+}
+
+func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, deadline *int64) *batchv1.Job {
+	labels := map[string]string{
+		"app.kubernetes.io/name":       "scanner-operator",
+		"app.kubernetes.io/component":  component,
+		"app.kubernetes.io/managed-by": "scanner-operator",
+		// A service mesh would keep the Job's pod alive and stand between it and the ingest API.
+		"sidecar.istio.io/inject": "false",
+	}
+	annotations := map[string]string{"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: batchv1.JobSpec{
+			// The operator decides about another attempt: it knows why this one failed.
+			BackoffLimit:            ptr.To[int32](0),
+			ActiveDeadlineSeconds:   deadline,
+			TTLSecondsAfterFinished: ptr.To[int32](finishedLifetime),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
+				Spec:       pod,
+			},
+		},
+	}
+}
+
+// workerPod satisfies the restricted pod security standard.
+func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements, scratch resource.Quantity) corev1.PodSpec {
+	pod := corev1.PodSpec{
+		RestartPolicy:                corev1.RestartPolicyNever,
+		AutomountServiceAccountToken: ptr.To(false),
+		EnableServiceLinks:           ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](workerUser), RunAsGroup: ptr.To[int64](workerUser),
+			FSGroup:        ptr.To[int64](workerUser),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name: "worker", Image: b.WorkerImage, Args: args, Env: b.workerEnv(), Resources: resources,
+			TerminationMessagePath:   workerapi.TerminationFile,
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+	}
+	mount(&pod, "tmp", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &scratch}}, "/tmp", false)
+	mount(&pod, "token", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+			Audience: workerapi.Audience, ExpirationSeconds: ptr.To[int64](tokenLifetime), Path: path.Base(workerapi.TokenFile),
+		}}},
+	}}, path.Dir(workerapi.TokenFile), true)
+	return pod
+}
+
+func (b *Backend) workerEnv() []corev1.EnvVar {
+	registries := make([]workerapi.Registry, 0, len(b.Config.Registries))
+	for _, registry := range b.Config.Registries {
+		registries = append(registries, workerapi.Registry{Host: registry.Host, PlainHTTP: registry.PlainHTTP})
+	}
+	text, err := json.Marshal(registries)
+	if err != nil {
+		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings and booleans always marshal
+	}
+	return []corev1.EnvVar{
+		{Name: workerapi.EnvServer, Value: b.ServerURL},
+		{Name: workerapi.EnvServerCA, Value: string(b.ServerCA())},
+		{Name: workerapi.EnvRegistries, Value: string(text)},
+		{Name: "HOME", Value: "/tmp"},
+		{Name: "TMPDIR", Value: "/tmp"},
+		{Name: "XDG_CACHE_HOME", Value: "/tmp"},
+	}
+}
+
+// mountPullSecrets lets the kubelet hand the pull secrets to the worker: the operator reads none of them. One
+// that is missing is an empty directory.
+func mountPullSecrets(pod *corev1.PodSpec, names []string) {
+	for i, name := range names {
+		source := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: ptr.To(true)}}
+		mount(pod, "pull-"+strconv.Itoa(i), source, path.Join(workerapi.PullSecretsDir, strconv.Itoa(i)), true)
+	}
+}
+
+func mount(pod *corev1.PodSpec, name string, source corev1.VolumeSource, at string, readOnly bool) {
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts,
+		corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
+}

@@ -1,0 +1,81 @@
+package grype
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// staffMatchWorkers starts match workers while there is something to match, or newer data to install for
+// images in use. They end by themselves when they are idle.
+func (b *Backend) staffMatchWorkers(ctx context.Context) error {
+	b.starting.Lock()
+	defer b.starting.Unlock()
+	wanted, err := b.workersWanted(ctx)
+	if err != nil || wanted == 0 {
+		return err
+	}
+	jobs, err := b.Store.LiveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, job := range jobs {
+		if job.Purpose == store.JobMatch {
+			wanted--
+		}
+	}
+	if wanted <= 0 || !b.data.mayStart(b.Clock.Now()) {
+		return nil
+	}
+	return b.startMatchWorker(ctx)
+}
+
+// workersWanted follows the queue.
+func (b *Backend) workersWanted(ctx context.Context) (int, error) {
+	images, err := b.Store.ImagesInUse(ctx, Engine)
+	if err != nil || images == 0 {
+		return 0, err
+	}
+	queue, err := b.Store.QueueLength(ctx, Engine)
+	if err != nil {
+		return 0, err
+	}
+	current, err := b.Store.DataVersion(ctx, Engine)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return 0, err
+	}
+	if queue == 0 && !b.data.wanted(b.Clock.Now(), current.Built).After(current.Built) {
+		return 0, nil
+	}
+	if b.volume.shared() {
+		return 1, nil // a claim can usually be mounted by one node only
+	}
+	perWorker := b.Config.Grype.Match.ImagesPerWorker
+	return min(b.Config.Grype.Match.MaxWorkers, max(1, (queue+perWorker-1)/perWorker)), nil
+}
+
+func (b *Backend) startMatchWorker(ctx context.Context) error {
+	volume, err := b.volume.choose(ctx, b)
+	if err != nil {
+		return fmt.Errorf("choosing the vulnerability database's volume: %w", err)
+	}
+	job := b.matchJob("scan-match-"+b.Random(10), volume)
+	record := store.Job{Namespace: job.Namespace, Name: job.Name, Purpose: store.JobMatch, CreatedAt: b.Clock.Now()}
+	if err := b.Store.SaveJob(ctx, record); err != nil {
+		return err
+	}
+	if err := b.Client.Create(ctx, job); err != nil {
+		b.data.workerEnded(b.Clock.Now(), &backend.Failure{Reason: ReasonJobRejected, Message: err.Error()})
+		return errors.Join(fmt.Errorf("creating a match worker: %w", err), b.Store.DeleteJob(ctx, job.Namespace, job.Name))
+	}
+	record.UID = string(job.UID)
+	b.Log.Info("Started a match worker", "job", job.Namespace+"/"+job.Name)
+	return b.Store.SaveJob(ctx, record)
+}
+
+// LeaseTime is how long a match worker may take for one image.
+const LeaseTime = 10 * time.Minute

@@ -1,0 +1,107 @@
+package grype
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// matchRetry is when an image that could not be matched is tried again with the same data.
+const matchRetry = 10 * time.Minute
+
+// SaveReport stores what a match worker found for a leased image. store.ErrLeaseEnded if somebody else has it now.
+func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
+	difference, err := b.Store.SaveReport(ctx, store.Report{
+		Subject:     store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: Engine},
+		DataVersion: versionOf(report.Database, report.Tool).Version,
+		MatchedAt:   b.Clock.Now(),
+		Distro:      report.Distro,
+		Findings:    Normalise(report.Findings),
+	}, lease.ID)
+	if err != nil {
+		return err
+	}
+	b.Log.V(1).Info("Saved a report", "image", lease.PlatformDigest, "scope", lease.Scope,
+		"new", difference.New, "still", difference.Still, "gone", difference.Gone)
+	b.Wake(ctx, lease.PlatformDigest)
+	return nil
+}
+
+// FailMatch notes that an image could not be matched.
+func (b *Backend) FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error {
+	now := b.Clock.Now()
+	err := b.Store.FailMatch(ctx, lease.ID, lease.Holder, store.MatchFailure{
+		Reason: failure.Reason, Message: failure.Message, FailedAt: now, RetryAt: now.Add(matchRetry),
+	})
+	if err != nil {
+		return err
+	}
+	b.Log.Info("An image could not be matched", "image", lease.PlatformDigest, "reason", failure.Reason, "message", failure.Message)
+	b.Wake(ctx, lease.PlatformDigest)
+	return nil
+}
+
+// Catalogued takes note that an image's content is known.
+func (b *Backend) Catalogued(ctx context.Context, job store.Job) {
+	b.Wake(ctx, job.Key.Digest)
+	b.wakeTender()
+}
+
+// Normalise turns Grype's matches into findings: canonical ids, one finding per vulnerability, package and
+// place, with all advisories that speak of it.
+func Normalise(matches []workerapi.Finding) []finding.Finding {
+	findings := make([]finding.Finding, 0, len(matches))
+	for _, m := range matches {
+		findings = append(findings, normalise(m))
+	}
+	return finding.Merge(findings)
+}
+
+func normalise(m workerapi.Finding) finding.Finding {
+	f := finding.Finding{
+		ID:             finding.Canonical(m.ID, m.Aliases),
+		Aliases:        append(slices.Clone(m.Aliases), m.ID),
+		Severity:       finding.ParseSeverity(m.Severity),
+		Package:        finding.Package{Name: m.Package.Name, Version: m.Package.Version, Type: m.Package.Type, PURL: m.Package.PURL},
+		FixState:       fixState(m.FixState),
+		FixVersions:    fixVersions(m),
+		FixAvailable:   m.FixAvailable,
+		Description:    m.Description,
+		URL:            m.URL,
+		EPSS:           m.EPSS,
+		KnownExploited: m.KnownExploited,
+		Advisories: []finding.Advisory{{
+			ID: m.ID, Source: m.Namespace, Severity: m.Severity, FixState: m.FixState, FixVersions: m.FixVersions,
+		}},
+	}
+	for _, location := range m.Locations {
+		if !slices.Contains(f.Paths, location.Path) {
+			f.Paths = append(f.Paths, location.Path)
+		}
+	}
+	for _, rating := range m.CVSS {
+		f.CVSS = max(f.CVSS, rating.Score)
+	}
+	return f
+}
+
+func fixState(state string) string {
+	switch state {
+	case finding.FixStateFixed, finding.FixStateNotFixed, finding.FixStateWontFix:
+		return state
+	}
+	return finding.FixStateUnknown
+}
+
+// fixVersions puts the version that suits the installed one best first.
+func fixVersions(m workerapi.Finding) []string {
+	if m.SuggestedFix == "" {
+		return m.FixVersions
+	}
+	rest := slices.DeleteFunc(slices.Clone(m.FixVersions), func(v string) bool { return v == m.SuggestedFix })
+	return append([]string{m.SuggestedFix}, rest...)
+}

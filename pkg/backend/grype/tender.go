@@ -1,0 +1,151 @@
+package grype
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// tendInterval is how often Jobs are looked at. Jobs are read one by one, without a watch on all Jobs of the cluster.
+const tendInterval = 3 * time.Second
+
+// intentLifetime is how long a record without UID may be a Job that is being made.
+const intentLifetime = time.Minute
+
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;create;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
+
+// Tender looks after the Jobs that live until the context ends: it notes failures, removes what has ended or is
+// no longer wanted, and starts match workers while there is work. It runs on the leader only.
+func (b *Backend) Tender(ctx context.Context) error {
+	ticker := time.NewTicker(tendInterval)
+	defer ticker.Stop()
+	for {
+		if err := b.tend(ctx); err != nil && ctx.Err() == nil {
+			b.Log.Error(err, "Looking after jobs")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-b.work:
+		}
+	}
+}
+
+func (b *Backend) tend(ctx context.Context) error {
+	jobs, err := b.Store.LiveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, job := range jobs {
+		errs = append(errs, b.tendJob(ctx, job))
+	}
+	return errors.Join(errors.Join(errs...), b.staffMatchWorkers(ctx))
+}
+
+// tendJob follows one Job to its end.
+func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
+	if record.UID == "" {
+		if b.Clock.Since(record.CreatedAt) < intentLifetime {
+			return nil
+		}
+		return b.remove(ctx, record) // the manager ended between recording and making it
+	}
+	var job batchv1.Job
+	err := b.Reader.Get(ctx, types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, &job)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err != nil || string(job.UID) != record.UID {
+		return b.ended(ctx, record, &backend.Failure{Reason: ReasonJobDeleted, Message: "the catalog Job was deleted before it ended"})
+	}
+	switch condition := finished(&job); {
+	case condition == nil:
+		return b.tendRunning(ctx, record)
+	case condition.Type == batchv1.JobComplete:
+		return b.ended(ctx, record, &backend.Failure{Reason: ReasonUploadMissing, Message: "the catalog Job ended well but brought no result"})
+	default:
+		failure, err := b.explain(ctx, &job, condition)
+		if err != nil {
+			return err
+		}
+		return b.ended(ctx, record, failure)
+	}
+}
+
+// tendRunning removes a Job that nobody needs any more.
+func (b *Backend) tendRunning(ctx context.Context, record store.Job) error {
+	needed, err := true, error(nil)
+	switch record.Purpose {
+	case store.JobCatalog:
+		needed, err = b.Store.InUse(ctx, record.Key, record.Scope)
+	case store.JobMatch:
+		var images int
+		images, err = b.Store.ImagesInUse(ctx, Engine)
+		needed = images > 0
+	}
+	if needed || err != nil {
+		return err
+	}
+	b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
+	return b.remove(ctx, record)
+}
+
+// ended takes note of a Job's end. The failure counts only if the result is not there.
+func (b *Backend) ended(ctx context.Context, record store.Job, failure *backend.Failure) error {
+	if record.Purpose == store.JobCatalog {
+		_, err := b.Store.Catalogued(ctx, record.Key, record.Scope)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(), "reason", failure.Reason, "message", failure.Message)
+			b.failures.remember(record.Key, record.Scope, failure)
+		case err != nil:
+			return err
+		}
+	} else {
+		b.data.workerEnded(b.Clock.Now(), failure)
+	}
+	if err := b.remove(ctx, record); err != nil {
+		return err
+	}
+	if record.Purpose == store.JobCatalog {
+		b.Wake(ctx, record.Key.Digest)
+	}
+	return nil
+}
+
+// remove deletes the Job with its pods, if it is still the recorded one, and then the record.
+func (b *Backend) remove(ctx context.Context, record store.Job) error {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}}
+	opts := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
+	if record.UID != "" {
+		uid := types.UID(record.UID)
+		opts = append(opts, client.Preconditions{UID: &uid})
+	}
+	if err := b.Client.Delete(ctx, job, opts...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return err
+	}
+	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
+}
+
+// finished returns the condition by which a Job has ended; nil while it has not.
+func finished(job *batchv1.Job) *batchv1.JobCondition {
+	for i, condition := range job.Status.Conditions {
+		if condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) {
+			return &job.Status.Conditions[i]
+		}
+	}
+	return nil
+}

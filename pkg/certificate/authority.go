@@ -1,0 +1,247 @@
+// Package certificate keeps the small certificate authority by which the operator's own processes trust each
+// other. Its key is in one Secret in the operator's namespace, and nothing outside the operator trusts it.
+//
+// Authorities are replaced with overlap: the next one is published for a day before anything is signed with
+// it, and the one before is trusted as long as something may still serve its certificates.
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Lifetimes.
+const (
+	authorityLifetime = 365 * 24 * time.Hour
+	// renewBefore is when a next authority is made.
+	renewBefore = authorityLifetime / 3
+	// overlap is how long a next authority is published before it signs. No worker lives longer.
+	overlap         = 24 * time.Hour
+	servingLifetime = 30 * 24 * time.Hour
+	// backdate allows for clocks that are behind ours.
+	backdate = time.Hour
+)
+
+// Keys of the Secret. The next and the previous authority have prefixes.
+const (
+	keyCertificate = "ca.crt"
+	keyPrivate     = "ca.key"
+	prefixNext     = "next-"
+	prefixPrevious = "previous-"
+)
+
+// Authority signs serving certificates. Methods are safe for concurrent use after Refresh has succeeded once.
+type Authority struct {
+	Client    client.Client
+	Reader    client.Reader // uncached
+	Clock     clock.PassiveClock
+	Namespace string
+	Secret    string
+
+	mu     sync.Mutex
+	active *pair
+	bundle []byte
+}
+
+// pair is one authority.
+type pair struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	certPEM     []byte
+	keyPEM      []byte
+}
+
+// +kubebuilder:rbac:groups="",namespace=system,resources=secrets,verbs=create
+// +kubebuilder:rbac:groups="",namespace=system,resources=secrets,resourceNames=scanner-operator-authority;scanner-operator-notifier-serving,verbs=get;update
+
+// Refresh loads the authority, and makes, announces or promotes one if it is time. Call it at the start and
+// then every hour.
+func (a *Authority) Refresh(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var secret corev1.Secret
+	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Secret}, &secret)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return err
+	}
+	changed, err := a.advance(&secret)
+	if err != nil {
+		return fmt.Errorf("secret %s/%s: %w; delete it to have a new certificate authority made", a.Namespace, a.Secret, err)
+	}
+	switch {
+	case missing:
+		secret.ObjectMeta = metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Secret}
+		err = a.Client.Create(ctx, &secret)
+	case changed:
+		err = a.Client.Update(ctx, &secret)
+	}
+	if err != nil {
+		return err
+	}
+	return a.load(&secret)
+}
+
+// advance takes the Secret's content one step further.
+func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
+	now := a.Clock.Now()
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	if len(secret.Data[keyCertificate]) == 0 {
+		return true, a.put(secret, "", now)
+	}
+	active, err := parse(secret.Data[keyCertificate], secret.Data[keyPrivate])
+	if err != nil {
+		return false, err
+	}
+	if len(secret.Data[prefixNext+keyCertificate]) == 0 {
+		if active.certificate.NotAfter.Sub(now) > renewBefore {
+			return false, nil
+		}
+		return true, a.put(secret, prefixNext, now)
+	}
+	next, err := parse(secret.Data[prefixNext+keyCertificate], secret.Data[prefixNext+keyPrivate])
+	if err != nil {
+		return false, err
+	}
+	if now.Sub(next.certificate.NotBefore.Add(backdate)) < overlap {
+		return false, nil
+	}
+	secret.Data[prefixPrevious+keyCertificate] = active.certPEM
+	secret.Data[keyCertificate], secret.Data[keyPrivate] = next.certPEM, next.keyPEM
+	delete(secret.Data, prefixNext+keyCertificate)
+	delete(secret.Data, prefixNext+keyPrivate)
+	return true, nil
+}
+
+func (a *Authority) put(secret *corev1.Secret, prefix string, now time.Time) error {
+	made, err := newAuthority(now)
+	if err != nil {
+		return err
+	}
+	secret.Data[prefix+keyCertificate], secret.Data[prefix+keyPrivate] = made.certPEM, made.keyPEM
+	return nil
+}
+
+func (a *Authority) load(secret *corev1.Secret) error {
+	active, err := parse(secret.Data[keyCertificate], secret.Data[keyPrivate])
+	if err != nil {
+		return err
+	}
+	a.active = active
+	a.bundle = bytes.Join([][]byte{active.certPEM, secret.Data[prefixNext+keyCertificate], secret.Data[prefixPrevious+keyCertificate]}, nil)
+	return nil
+}
+
+// Bundle is the PEM bundle to verify the operator's own servers with.
+func (a *Authority) Bundle() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return bytes.Clone(a.bundle)
+}
+
+// Pool is the same as Bundle, ready for use.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(a.Bundle())
+	return pool
+}
+
+// Serving signs a certificate for a server with the given DNS names.
+func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error) {
+	a.mu.Lock()
+	active := a.active
+	a.mu.Unlock()
+	if active == nil {
+		return nil, nil, errors.New("the certificate authority is not loaded")
+	}
+	now := a.Clock.Now()
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(servingLifetime),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	made, err := sign(template, active)
+	if err != nil {
+		return nil, nil, err
+	}
+	return made.certPEM, made.keyPEM, nil
+}
+
+// fresh says whether a PEM certificate was signed by the active authority and has two thirds of its life left.
+func (a *Authority) fresh(certPEM, keyPEM []byte) bool {
+	serving, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return false
+	}
+	a.mu.Lock()
+	active := a.active
+	a.mu.Unlock()
+	return active != nil && serving.Leaf.CheckSignatureFrom(active.certificate) == nil &&
+		serving.Leaf.NotAfter.Sub(a.Clock.Now()) > servingLifetime*2/3
+}
+
+func newAuthority(now time.Time) (*pair, error) {
+	return sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "Scanner Operator"}, NotBefore: now.Add(-backdate), NotAfter: now.Add(authorityLifetime),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}, nil)
+}
+
+// sign makes a key and a certificate; without an issuer it signs itself.
+func sign(template *x509.Certificate, issuer *pair) (*pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
+		return nil, err
+	}
+	parent, signer := template, key
+	if issuer != nil {
+		parent, signer = issuer.certificate, issuer.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return parse(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+func parse(certPEM, keyPEM []byte) (*pair, error) {
+	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the key is not an ECDSA key")
+	}
+	return &pair{certificate: loaded.Leaf, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
+}

@@ -1,0 +1,66 @@
+package certificate
+
+import (
+	"context"
+	"crypto/tls"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Server holds the certificate of a server in this process. It is renewed when it is used.
+type Server struct {
+	Authority *Authority
+	Names     []string
+
+	mu      sync.Mutex
+	certPEM []byte
+	keyPEM  []byte
+	current *tls.Certificate
+}
+
+// GetCertificate is for tls.Config.
+func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil && s.Authority.fresh(s.certPEM, s.keyPEM) {
+		return s.current, nil
+	}
+	certPEM, keyPEM, err := s.Authority.Serving(s.Names...)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	s.certPEM, s.keyPEM, s.current = certPEM, keyPEM, &loaded
+	return s.current, nil
+}
+
+// Publish keeps a fresh serving certificate for another process of the operator in a Secret of its namespace.
+func (a *Authority) Publish(ctx context.Context, secretName string, names ...string) error {
+	var secret corev1.Secret
+	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: secretName}, &secret)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return err
+	}
+	if a.fresh(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]) {
+		return nil
+	}
+	certPEM, keyPEM, err := a.Serving(names...)
+	if err != nil {
+		return err
+	}
+	secret.Data = map[string][]byte{corev1.TLSCertKey: certPEM, corev1.TLSPrivateKeyKey: keyPEM}
+	if missing {
+		secret.ObjectMeta = metav1.ObjectMeta{Namespace: a.Namespace, Name: secretName}
+		secret.Type = corev1.SecretTypeTLS
+		return a.Client.Create(ctx, &secret)
+	}
+	return a.Client.Update(ctx, &secret)
+}

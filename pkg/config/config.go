@@ -1,0 +1,170 @@
+// Package config is the operator's configuration file: what the administrator of a cluster decides once for
+// all Scanners. It reads, fills in defaults and validates; it knows nothing of who uses the values.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Config is the whole file.
+type Config struct {
+	// Grype configures the Grype backend.
+	Grype Grype `json:"grype"`
+	// Registries says how to reach registries that need more than the defaults. Each host stands once.
+	Registries []Registry `json:"registries,omitempty"`
+}
+
+// Grype configures the Grype backend.
+type Grype struct {
+	Database Database `json:"database"`
+	Catalog  Catalog  `json:"catalog"`
+	Match    Match    `json:"match"`
+}
+
+// Database says where vulnerability data comes from.
+type Database struct {
+	// URL of the listing; "/v6/latest.json" is appended unless it ends in ".json", as Grype does.
+	// Default https://grype.anchore.io/databases.
+	URL string `json:"url"`
+	// PollInterval is how often the listing is read. Default 1h, at least 5s.
+	PollInterval metav1.Duration `json:"pollInterval"`
+	// Volume keeps databases between match workers.
+	Volume DatabaseVolume `json:"volume"`
+}
+
+// DatabaseVolume chooses where match workers keep databases.
+type DatabaseVolume struct {
+	// ClaimName of an existing PersistentVolumeClaim in the operator's namespace. Empty: the operator makes
+	// one if the cluster has a default StorageClass, and uses an emptyDir otherwise.
+	ClaimName string `json:"claimName,omitempty"`
+	// Size of the volume. Default 10Gi: a database takes about 1 GiB, and two versions are kept.
+	Size resource.Quantity `json:"size"`
+}
+
+// Catalog bounds and shapes the Jobs that catalog images.
+type Catalog struct {
+	// MaxJobs is the number of catalog Jobs at a time in the cluster. Default 4.
+	MaxJobs int `json:"maxJobs"`
+	// Deadline of one Job. Default 15m.
+	Deadline metav1.Duration `json:"deadline"`
+	// Resources of a Job's container. Default: requests 100m CPU and 512Mi, limit 2Gi memory.
+	Resources corev1.ResourceRequirements `json:"resources"`
+	// ScratchSize bounds the uncompressed layers of one image. Default 10Gi.
+	ScratchSize resource.Quantity `json:"scratchSize"`
+}
+
+// Match bounds and shapes the match workers.
+type Match struct {
+	// MaxWorkers is the number of match workers at a time. Default 2.
+	MaxWorkers int `json:"maxWorkers"`
+	// ImagesPerWorker is the length of the queue from which another worker is started. Default 500.
+	ImagesPerWorker int `json:"imagesPerWorker"`
+	// IdleTimeout is how long a worker without work stays ready. Default 10m.
+	IdleTimeout metav1.Duration `json:"idleTimeout"`
+	// Resources of a worker's container. Default: requests 100m CPU and 256Mi, limit 1Gi memory.
+	Resources corev1.ResourceRequirements `json:"resources"`
+}
+
+// Registry says how to reach one registry.
+type Registry struct {
+	// Host name, with its port unless that is the scheme's default.
+	Host string `json:"host"`
+	// PlainHTTP allows HTTP without TLS for this host.
+	PlainHTTP bool `json:"plainHTTP,omitempty"`
+}
+
+// Default returns the configuration of an empty file.
+func Default() Config {
+	return Config{Grype: Grype{
+		Database: Database{
+			URL:          "https://grype.anchore.io/databases",
+			PollInterval: metav1.Duration{Duration: time.Hour},
+			Volume:       DatabaseVolume{Size: resource.MustParse("10Gi")},
+		},
+		Catalog: Catalog{
+			MaxJobs: 4, Deadline: metav1.Duration{Duration: 15 * time.Minute},
+			Resources: resources("100m", "512Mi", "2Gi"), ScratchSize: resource.MustParse("10Gi"),
+		},
+		Match: Match{
+			MaxWorkers: 2, ImagesPerWorker: 500, IdleTimeout: metav1.Duration{Duration: 10 * time.Minute},
+			Resources: resources("100m", "256Mi", "1Gi"),
+		},
+	}}
+}
+
+func resources(cpu, request, limit string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(request)},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)},
+	}
+}
+
+// Load reads a file over the defaults. An empty path gives the defaults. Unknown fields are errors, since a
+// misspelled setting would otherwise be no setting.
+func Load(path string) (Config, error) {
+	config := Default()
+	if path == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // the administrator names the file
+	if err != nil {
+		return Config{}, fmt.Errorf("configuration: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	if err := config.Validate(); err != nil {
+		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return config, nil
+}
+
+// Validate names every field that is wrong.
+func (c Config) Validate() error {
+	database, catalog, match := c.Grype.Database, c.Grype.Catalog, c.Grype.Match
+	errs := []error{validateURL("grype.database.url", database.URL)}
+	check := func(ok bool, field, want string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: %s", field, want))
+		}
+	}
+	check(database.PollInterval.Duration >= 5*time.Second, "grype.database.pollInterval", "must be at least 5s")
+	check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
+	check(catalog.MaxJobs >= 1 && catalog.MaxJobs <= 1000, "grype.catalog.maxJobs", "must be between 1 and 1000")
+	check(catalog.Deadline.Duration >= 10*time.Second, "grype.catalog.deadline", "must be at least 10s")
+	check(catalog.ScratchSize.Sign() > 0, "grype.catalog.scratchSize", "must be more than 0")
+	check(match.MaxWorkers >= 1 && match.MaxWorkers <= 100, "grype.match.maxWorkers", "must be between 1 and 100")
+	check(match.ImagesPerWorker >= 1, "grype.match.imagesPerWorker", "must be at least 1")
+	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
+	seen := map[string]bool{}
+	for i, registry := range c.Registries {
+		field := fmt.Sprintf("registries[%d].host", i)
+		check(registry.Host != "" && !strings.Contains(registry.Host, "/"), field, "must be a host name, with its port if it has one")
+		check(!seen[registry.Host], field, fmt.Sprintf("%q stands there twice", registry.Host))
+		seen[registry.Host] = true
+	}
+	return errors.Join(errs...)
+}
+
+func validateURL(field, text string) error {
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil || parsed.Host == "":
+		return fmt.Errorf("%s: %q is not a URL", field, text)
+	case parsed.Scheme != "https" && parsed.Scheme != "http":
+		return fmt.Errorf("%s: must begin with https:// or http://", field)
+	case parsed.User != nil:
+		return fmt.Errorf("%s: must not hold credentials", field)
+	}
+	return nil
+}

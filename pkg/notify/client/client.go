@@ -1,0 +1,188 @@
+// Package client brings messages from the manager to the notifier.
+//
+// It promises that every attempt ends within its deadline with an outcome, and that the outcome is honest: a
+// message that may have been sent is never reported as not sent. It knows nothing of receivers.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// Deadline bounds one attempt. It is longer than the notifier's own limit for the same (it waits at most 5 s
+// for its budget and 15 s for the receiver), so that the notifier's answer is normally heard.
+const Deadline = 30 * time.Second
+
+// maxAnswerBytes bounds what is read of an answer: an Outcome is far smaller.
+const maxAnswerBytes = 64 << 10
+
+// maxErrorBytes bounds what is told of an error, so that the whole message stays below notify.MaxMessageBytes.
+const maxErrorBytes = 512
+
+// Config says where the notifier is and how to prove who asks.
+type Config struct {
+	// URL of the notifier without a path, such as "https://scanner-operator-notifier.scanner-operator-system.svc".
+	URL string
+	// CA returns the certificates that the notifier's must be signed by. It is asked for every connection, so
+	// that they can be rotated.
+	CA func() (*x509.CertPool, error)
+	// TokenFile holds the token for notify.NotifierAudience. It is read for every request, since the kubelet renews it.
+	TokenFile string
+	// Deadline of one attempt; 0 means the constant Deadline.
+	Deadline time.Duration
+}
+
+// Client implements notify.Sender. It is safe for concurrent use.
+type Client struct {
+	config Config
+	http   *http.Client
+}
+
+// New returns a client; nothing is connected yet.
+func New(config Config) *Client {
+	if config.Deadline == 0 {
+		config.Deadline = Deadline
+	}
+	transport := &http.Transport{
+		DialTLSContext: dialer(config.CA),
+		// The notifier is in the same cluster: a proxy for the internet does not lead there.
+		Proxy: nil,
+		// A message every few minutes is not worth an open connection, and a fresh one makes it certain
+		// whether a request left.
+		DisableKeepAlives: true,
+	}
+	return &Client{config: config, http: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// dialer connects over TLS with the certificates that are valid now.
+func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		pool, err := ca()
+		if err != nil {
+			return nil, fmt.Errorf("certificates to trust: %w", err)
+		}
+		d := tls.Dialer{Config: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+		return d.DialContext(ctx, network, address)
+	}
+}
+
+// Send asks the notifier to deliver a message and waits for the outcome.
+func (c *Client) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
+	defer cancel()
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		// From the first written byte on, the notifier may have the message.
+		WroteHeaders: func() { sent.Store(true) },
+	})
+	request, err := c.request(ctx, d)
+	if err != nil {
+		return unavailable(err)
+	}
+	response, err := c.http.Do(request)
+	switch {
+	case err == nil:
+	case sent.Load():
+		return lost(err)
+	default:
+		return unavailable(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return lost(err)
+	}
+	return outcome(response.StatusCode, body)
+}
+
+func (c *Client) request(ctx context.Context, d notify.Delivery) (*http.Request, error) {
+	token, err := os.ReadFile(c.config.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("token for the notifier: %w", err)
+	}
+	body, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("encode the message: %w", err)
+	}
+	url := strings.TrimSuffix(c.config.URL, "/") + notify.PathDigests
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("address of the notifier: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return request, nil
+}
+
+// outcome reads the notifier's answer. Statuses are those of notify.PathDigests.
+func outcome(status int, body []byte) notify.Outcome {
+	switch status {
+	case http.StatusOK, http.StatusTooManyRequests, http.StatusUnprocessableEntity, http.StatusBadGateway, http.StatusGatewayTimeout:
+		var o notify.Outcome
+		if err := json.Unmarshal(body, &o); err == nil && agrees(status, o.Result) {
+			return o
+		}
+		// Somebody between us and the notifier answered, or the notifier is another version.
+		return lost(fmt.Errorf("status %d without an outcome", status))
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return unavailable(fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", status))
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return unavailable(fmt.Errorf("the notifier does not understand the manager (status %d): are both of the same version?", status))
+	}
+	return unavailable(fmt.Errorf("the notifier answers with status %d: see its log", status))
+}
+
+// agrees keeps a confused answer from being taken for a delivery.
+func agrees(status int, result notify.Result) bool {
+	switch result {
+	case notify.Delivered:
+		return status == http.StatusOK
+	case notify.RateLimited:
+		return status == http.StatusTooManyRequests
+	case notify.Permanent:
+		return status == http.StatusUnprocessableEntity
+	case notify.Temporary:
+		return status == http.StatusBadGateway
+	case notify.UnknownOutcome:
+		return status == http.StatusGatewayTimeout
+	}
+	return false
+}
+
+func unavailable(err error) notify.Outcome {
+	return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonNotifierUnavail, Message: "the notifier cannot be reached: " + text(err)}
+}
+
+func lost(err error) notify.Outcome {
+	return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "the notifier's answer was lost: " + text(err)}
+}
+
+// text is an error for people.
+func text(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	message := err.Error()
+	if len(message) > maxErrorBytes {
+		message = strings.ToValidUTF8(message[:maxErrorBytes], "") + "…"
+	}
+	return message
+}

@@ -1,0 +1,168 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Sender brings a message to a receiver. It always comes back with an outcome, within its own deadline; the
+// client package has the one that asks the notifier.
+type Sender interface {
+	Send(ctx context.Context, d Delivery) Outcome
+}
+
+// Courier carries out what the planner decides for one receiver at a time.
+//
+// Every change of a receiver's state is stored before what follows from it is done, so that whoever comes
+// after a crash finds either the message still to send, or that it was told.
+type Courier struct {
+	Store   store.Announcements
+	Sender  Sender
+	Planner Planner
+	Now     func() time.Time
+}
+
+// Progress is what one visit came to.
+type Progress struct {
+	// Next is when to visit again if nothing changes before; zero if there is no such time.
+	Next time.Time
+	// Before and After are the receiver's state at the beginning and at the end.
+	Before, After State
+	// Outcome of the attempt to deliver, nil if there was none.
+	Outcome *Outcome
+}
+
+// maxSteps bounds one visit. The longest useful one is: pass over the baseline, hear of clean repositories,
+// look at the news, send, look again.
+const maxSteps = 6
+
+// Visit does all that can be done for a receiver now: at most one message. The scanner is the Scanner's UID.
+// An error is the store's; nothing is lost by it, the visit is to be repeated.
+func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, coverage Coverage) (Progress, error) {
+	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
+	if err != nil {
+		return Progress{}, fmt.Errorf("read the state of receiver %s: %w", settings.Receiver, err)
+	}
+	state, err := ParseState(stored)
+	if err != nil {
+		return Progress{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
+	}
+	v := &visit{Courier: c, scanner: scanner, settings: settings, stored: stored, state: state}
+	v.progress = Progress{Before: state, After: state}
+	if err := v.run(ctx, coverage); err != nil {
+		return v.progress, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
+	}
+	return v.progress, nil
+}
+
+// visit is one visit to one receiver.
+type visit struct {
+	Courier
+	scanner  string
+	settings Settings
+	// stored is what the store has of state.
+	stored   []byte
+	state    State
+	progress Progress
+}
+
+// run plans and carries out until there is nothing left to do now.
+func (v *visit) run(ctx context.Context, coverage Coverage) error {
+	source := FromStore(v.Store, v.scanner, v.settings.Receiver)
+	for range maxSteps {
+		state, action, err := v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source)
+		if err != nil {
+			return err
+		}
+		if action.Send != nil && v.progress.Outcome != nil {
+			// A second message waits for the next visit: others want to be visited too.
+			v.progress.Next = v.Now()
+			return nil
+		}
+		v.state, v.progress.Next = state, action.Until
+		if err := v.carryOut(ctx, action); err != nil {
+			return err
+		}
+		v.progress.After = v.state
+		if action.Send == nil && action.Mark == nil {
+			return nil
+		}
+	}
+	v.progress.Next = v.Now()
+	return nil
+}
+
+// carryOut does one action.
+func (v *visit) carryOut(ctx context.Context, action Action) error {
+	if action.Mark != nil {
+		return v.record(ctx, *action.Mark)
+	}
+	if err := v.save(ctx); err != nil || action.Send == nil {
+		return err
+	}
+	outcome := v.Sender.Send(ctx, Delivery{Receiver: v.settings.Address, Digest: *action.Send})
+	v.progress.Outcome = &outcome
+	state, said, err := v.Planner.Settle(v.Now(), v.settings, v.state, outcome)
+	if err != nil {
+		return err
+	}
+	v.state = state
+	if said != nil {
+		return v.record(ctx, *said)
+	}
+	return v.save(ctx)
+}
+
+// record stores what was said together with the state.
+func (v *visit) record(ctx context.Context, said store.Announced) error {
+	encoded, err := v.state.Encode()
+	if err != nil {
+		return err
+	}
+	said.State = encoded
+	if err := v.Store.MarkAnnounced(ctx, v.scanner, v.settings.Receiver, said); err != nil {
+		return fmt.Errorf("record what was said: %w", err)
+	}
+	v.stored = encoded
+	return nil
+}
+
+// save stores the state if it has changed.
+func (v *visit) save(ctx context.Context) error {
+	encoded, err := v.state.Encode()
+	if err != nil || bytes.Equal(encoded, v.stored) {
+		return err
+	}
+	if err := v.Store.SaveReceiverState(ctx, v.scanner, v.settings.Receiver, encoded); err != nil {
+		return fmt.Errorf("store the state: %w", err)
+	}
+	v.stored = encoded
+	return nil
+}
+
+// FromStore is the Source of one receiver of the Scanner with a UID.
+func FromStore(s store.Announcements, scanner, receiver string) Source {
+	return storeSource{s, scanner, receiver}
+}
+
+type storeSource struct {
+	store             store.Announcements
+	scanner, receiver string
+}
+
+func (s storeSource) News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error) {
+	return s.store.News(ctx, s.scanner, s.receiver, f, limit)
+}
+
+func (s storeSource) Counts(ctx context.Context) (finding.Counts, error) {
+	return s.store.ScannerCounts(ctx, s.scanner)
+}
+
+func (s storeSource) KnownRepositories(ctx context.Context) ([]string, error) {
+	return s.store.KnownRepositories(ctx, s.scanner, s.receiver)
+}

@@ -1,0 +1,298 @@
+package notify
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Times that no setting changes.
+const (
+	// baselinePatience is how long a baseline waits for its images once there is vulnerability data. What is
+	// missing then is named in the summary and becomes news later.
+	baselinePatience = 30 * time.Minute
+	// outboxAge is when a message that could not be delivered is thrown away and computed anew, since its
+	// content is out of date. Nothing is lost: what it said was not recorded as told.
+	outboxAge = 24 * time.Hour
+	// attemptGap is the least time between two attempts, whatever else asks for one.
+	attemptGap = time.Second
+)
+
+// newsLimit bounds how many findings are looked at together. Beyond it the rest waits for the next message.
+const newsLimit = 10_000
+
+// Source is what the planner asks of the store about one receiver. FromStore makes one.
+type Source interface {
+	// News lists what the receiver has not been told, ordered by repository and then finding.Worse: at most
+	// limit entries, and how many there are in all.
+	News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error)
+	// Counts counts everything that was found, whatever was told.
+	Counts(ctx context.Context) (finding.Counts, error)
+	// KnownRepositories lists the repositories that the receiver has heard of.
+	KnownRepositories(ctx context.Context) ([]string, error)
+}
+
+// Action is what to do now. At most one of Send and Mark is set.
+type Action struct {
+	// Send is the message to deliver, after the state, which holds it, has been stored.
+	Send *Digest
+	// Mark is to be recorded without a message. Its State is that which Plan returned.
+	Mark *store.Announced
+	// Until is when to plan again if nothing changes before; zero if there is no such time.
+	Until time.Time
+}
+
+// Planner decides. It has no state and no clock of its own.
+type Planner struct {
+	// Random gives message ids and jitter; crypto/rand.Reader outside of tests.
+	Random io.Reader
+}
+
+// Plan says what to do about one receiver now, and how its state changes by that. It only reads from source.
+//
+// The order is fixed: a message on its way comes first, then the baseline, then news; so there is never more
+// than one message on its way to a receiver, and none before its baseline.
+func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, state State, coverage Coverage, source Source) (State, Action, error) {
+	l := &look{ctx: ctx, now: now, settings: settings, coverage: coverage, source: source, random: p.Random, state: state}
+	for _, step := range []func(*look) (*Action, error){
+		(*look).begin,
+		(*look).deliver,
+		(*look).finishBaseline,
+		(*look).hearOfCleanRepositories,
+		(*look).announce,
+	} {
+		action, err := step(l)
+		if err != nil {
+			return state, Action{}, err
+		}
+		if action != nil {
+			return l.state, *action, nil
+		}
+	}
+	return l.state, Action{}, nil
+}
+
+// look is one look at one receiver. A step returns an action when it has decided, and nil to pass on.
+type look struct {
+	ctx      context.Context
+	now      time.Time
+	settings Settings
+	coverage Coverage
+	source   Source
+	random   io.Reader
+	// state is what changes.
+	state State
+	// loaded is what loadNews read, for the steps that follow.
+	loaded *loadedNews
+}
+
+type loadedNews struct {
+	news  []store.News
+	total int
+	// cut says that some were left out.
+	cut bool
+}
+
+// begin takes the snapshot of the images at the receiver's first sight. The snapshot stays open for the time
+// that messages are grouped, since a Scanner's images are noticed one after the other.
+func (l *look) begin() (*Action, error) {
+	if !l.coverage.Known {
+		return &Action{}, nil
+	}
+	b := &l.state.Baseline
+	if b.Phase == BaselineNone {
+		*b = Baseline{Phase: BaselineOpen, Renewed: l.settings.StoreRenewed, Started: l.now}
+		// A receiver that wants everything needs no baseline, unless all that it was told would be told again.
+		if l.settings.FirstScan == FirstScanAll && !b.Renewed {
+			b.Phase = BaselineDone
+		}
+	}
+	if b.Phase == BaselineOpen && !l.now.After(l.snapshotEnd()) {
+		for _, img := range l.coverage.Images {
+			if !slices.Contains(b.Images, img.Key) {
+				b.Images = append(slices.Clone(b.Images), img.Key)
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
+
+// deliver brings the message on its way to its end before anything else happens.
+func (l *look) deliver() (*Action, error) {
+	outbox := l.state.Outbox
+	switch {
+	case outbox == nil:
+		return nil, nil
+	case l.state.Failures > 0 && !l.now.Before(outbox.Digest.CreatedAt.Add(outboxAge)):
+		l.state.Outbox = nil
+		return nil, nil
+	case l.now.Before(l.mayAttempt()):
+		return &Action{Until: l.mayAttempt()}, nil
+	}
+	l.state.LastAttempt = l.now
+	if l.state.Stopped != nil {
+		stopped := *l.state.Stopped
+		stopped.Generation = l.settings.Generation
+		l.state.Stopped = &stopped
+	}
+	return &Action{Send: &outbox.Digest}, nil
+}
+
+// mayAttempt is when the notifier may be asked next. A change of the Scanner ends the wait of a stopped receiver.
+func (l *look) mayAttempt() time.Time {
+	earliest := l.state.LastAttempt.Add(attemptGap)
+	if l.state.Stopped != nil && l.state.Stopped.Generation != l.settings.Generation {
+		return earliest
+	}
+	return later(earliest, l.state.NextAttempt)
+}
+
+// send puts a message into the outbox and delivers it.
+func (l *look) send(outbox Outbox) (*Action, error) {
+	l.state.Outbox = &outbox
+	l.state.Pending = max(l.state.Pending, len(outbox.Keys))
+	return l.deliver()
+}
+
+// finishBaseline ends the baseline when its images have results, or when waiting has become pointless.
+func (l *look) finishBaseline() (*Action, error) {
+	b := &l.state.Baseline
+	if b.Phase == BaselineDone {
+		return nil, nil
+	}
+	if wait := l.baselineWait(); wait != nil {
+		return wait, nil
+	}
+	others := l.coverage.Others
+	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
+	if nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0) {
+		// There was nothing to sum up. What comes later is new here, and is said to be.
+		b.Phase, b.Images = BaselineDone, nil
+		return nil, nil
+	}
+	if l.settings.FirstScan == FirstScanSilent && !b.Renewed {
+		return l.passOver()
+	}
+	if l.now.Before(l.mayAttempt()) {
+		return &Action{Until: l.mayAttempt()}, nil
+	}
+	outbox, err := l.summary()
+	if err != nil {
+		return nil, err
+	}
+	return l.send(outbox)
+}
+
+// baselineWait says until when the baseline has to wait; nil when it need not.
+func (l *look) baselineWait() *Action {
+	b := l.state.Baseline
+	if l.now.Before(l.snapshotEnd()) {
+		return &Action{Until: l.snapshotEnd()}
+	}
+	waiting := slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
+		return img.State == ImagePending && slices.Contains(b.Images, img.Key)
+	})
+	switch deadline := later(l.coverage.DataSince, b.Started).Add(baselinePatience); {
+	case !waiting:
+		return nil
+	case l.coverage.DataSince.IsZero():
+		// Nothing can be matched. The Scanner says so; a summary of nothing would not help.
+		return &Action{}
+	case l.now.Before(deadline):
+		return &Action{Until: deadline}
+	}
+	return nil
+}
+
+// passOver ends the baseline without a message.
+func (l *look) passOver() (*Action, error) {
+	loaded, err := l.loadNews()
+	if err != nil {
+		return nil, err
+	}
+	l.state.Baseline.Phase, l.state.Baseline.Images = BaselineDone, nil
+	return &Action{Mark: &store.Announced{
+		At: l.now, Keys: keysOf(loaded.news), Repositories: l.coverage.settledRepositories(),
+	}}, nil
+}
+
+// hearOfCleanRepositories records repositories that have nothing to tell of. When something is found in them
+// later, that is news in a known repository, and not the first scan of a new one.
+func (l *look) hearOfCleanRepositories() (*Action, error) {
+	loaded, err := l.loadNews()
+	if err != nil || loaded.cut {
+		return nil, err
+	}
+	known, err := l.source.KnownRepositories(l.ctx)
+	if err != nil {
+		return nil, err
+	}
+	heard := slices.DeleteFunc(l.coverage.settledRepositories(), func(repository string) bool {
+		return slices.Contains(known, repository) ||
+			slices.ContainsFunc(loaded.news, func(n store.News) bool { return n.Repository == repository })
+	})
+	if len(heard) == 0 {
+		return nil, nil
+	}
+	return &Action{Mark: &store.Announced{At: l.now, Repositories: heard}}, nil
+}
+
+// announce sends what is new, when enough time has passed since it was noticed and since the message before.
+func (l *look) announce() (*Action, error) {
+	loaded, err := l.loadNews()
+	if err != nil {
+		return nil, err
+	}
+	l.state.Pending = loaded.total
+	if len(loaded.news) == 0 {
+		l.state.PendingSince = time.Time{}
+		return &Action{}, nil
+	}
+	if l.state.PendingSince.IsZero() {
+		l.state.PendingSince = l.now
+	}
+	due := later(l.state.PendingSince.Add(l.settings.GroupWait), l.mayAttempt())
+	if !l.state.LastDelivery.IsZero() {
+		due = later(due, l.state.LastDelivery.Add(l.settings.GroupInterval))
+	}
+	if l.now.Before(due) {
+		return &Action{Until: due}, nil
+	}
+	outbox, err := l.digest()
+	if err != nil {
+		return nil, err
+	}
+	return l.send(outbox)
+}
+
+// loadNews reads what the receiver has not been told. When there is too much, the last repository, of which
+// some may be missing, is left for the next message, unless it is the only one.
+func (l *look) loadNews() (*loadedNews, error) {
+	if l.loaded != nil {
+		return l.loaded, nil
+	}
+	news, total, err := l.source.News(l.ctx, l.settings.Filter, newsLimit)
+	if err != nil {
+		return nil, err
+	}
+	cut := total > len(news)
+	if cut && len(news) > 0 && news[0].Repository != news[len(news)-1].Repository {
+		last := news[len(news)-1].Repository
+		news = slices.DeleteFunc(news, func(n store.News) bool { return n.Repository == last })
+	}
+	l.loaded = &loadedNews{news: news, total: total, cut: cut}
+	return l.loaded, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

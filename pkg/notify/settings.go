@@ -1,0 +1,129 @@
+package notify
+
+import (
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// FirstScan says how a receiver learns of what is there at the beginning.
+type FirstScan string
+
+// Ways to begin.
+const (
+	// FirstScanSummary sends one summary.
+	FirstScanSummary FirstScan = "Summary"
+	// FirstScanSilent passes over what is there.
+	FirstScanSilent FirstScan = "Silent"
+	// FirstScanAll treats everything as news from the start.
+	FirstScanAll FirstScan = "All"
+)
+
+// Settings are what a Scanner says about one receiver.
+type Settings struct {
+	// Namespace and Scanner that speak, Receiver that is spoken to.
+	Namespace, Scanner, Receiver string
+	// Generation of the Scanner: a stopped receiver is tried again when it changes.
+	Generation int64
+	// Address says where the receiver's address is kept. It is passed on, never read here.
+	Address ReceiverRef
+	Filter  store.NewsFilter
+	// GroupWait is how long to wait after a first finding for others to go into the same message.
+	GroupWait time.Duration
+	// GroupInterval is the least time between two messages.
+	GroupInterval time.Duration
+	FirstScan     FirstScan
+	// ReadMore is the command or address where everything can be read.
+	ReadMore string
+	// StoreRenewed says that the Scanner remembers another store than this one. It matters only when the
+	// receiver has no state yet: its baseline is then a renewed one.
+	StoreRenewed bool
+}
+
+// ImageState is how far an image is.
+type ImageState string
+
+// States of an image. Each image is in exactly one.
+const (
+	ImagePending  ImageState = "Pending"
+	ImageScanned  ImageState = "Scanned"
+	ImageFailed   ImageState = "Failed"
+	ImageExcluded ImageState = "Excluded"
+)
+
+// Image is one image that a Scanner's pods run now.
+type Image struct {
+	// Key identifies it among the Scanner's images.
+	Key string
+	// Repositories by which pods name it.
+	Repositories []string
+	State        ImageState
+	// Reason of a failure, one word.
+	Reason string
+}
+
+// Coverage is what a Scanner knows of its images.
+type Coverage struct {
+	// Known says that the Scanner has looked for its images at all. Before that nothing is decided.
+	Known bool
+	// Images in use. An image that no pod runs any more is not listed.
+	Images []Image
+	// Others counts images that are not listed one by one, since they have no key: never pulled, excluded.
+	Others Remaining
+	// DataSince is since when there is vulnerability data; zero if there is none.
+	DataSince time.Time
+}
+
+// remaining counts what has no result.
+func (c Coverage) remaining() Remaining {
+	r := Remaining{Pending: c.Others.Pending, Excluded: c.Others.Excluded, Failed: map[string]int{}}
+	for reason, n := range c.Others.Failed {
+		r.Failed[reason] += n
+	}
+	for _, img := range c.Images {
+		switch img.State {
+		case ImagePending:
+			r.Pending++
+		case ImageFailed:
+			r.Failed[img.Reason]++
+		case ImageExcluded:
+			r.Excluded++
+		}
+	}
+	if len(r.Failed) == 0 {
+		r.Failed = nil
+	}
+	return r
+}
+
+// scannedRepositories lists the repositories of which at least one image has a result, sorted.
+func (c Coverage) scannedRepositories() []string {
+	var repositories []string
+	for _, img := range c.Images {
+		if img.State == ImageScanned {
+			repositories = append(repositories, img.Repositories...)
+		}
+	}
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
+}
+
+// settledRepositories lists the repositories of which every image has a result, sorted. Only of those can it
+// be said that nothing is known to be wrong with them.
+func (c Coverage) settledRepositories() []string {
+	open := map[string]bool{}
+	for _, img := range c.Images {
+		for _, repository := range img.Repositories {
+			open[repository] = open[repository] || img.State != ImageScanned
+		}
+	}
+	var settled []string
+	for repository, waits := range open {
+		if !waits {
+			settled = append(settled, repository)
+		}
+	}
+	slices.Sort(settled)
+	return settled
+}

@@ -1,0 +1,102 @@
+package notify
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Waits between attempts.
+const (
+	minBackoff = 5 * time.Second
+	maxBackoff = 15 * time.Minute
+	// stoppedRetry is how often a stopped receiver is tried, in case its Secret or the address in it has changed.
+	stoppedRetry = 5 * time.Minute
+	// maxRetryAfter bounds what a receiver may ask for.
+	maxRetryAfter = time.Hour
+)
+
+// Settle says what an attempt to deliver the message in the outbox means: the next state and, when it was
+// delivered, what is to be recorded together with that state as told.
+func (p Planner) Settle(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announced, error) {
+	if state.Outbox == nil {
+		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
+	}
+	switch outcome.Result {
+	case Delivered:
+		said := delivered(now, &state)
+		return state, said, nil
+	case RateLimited:
+		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
+		return state, nil, nil
+	}
+	state.Failures++
+	state.LastError = &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
+	if outcome.Result == Permanent {
+		state.Stopped = stop(now, settings, state, outcome)
+		state.NextAttempt = now.Add(stoppedRetry)
+		return state, nil, nil
+	}
+	// Temporary, unknown, or a result that a newer notifier made up: trying again is right for all of them.
+	state.Stopped = nil
+	wait, err := p.backoff(state.Failures)
+	state.NextAttempt = now.Add(wait)
+	return state, nil, err
+}
+
+// delivered empties the outbox.
+func delivered(now time.Time, state *State) *store.Announced {
+	outbox := state.Outbox
+	if outbox.Digest.Kind != KindNew {
+		state.Baseline.Phase, state.Baseline.Images = BaselineDone, nil
+	}
+	state.Outbox, state.Stopped, state.LastError = nil, nil, nil
+	state.Failures, state.NextAttempt = 0, time.Time{}
+	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-len(outbox.Keys))
+	state.LastDelivery = now
+	return &store.Announced{DigestID: outbox.Digest.ID, At: now, Keys: outbox.Keys, Repositories: outbox.Repositories}
+}
+
+// stop keeps the time since when the same reason holds.
+func stop(now time.Time, settings Settings, state State, outcome Outcome) *Stopped {
+	stopped := &Stopped{
+		Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), Since: now, Generation: settings.Generation,
+	}
+	if before := state.Stopped; before != nil && before.Reason == stopped.Reason {
+		stopped.Since = before.Since
+	}
+	return stopped
+}
+
+// backoff doubles from minBackoff to maxBackoff, a quarter more or less, so that receivers that failed
+// together do not come back together.
+func (p Planner) backoff(failures int) (time.Duration, error) {
+	wait := maxBackoff
+	if doublings := failures - 1; doublings < 8 {
+		wait = min(wait, minBackoff<<doublings)
+	}
+	var raw [8]byte
+	if _, err := io.ReadFull(p.Random, raw[:]); err != nil {
+		return wait, fmt.Errorf("read randomness: %w", err)
+	}
+	share := float64(binary.BigEndian.Uint64(raw[:])>>11) / (1 << 53) // 0 ≤ share < 1
+	jittered := time.Duration(float64(wait) * (0.75 + share/2))
+	return min(max(jittered, minBackoff), maxBackoff), nil
+}
+
+// clip shortens a text to at most n bytes of valid UTF-8 and says by an ellipsis that it did.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const ellipsis = "…"
+	cut := n - len(ellipsis)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + ellipsis
+}

@@ -1,0 +1,99 @@
+package notify
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// State is what is remembered about one receiver between two looks at it. What it was told is not here: the
+// store knows that for each finding.
+type State struct {
+	Baseline Baseline `json:"baseline"`
+	// PendingSince is when the first finding was noticed that the receiver has not heard of; zero if there is none.
+	PendingSince time.Time `json:"pendingSince,omitzero"`
+	// Pending is the number of findings that wait to be told, those in the outbox included.
+	Pending int `json:"pending,omitempty"`
+	// LastAttempt and LastDelivery are when a message was last handed to the notifier, and last taken.
+	LastAttempt  time.Time `json:"lastAttempt,omitzero"`
+	LastDelivery time.Time `json:"lastDelivery,omitzero"`
+	// NextAttempt is the earliest time to hand anything to the notifier; zero if there is no reason to wait.
+	NextAttempt time.Time `json:"nextAttempt,omitzero"`
+	// Failures is the number of attempts in a row that failed. Being asked to come back later is no failure.
+	Failures int `json:"failures,omitempty"`
+	// Outbox is the message on its way; nil if there is none. It is stored before it is sent.
+	Outbox *Outbox `json:"outbox,omitempty"`
+	// Stopped is set while nothing but a change by the user helps.
+	Stopped *Stopped `json:"stopped,omitempty"`
+	// LastError is why the last attempt failed; nil after a success.
+	LastError *Trouble `json:"lastError,omitempty"`
+}
+
+// Phase says how far a baseline is.
+type Phase string
+
+// Phases of a baseline.
+const (
+	// BaselineNone is the zero value: the receiver has not been seen yet.
+	BaselineNone Phase = ""
+	// BaselineOpen still takes images into the snapshot, or waits for their results.
+	BaselineOpen Phase = "Open"
+	// BaselineDone is reached once: from here on differences count.
+	BaselineDone Phase = "Done"
+)
+
+// Baseline is what was there before anything could be called new.
+type Baseline struct {
+	Phase Phase `json:"phase,omitempty"`
+	// Renewed says that an earlier store was lost.
+	Renewed bool      `json:"renewed,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	// Images of the snapshot, by key, until the baseline is done.
+	Images []string `json:"images,omitempty"`
+}
+
+// Outbox holds a message, and what the receiver has heard of once it is delivered.
+type Outbox struct {
+	Digest       Digest                  `json:"digest"`
+	Keys         []store.AnnouncementKey `json:"keys"`
+	Repositories []string                `json:"repositories,omitempty"`
+}
+
+// Stopped says why nothing is sent until somebody changes something.
+type Stopped struct {
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+	// Generation of the Scanner that was tried last.
+	Generation int64 `json:"generation"`
+}
+
+// Trouble is one failed attempt.
+type Trouble struct {
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`
+}
+
+// ParseState reads a stored state; nil or empty is that of a receiver that was never seen.
+func ParseState(data []byte) (State, error) {
+	var state State
+	if len(data) == 0 {
+		return state, nil
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return State{}, fmt.Errorf("stored state of a receiver: %w", err)
+	}
+	return state, nil
+}
+
+// Encode returns the form in which a state is stored. ParseState reads it.
+func (s State) Encode() ([]byte, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("state of a receiver: %w", err)
+	}
+	return data, nil
+}

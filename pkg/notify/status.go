@@ -1,0 +1,48 @@
+package notify
+
+import (
+	"time"
+)
+
+// ReceiverStatus is what is shown of a receiver.
+type ReceiverStatus struct {
+	// Begun says that the receiver was seen with this store: its baseline is open or done. A Scanner may
+	// remember a new store's id only when all its receivers have begun, or the loss would go unsaid.
+	Begun bool
+	// BaselineDone says that the receiver knows, or was spared, what was there at the beginning.
+	BaselineDone bool
+	// LastDelivery is when the receiver last took a message; zero if never.
+	LastDelivery time.Time
+	// Pending is the number of findings that wait to be told.
+	Pending int
+	// Sending says that a message is on its way.
+	Sending bool
+	// LastErrorReason (one word) and LastError (for people, at most MaxMessageBytes) are about the last
+	// attempt; empty after a success.
+	LastErrorReason, LastError string
+	// Stopped says that nothing but a change by the user helps.
+	Stopped      bool
+	StoppedSince time.Time
+}
+
+// Status reads a receiver's stored state. The state of a receiver that was never seen is empty.
+func Status(state []byte) (ReceiverStatus, error) {
+	s, err := ParseState(state)
+	if err != nil {
+		return ReceiverStatus{}, err
+	}
+	status := ReceiverStatus{
+		Begun:        s.Baseline.Phase != BaselineNone,
+		BaselineDone: s.Baseline.Phase == BaselineDone,
+		LastDelivery: s.LastDelivery,
+		Pending:      s.Pending,
+		Sending:      s.Outbox != nil,
+	}
+	if s.LastError != nil {
+		status.LastErrorReason, status.LastError = s.LastError.Reason, s.LastError.Message
+	}
+	if s.Stopped != nil {
+		status.Stopped, status.StoppedSince = true, s.Stopped.Since
+	}
+	return status, nil
+}

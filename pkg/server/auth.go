@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Extra attributes that the API server adds to the user of a token which is bound to a pod
+// (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens).
+const (
+	extraPodName = "authentication.kubernetes.io/pod-name"
+	extraPodUID  = "authentication.kubernetes.io/pod-uid"
+)
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// refusal is an error with the HTTP status that answers it. Its text goes to the caller.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
+}
+
+// authenticator finds the Job that a request comes from.
+type authenticator struct {
+	client client.Client // creates TokenReviews
+	reader client.Reader // reads pods, uncached: a pod may be seconds old
+	jobs   store.Jobs
+}
+
+// job returns the manager's record of the Job whose pod sent the request. The pod must be the first that spoke
+// for this Job: its owner reference leads to the record, but is not believed for more than one pod.
+func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Job, error) {
+	user, err := a.review(r)
+	if err != nil {
+		return store.Job{}, err
+	}
+	pod, err := a.pod(r.Context(), user)
+	if err != nil {
+		return store.Job{}, err
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "Job" {
+		return store.Job{}, refuse(http.StatusForbidden, "the pod belongs to no Job")
+	}
+	record, err := a.jobs.JobByUID(r.Context(), string(owner.UID))
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Job{}, refuse(http.StatusForbidden, "the pod's Job is not one that the operator made, or has ended")
+	}
+	if err != nil {
+		return store.Job{}, err
+	}
+	if record.Namespace != pod.Namespace || record.Purpose != purpose {
+		return store.Job{}, refuse(http.StatusForbidden, "this Job may not do that")
+	}
+	record, err = a.jobs.ClaimJob(r.Context(), string(owner.UID), string(pod.UID))
+	switch {
+	case errors.Is(err, store.ErrForeignPod):
+		return store.Job{}, refuse(http.StatusForbidden, "another pod speaks for this Job")
+	case errors.Is(err, store.ErrNotFound):
+		return store.Job{}, refuse(http.StatusForbidden, "the Job has ended")
+	}
+	return record, err
+}
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+
+// review asks the API server whose token it is.
+func (a *authenticator) review(r *http.Request) (authenticationv1.UserInfo, error) {
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !found || token == "" {
+		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "a bearer token is needed")
+	}
+	review := &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{workerapi.Audience}},
+	}
+	if err := a.client.Create(r.Context(), review); err != nil {
+		return authenticationv1.UserInfo{}, fmt.Errorf("reviewing a token: %w", err)
+	}
+	// An API server that does not know audiences answers without any: such a token may be meant for anybody.
+	if !review.Status.Authenticated || len(review.Status.Audiences) != 1 || review.Status.Audiences[0] != workerapi.Audience {
+		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the token is not valid here")
+	}
+	return review.Status.User, nil
+}
+
+// pod returns the live pod that a token is bound to.
+func (a *authenticator) pod(ctx context.Context, user authenticationv1.UserInfo) (*corev1.Pod, error) {
+	account, isAccount := strings.CutPrefix(user.Username, serviceAccountPrefix)
+	namespace, _, _ := strings.Cut(account, ":")
+	name, uid := user.Extra[extraPodName], user.Extra[extraPodUID]
+	if !isAccount || len(name) != 1 || len(uid) != 1 {
+		return nil, refuse(http.StatusForbidden, "the token is bound to no pod")
+	}
+	var pod corev1.Pod
+	err := a.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name[0]}, &pod)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the pod of a token: %w", err)
+	}
+	if err != nil || string(pod.UID) != uid[0] {
+		return nil, refuse(http.StatusForbidden, "the token's pod does not exist any more")
+	}
+	return &pod, nil
+}

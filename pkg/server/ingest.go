@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Engine is what the ingest API needs of the backend whose workers it serves.
+type Engine interface {
+	Engine() string
+	// Catalogued takes note that a catalog Job brought its result.
+	Catalogued(ctx context.Context, job store.Job)
+	// DatabaseReported takes note of a worker's vulnerability database and returns the build that it should have.
+	DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
+	// Wanted says which build a worker should have, and whether it may match with the one that it has.
+	Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
+	// SaveReport and FailMatch end a lease.
+	SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error
+	FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error
+}
+
+// Ingest is the API that workers use, see package workerapi.
+type Ingest struct {
+	Store  store.Store
+	Engine Engine
+	Clock  clock.WithTicker
+	Log    logr.Logger
+	// Client creates TokenReviews; Reader reads pods without a cache.
+	Client client.Client
+	Reader client.Reader
+	// SpoolDir takes uploads until they are complete. It is emptied at the start.
+	SpoolDir string
+	// LeaseTime is how long a worker may take for one image.
+	LeaseTime time.Duration
+
+	auth  authenticator
+	spool spool
+}
+
+// Handler returns the API's handler.
+func (i *Ingest) Handler() (http.Handler, error) {
+	i.auth = authenticator{client: i.Client, reader: i.Reader, jobs: i.Store}
+	i.spool = spool{dir: i.SpoolDir}
+	if err := i.spool.reset(); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
+		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+			i.answer(w, r, func() error {
+				job, err := i.auth.job(r, purpose)
+				if err != nil {
+					return err
+				}
+				return serve(w, r, job)
+			})
+		})
+	}
+	route(http.MethodPut, workerapi.PathCatalogSBOM, store.JobCatalog, i.putArtifact(store.ArtifactSBOM))
+	route(http.MethodPut, workerapi.PathCatalogMatchInput, store.JobCatalog, i.putArtifact(store.ArtifactMatchInput))
+	route(http.MethodPost, workerapi.PathCatalogResult, store.JobCatalog, i.postResult)
+	route(http.MethodPost, workerapi.PathDatabase, store.JobMatch, i.postDatabase)
+	route(http.MethodPost, workerapi.PathLeases, store.JobMatch, i.postLeases)
+	route(http.MethodGet, workerapi.PathLeaseInput, store.JobMatch, i.getLeaseInput)
+	route(http.MethodPut, workerapi.PathLeaseReport, store.JobMatch, i.putReport)
+	route(http.MethodPost, workerapi.PathLeaseFailure, store.JobMatch, i.postFailure)
+	return mux, nil
+}
+
+// answer turns an error into a status. Callers get the text of a refusal, and of anything else only that the
+// manager is in trouble: that is for its own log.
+func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() error) {
+	err := serve()
+	var refused *refusal
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", refused.status, "reason", refused.text)
+		http.Error(w, refused.text, refused.status)
+	case errors.As(err, &tooLarge), errors.Is(err, errContentTooLarge):
+		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", http.StatusRequestEntityTooLarge)
+		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+	case errors.Is(err, store.ErrLeaseEnded):
+		http.Error(w, "the lease has ended", http.StatusConflict)
+	case r.Context().Err() != nil:
+		// The worker has gone; nobody reads an answer.
+	default:
+		i.Log.Error(err, "Serving a worker", "method", r.Method, "path", r.URL.Path)
+		http.Error(w, "the manager cannot do that now, see its log", http.StatusServiceUnavailable)
+	}
+}
+
+// decode reads a small JSON body.
+func decode(w http.ResponseWriter, r *http.Request, into any) error {
+	body := http.MaxBytesReader(w, r.Body, workerapi.MaxJSONBytes)
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return err
+		}
+		return refuse(http.StatusBadRequest, "the body is not the JSON that is wanted: %v", err)
+	}
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, value any) error {
+	w.Header().Set("Content-Type", workerapi.ContentTypeJSON)
+	return json.NewEncoder(w).Encode(value)
+}
+
+// drain reads what is left, so that the connection can be used again; not more than a little.
+func drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, 64<<10) }

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// KnownRepositories implements Announcements; in alphabetical order.
+func (s *SQLite) KnownRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
+	err = s.read(ctx, "list known repositories", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `
+			SELECT k.repository FROM receivers r JOIN known_repositories k ON k.receiver_id = r.id
+			WHERE r.scanner = ? AND r.name = ? ORDER BY k.repository`, scanner, receiver)
+		repositories, err = collect(rows, err, func(rows *sql.Rows) (repository string, err error) {
+			err = rows.Scan(&repository)
+			return repository, err
+		})
+		return err
+	})
+	return repositories, err
+}
+
+// ReceiverState implements Announcements.
+func (s *SQLite) ReceiverState(ctx context.Context, scanner, receiver string) (state []byte, err error) {
+	err = s.read(ctx, "look up receiver state", func(ctx context.Context, q query) error {
+		err := q.QueryRowContext(ctx, `SELECT state FROM receivers WHERE scanner = ? AND name = ?`, scanner, receiver).Scan(&state)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return state, err
+}
+
+// SaveReceiverState implements Announcements.
+func (s *SQLite) SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error {
+	return s.write(ctx, "save receiver state", func(ctx context.Context, tx *sql.Tx) error {
+		id, err := ensureReceiver(ctx, tx, scanner, receiver)
+		if err != nil {
+			return err
+		}
+		return saveState(ctx, tx, id, state)
+	})
+}
+
+func ensureReceiver(ctx context.Context, tx *sql.Tx, scanner, receiver string) (id int64, err error) {
+	if scanner == "" {
+		return 0, errors.New("the scanner's UID is empty")
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO receivers (scanner, name) VALUES (?, ?) ON CONFLICT DO NOTHING`, scanner, receiver); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRowContext(ctx, `SELECT id FROM receivers WHERE scanner = ? AND name = ?`, scanner, receiver).Scan(&id)
+	return id, err
+}
+
+func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) error {
+	_, err := tx.ExecContext(ctx, `UPDATE receivers SET state = ? WHERE id = ?`, state, receiver)
+	return err
+}
+
+// MarkAnnounced implements Announcements. Saying it twice changes nothing: what was announced keeps the message
+// and time of the first. The repositories of the keys are heard of as well. A nil state leaves the receiver's as it is.
+func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error {
+	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
+		id, err := ensureReceiver(ctx, tx, scanner, receiver)
+		if err != nil {
+			return err
+		}
+		if err := saveAnnouncements(ctx, tx, id, said, orNow(said.At, s.now())); err != nil {
+			return err
+		}
+		if said.State == nil {
+			return nil
+		}
+		return saveState(ctx, tx, id, said.State)
+	})
+}
+
+func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Announced, at time.Time) error {
+	announce, err := tx.PrepareContext(ctx, `
+		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at)
+		VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`)
+	if err != nil {
+		return err
+	}
+	defer announce.Close()
+	repositories := make(map[string]bool)
+	for _, repository := range said.Repositories {
+		repositories[repository] = true
+	}
+	err = bulk(ctx, len(said.Keys), func(i int) error {
+		key := said.Keys[i]
+		repositories[key.Repository] = true
+		_, err := announce.Exec(receiver, key.Repository, key.ID, key.Package, said.DigestID, millis{at})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for repository := range repositories {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO known_repositories (receiver_id, repository) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+			receiver, repository); err != nil {
+			return err
+		}
+	}
+	return nil
+}

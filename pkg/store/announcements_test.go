@@ -1,0 +1,63 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+func TestReceiverState(t *testing.T) {
+	f := newStore(t)
+	state := func(receiver string) []byte { return got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", receiver)) }
+	if s := state("slack"); s != nil {
+		t.Errorf("the state before there is one is %q, want nil", s)
+	}
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "slack", []byte("one")))
+	equal(t, "saved state", string(state("slack")), "one")
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", State: []byte("two")}))
+	equal(t, "state with an announcement", string(state("slack")), "two")
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2"}))
+	equal(t, "state after an announcement without one", string(state("slack")), "two")
+	if s := state("other"); s != nil {
+		t.Errorf("the state of another receiver is %q, want nil", s)
+	}
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "slack", nil))
+	if s := state("slack"); s != nil {
+		t.Errorf("the state that was taken back is %q, want nil", s)
+	}
+}
+
+func TestKnownRepositories(t *testing.T) {
+	f := newStore(t)
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Repositories: []string{"quiet"}}))
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{
+		Keys:         []AnnouncementKey{{"announced", "CVE-2026-0001", "a"}, {"announced", "CVE-2026-0002", "a"}},
+		Repositories: []string{"quiet", "announced"},
+	}))
+	equal(t, "repositories that the receiver has heard of",
+		got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")), []string{"announced", "quiet"})
+	equal(t, "those of another receiver", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "mail")), []string(nil))
+}
+
+func TestSayingItTwiceChangesNothing(t *testing.T) {
+	f := newStore(t)
+	said := Announced{DigestID: "1", At: f.clock.Now(), Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "a"}}, Repositories: []string{"r"}, State: []byte("state")}
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
+	said.DigestID, said.At = "2", said.At.Add(time.Hour)
+	for range 2 {
+		must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
+	}
+	var n int
+	var digestID string
+	var at millis
+	must(t, f.reader.QueryRow(`SELECT count(*), digest_id, announced_at FROM announcements`).Scan(&n, &digestID, &at))
+	if n != 1 || digestID != "1" || !at.Equal(f.clock.Now()) {
+		t.Errorf("there are %d announcements, by message %s at %s, want one by message 1 at %s", n, digestID, at, f.clock.Now())
+	}
+}
+
+func TestAReceiverBelongsToAScanner(t *testing.T) {
+	f := newStore(t)
+	if err := f.SaveReceiverState(t.Context(), "", "slack", nil); err == nil {
+		t.Error("no scanner: got no error")
+	}
+}

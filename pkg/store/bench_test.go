@@ -1,0 +1,123 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// manyFindings are n findings in n packages, a fifth of them of high severity or worse, a hundredth exploited.
+func manyFindings(n, offset int) []finding.Finding {
+	severities := []finding.Severity{finding.High, finding.Medium, finding.Low, finding.Negligible, finding.Unknown}
+	findings := make([]finding.Finding, n)
+	for i := range findings {
+		f := vulnerable(fmt.Sprintf("CVE-2026-%05d", i+offset), fmt.Sprintf("package-%d", (i+offset)/3), severity(severities[i%len(severities)]))
+		f.Description = "A flaw was found in the way that the library reads its input, which lets a remote attacker do what it should not."
+		f.URL = "https://security-tracker.debian.org/tracker/" + f.ID
+		f.EPSS = float64(i%1000) / 1000
+		f.KnownExploited = i%100 == 99
+		f.Advisories = []finding.Advisory{{ID: f.ID, Source: "debian:12", Severity: f.Severity.String(), FixState: f.FixState}}
+		findings[i] = f
+	}
+	return findings
+}
+
+// manyImages is a Scanner with images that share nine tenths of their findings with their neighbour.
+func manyImages(b *testing.B, images, findings int) fixture {
+	f := newStore(b)
+	for i := range images {
+		name := fmt.Sprint("image ", i)
+		f.catalogue(b, name)
+		f.use(b, "scanner", name, workload(fmt.Sprint("app-", i), fmt.Sprint("registry.example.com/team/app-", i)))
+		f.report(b, name, manyFindings(findings, i*findings/10)...)
+	}
+	b.ResetTimer()
+	return f
+}
+
+func BenchmarkNews(b *testing.B) {
+	filter := NewsFilter{MinSeverity: finding.High, Unknown: UnknownIfFixable}
+	f := manyImages(b, 1000, 500)
+	b.Run("nothing announced, a page of 100", func(b *testing.B) {
+		for b.Loop() {
+			got[any](b)(newsTotal(b, f, filter, 100))
+		}
+	})
+	b.Run("nothing announced, all severities, a page of 100", func(b *testing.B) {
+		for b.Loop() {
+			got[any](b)(newsTotal(b, f, NewsFilter{Unknown: UnknownAlways}, 100))
+		}
+	})
+	b.Run("nothing announced, all", func(b *testing.B) {
+		for b.Loop() {
+			got[any](b)(newsTotal(b, f, filter, 0))
+		}
+	})
+	b.Run("scanner counts", func(b *testing.B) {
+		for b.Loop() {
+			got[finding.Counts](b)(f.ScannerCounts(b.Context(), "scanner"))
+		}
+	})
+	news, _, err := f.News(b.Context(), "scanner", "slack", filter, 0)
+	must(b, err)
+	var keys []AnnouncementKey
+	for _, n := range news {
+		keys = append(keys, AnnouncementKey{Repository: n.Repository, ID: n.Finding.ID, Package: n.Finding.Package.Name})
+	}
+	b.Run("announce", func(b *testing.B) {
+		for b.Loop() {
+			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{Keys: keys}))
+		}
+	})
+	b.Run("all announced", func(b *testing.B) {
+		for b.Loop() {
+			got[any](b)(newsTotal(b, f, filter, 100))
+		}
+	})
+	b.Run("summary", func(b *testing.B) {
+		for b.Loop() {
+			got[Summary](b)(f.Summary(b.Context(), subject("image 7")))
+		}
+	})
+	b.Run("queue", func(b *testing.B) {
+		must(b, f.SetDataVersion(b.Context(), grype, DataVersion{Version: "v2"}))
+		for b.Loop() {
+			leases := got[[]Lease](b)(f.LeaseMatches(b.Context(), grype, "job", 10, f.clock.Now(), f.clock.Now().Add(1)))
+			if len(leases) != 10 {
+				b.Fatalf("got %d leases, want 10", len(leases))
+			}
+		}
+	})
+}
+
+func newsTotal(b *testing.B, f fixture, filter NewsFilter, limit int) (any, error) {
+	news, total, err := f.News(b.Context(), "scanner", "slack", filter, limit)
+	b.ReportMetric(float64(total), "news")
+	return news, err
+}
+
+func BenchmarkSaveReport(b *testing.B) {
+	for _, n := range []int{500, 50_000} {
+		first, second := manyFindings(n, 0), manyFindings(n, n/10)
+		b.Run(fmt.Sprintf("%d findings, first", n), func(b *testing.B) {
+			f := newStore(b)
+			for i := 0; b.Loop(); i++ {
+				f.report(b, fmt.Sprint(i), first...)
+			}
+		})
+		b.Run(fmt.Sprintf("%d findings, unchanged", n), func(b *testing.B) {
+			f := newStore(b)
+			f.report(b, "a", first...)
+			for b.Loop() {
+				f.report(b, "a", first...)
+			}
+		})
+		b.Run(fmt.Sprintf("%d findings, a tenth changed", n), func(b *testing.B) {
+			f := newStore(b)
+			for i := 0; b.Loop(); i++ {
+				f.report(b, "a", [][]finding.Finding{first, second}[i%2]...)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// chunkBytes is the size of the pieces in which artifacts are kept: all that is ever in memory of one.
+	chunkBytes = 256 << 10
+	// MaxArtifactBytes bounds an artifact. The largest SBOMs known take some 100 MiB before compression.
+	MaxArtifactBytes = 1 << 30
+)
+
+// ErrReplaced says that an artifact was replaced or deleted while it was read.
+var ErrReplaced = errors.New("the artifact was replaced while it was read: open it again")
+
+// replaceArtifacts puts artifacts in the place of all that the manifest has, unless there are none.
+func replaceArtifacts(ctx context.Context, tx *sql.Tx, manifest int64, artifacts map[Artifact]io.Reader) error {
+	if len(artifacts) == 0 {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM artifacts WHERE manifest_id = ?`, manifest); err != nil {
+		return err
+	}
+	for name, content := range artifacts {
+		if err := writeArtifact(ctx, tx, manifest, name, content); err != nil {
+			return fmt.Errorf("artifact %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifact, content io.Reader) error {
+	var id int64
+	if err := tx.QueryRowContext(ctx, `INSERT INTO artifacts (manifest_id, name, size) VALUES (?, ?, 0) RETURNING id`,
+		manifest, name).Scan(&id); err != nil {
+		return err
+	}
+	var size int64
+	chunk := make([]byte, chunkBytes)
+	for number := 0; ; number++ {
+		n, err := io.ReadFull(content, chunk)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("read: %w", err)
+		}
+		if n == 0 {
+			break
+		}
+		if size += int64(n); size > MaxArtifactBytes {
+			return fmt.Errorf("it is larger than the store takes (%d bytes)", int64(MaxArtifactBytes))
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO chunks (artifact_id, number, data) VALUES (?, ?, ?)`, id, number, chunk[:n]); err != nil {
+			return err
+		}
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE artifacts SET size = ? WHERE id = ?`, size, id)
+	return err
+}
+
+// OpenArtifact implements Catalogues. Nothing is held between two reads, so a slow reader holds up nobody; it
+// gets ErrReplaced if the artifact is replaced meanwhile. ctx is for the reader as well.
+func (s *SQLite) OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error) {
+	reader := &artifactReader{store: s, ctx: ctx}
+	action := fmt.Sprintf("open artifact %s of %s", a, platformDigest)
+	err := s.read(ctx, action, func(ctx context.Context, q query) error {
+		return orNotFound(q.QueryRowContext(ctx, `
+			SELECT a.id, a.size FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
+			WHERE m.platform_digest = ? AND m.scope = ? AND a.name = ?`, platformDigest, scope, a).
+			Scan(&reader.id, &reader.left))
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return reader, reader.left, nil
+}
+
+// artifactReader fetches one chunk after the other.
+type artifactReader struct {
+	store *SQLite
+	ctx   context.Context // of the one call that this reader serves
+	id    int64
+	next  int    // number of the next chunk
+	chunk []byte // what is left of the current one
+	left  int64  // bytes that have not been fetched
+}
+
+// Read implements io.Reader.
+func (r *artifactReader) Read(p []byte) (int, error) {
+	if len(r.chunk) == 0 {
+		if r.left == 0 {
+			return 0, io.EOF
+		}
+		if err := r.fetch(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.chunk)
+	r.chunk = r.chunk[n:]
+	return n, nil
+}
+
+func (r *artifactReader) fetch() error {
+	err := r.store.read(r.ctx, "read artifact", func(ctx context.Context, q query) error {
+		err := q.QueryRowContext(ctx, `SELECT data FROM chunks WHERE artifact_id = ? AND number = ?`, r.id, r.next).Scan(&r.chunk)
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrReplaced
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.next++
+	r.left -= int64(len(r.chunk))
+	return nil
+}
+
+// Close implements io.Closer.
+func (r *artifactReader) Close() error {
+	r.chunk, r.left = nil, 0
+	return nil
+}

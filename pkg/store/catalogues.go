@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// resolve is the manifest that an image's digest leads to: by the alias index, else because it is the digest of
+// the platform manifest itself. Parameters as by resolveArgs.
+const resolve = `coalesce(
+	(SELECT manifest_id FROM images WHERE digest = ? AND platform = ? AND scope = ?),
+	(SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?))`
+
+func resolveArgs(key image.Key, scope Scope) []any {
+	return []any{key.Digest, platform(key.Platform), scope, key.Digest, scope}
+}
+
+// Catalogued implements Catalogues. The key is the one asked for.
+func (s *SQLite) Catalogued(ctx context.Context, key image.Key, scope Scope) (Catalogued, error) {
+	c := Catalogued{Key: key, Scope: scope}
+	err := s.read(ctx, "look up catalogue of "+key.String(), func(ctx context.Context, q query) error {
+		var cataloguedAt millis
+		err := q.QueryRowContext(ctx, `
+			SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
+			FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
+			WHERE m.id = `+resolve, resolveArgs(key, scope)...).
+			Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &cataloguedAt)
+		c.CataloguedAt = cataloguedAt.Time
+		return orNotFound(err)
+	})
+	if err != nil {
+		return Catalogued{}, err
+	}
+	return c, nil
+}
+
+// SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so they should come from
+// files and not from a network. Without artifacts those that the manifest has are kept.
+func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error {
+	if c.Key.Digest == "" || c.PlatformDigest == "" {
+		return errors.New("store: save catalogue: the image's digest or platform digest is empty")
+	}
+	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
+		now := s.now()
+		manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
+		if err != nil {
+			return err
+		}
+		if err := saveAlias(ctx, tx, c.Key, c.Scope, manifest, now); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `
+			INSERT OR REPLACE INTO catalogues (manifest_id, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?)`,
+			manifest, c.Distro, c.Packages, c.Tool, millis{orNow(c.CataloguedAt, now)}); err != nil {
+			return err
+		}
+		return replaceArtifacts(ctx, tx, manifest, artifacts)
+	})
+}
+
+// ensureManifest returns the row of a platform manifest. A new one is given to the images that Scanners have
+// under its own digest.
+func ensureManifest(ctx context.Context, tx *sql.Tx, platformDigest string, scope Scope, now time.Time) (int64, error) {
+	var id int64
+	err := tx.QueryRowContext(ctx, `SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?`, platformDigest, scope).Scan(&id)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return id, err
+	}
+	if err := tx.QueryRowContext(ctx, `INSERT INTO manifests (platform_digest, scope, last_used) VALUES (?, ?, ?) RETURNING id`,
+		platformDigest, scope, millis{now}).Scan(&id); err != nil {
+		return 0, err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE digest = ? AND scope = ? AND manifest_id IS NULL`,
+		id, platformDigest, scope)
+	return id, err
+}
+
+// saveAlias lets a key lead to a manifest, for the alias index and for all Scanners that have the image.
+func saveAlias(ctx context.Context, tx *sql.Tx, key image.Key, scope Scope, manifest int64, now time.Time) error {
+	if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO images (digest, platform, scope, manifest_id) VALUES (?, ?, ?, ?)`,
+		key.Digest, platform(key.Platform), scope, manifest); err != nil {
+		return err
+	}
+	const concerned = `digest = ? AND platform = ? AND scope = ? AND manifest_id IS NOT ?`
+	args := []any{key.Digest, platform(key.Platform), scope, manifest}
+	if err := leaveManifests(ctx, tx, now, concerned, args...); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE scanner_images SET manifest_id = ? WHERE `+concerned, append([]any{manifest}, args...)...)
+	return err
+}
+
+// orNow dates what its sender did not.
+func orNow(at, now time.Time) time.Time {
+	if at.IsZero() {
+		return now
+	}
+	return at
+}

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// millis is a time as a column holds it: unix milliseconds, UTC, and NULL for the zero time.
+type millis struct{ time.Time }
+
+// Value implements driver.Valuer.
+func (m millis) Value() (driver.Value, error) {
+	if m.IsZero() {
+		return nil, nil
+	}
+	return m.UnixMilli(), nil
+}
+
+// Scan implements sql.Scanner.
+func (m *millis) Scan(column any) error {
+	switch value := column.(type) {
+	case nil:
+		m.Time = time.Time{}
+	case int64:
+		m.Time = time.UnixMilli(value).UTC()
+	default:
+		return fmt.Errorf("time column: got %T, want an integer", column)
+	}
+	return nil
+}
+
+// list is a slice as a column holds it: JSON, and the empty text for an empty one.
+type list[T any] []T
+
+// Value implements driver.Valuer.
+func (l list[T]) Value() (driver.Value, error) {
+	if len(l) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal([]T(l))
+	return string(text), err
+}
+
+// Scan implements sql.Scanner.
+func (l *list[T]) Scan(column any) error {
+	text, ok := column.(string)
+	if !ok {
+		return fmt.Errorf("list column: got %T, want text", column)
+	}
+	*l = nil
+	if text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), (*[]T)(l))
+}
+
+// paths are file names as a column holds them: bytes, joined by NUL, which no path holds.
+type paths []string
+
+// Value implements driver.Valuer.
+func (p paths) Value() (driver.Value, error) { return []byte(strings.Join(p, "\x00")), nil }
+
+// Scan implements sql.Scanner.
+func (p *paths) Scan(column any) error {
+	// An empty blob comes back as nil.
+	joined, ok := column.([]byte)
+	if !ok && column != nil {
+		return fmt.Errorf("paths column: got %T, want bytes", column)
+	}
+	*p = nil
+	if len(joined) > 0 {
+		*p = strings.Split(string(joined), "\x00")
+	}
+	return nil
+}
+
+// platform is an image.Platform as a column holds it; unlike image.ParsePlatform it also reads the zero one.
+type platform image.Platform
+
+// Value implements driver.Valuer.
+func (p platform) Value() (driver.Value, error) { return image.Platform(p).String(), nil }
+
+// Scan implements sql.Scanner.
+func (p *platform) Scan(column any) error {
+	text, ok := column.(string)
+	if !ok {
+		return fmt.Errorf("platform column: got %T, want text", column)
+	}
+	parts := append(strings.SplitN(text, "/", 3), "", "")
+	*p = platform{OS: parts[0], Architecture: parts[1], Variant: parts[2]}
+	return nil
+}

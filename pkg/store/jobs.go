@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+)
+
+// SaveJob implements Jobs. A record that is there keeps all but its UID; an empty UID leaves the one it has.
+// Another UID is another Job of the same name: what the former one's pod claimed and leased ends.
+func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
+	if job.Name == "" {
+		return errors.New("store: save job: its name is empty")
+	}
+	return s.write(ctx, "save job "+job.Namespace+"/"+job.Name, func(ctx context.Context, tx *sql.Tx) error {
+		if job.UID != "" {
+			if err := endJob(ctx, tx, `namespace = ? AND name = ? AND uid <> ?`, job.Namespace, job.Name, job.UID); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, `
+			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at)
+			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?)
+			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, uid)`,
+			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
+			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())})
+		return err
+	})
+}
+
+// endJob takes from the Jobs in question what they held: leases, and the pod that spoke for them.
+func endJob(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = NULL WHERE `+which, args...)
+	return err
+}
+
+const selectJobs = `
+	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at FROM jobs `
+
+func scanJob(row interface{ Scan(...any) error }) (Job, error) {
+	var job Job
+	var createdAt millis
+	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
+		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt)
+	job.CreatedAt = createdAt.Time
+	return job, orNotFound(err)
+}
+
+// JobByUID implements Jobs.
+func (s *SQLite) JobByUID(ctx context.Context, uid string) (job Job, err error) {
+	err = s.read(ctx, "look up job "+uid, func(ctx context.Context, q query) (err error) {
+		job, err = scanJob(q.QueryRowContext(ctx, selectJobs+`WHERE uid = ?`, uid))
+		return err
+	})
+	return job, err
+}
+
+// LiveJobs implements Jobs.
+func (s *SQLite) LiveJobs(ctx context.Context) (jobs []Job, err error) {
+	err = s.read(ctx, "list jobs", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectJobs+`ORDER BY created_at, namespace, name`)
+		jobs, err = collect(rows, err, func(rows *sql.Rows) (Job, error) { return scanJob(rows) })
+		return err
+	})
+	return jobs, err
+}
+
+// ClaimJob implements Jobs. A pod that has its Job already, as with all but its first call, waits for no writer.
+func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
+	if podUID == "" {
+		return Job{}, errors.New("store: claim job: the pod's UID is empty")
+	}
+	job, err := s.JobByUID(ctx, uid)
+	if err != nil || job.PodUID == podUID {
+		return job, err
+	}
+	err = s.write(ctx, "claim job "+uid, func(ctx context.Context, tx *sql.Tx) (err error) {
+		if _, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = ? WHERE uid = ? AND pod_uid IS NULL`, podUID, uid); err != nil {
+			return err
+		}
+		job, err = scanJob(tx.QueryRowContext(ctx, selectJobs+`WHERE uid = ?`, uid))
+		if err == nil && job.PodUID != podUID {
+			err = ErrForeignPod
+		}
+		return err
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	return job, nil
+}
+
+// DeleteJob implements Jobs.
+func (s *SQLite) DeleteJob(ctx context.Context, namespace, name string) error {
+	return s.write(ctx, "delete job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
+		const which = `namespace = ? AND name = ?`
+		if err := endJob(ctx, tx, which, namespace, name); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM jobs WHERE `+which, namespace, name)
+		return err
+	})
+}

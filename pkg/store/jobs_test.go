@@ -1,0 +1,88 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func catalogJob(f fixture, name, uid string) Job {
+	return Job{Namespace: "operator", Name: name, UID: uid, Purpose: JobCatalog, Key: key("app"), Scope: "shop", CreatedAt: f.clock.Now()}
+}
+
+func TestAJobIsRecordedBeforeItIsMade(t *testing.T) {
+	f := newStore(t)
+	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "")))
+	equal(t, "live jobs", got[[]Job](t)(f.LiveJobs(t.Context())), []Job{catalogJob(f, "catalog-1", "")})
+	for _, uid := range []string{"", "uid-1"} {
+		if _, err := f.JobByUID(t.Context(), uid); !errors.Is(err, ErrNotFound) {
+			t.Errorf("job %q before it has a UID: got %v, want ErrNotFound", uid, err)
+		}
+	}
+	must(t, f.SaveJob(t.Context(), Job{Namespace: "operator", Name: "catalog-1", UID: "uid-1"}))
+	equal(t, "the job by UID", got[Job](t)(f.JobByUID(t.Context(), "uid-1")), catalogJob(f, "catalog-1", "uid-1"))
+	// A manager that starts again records its intention again, without knowing of the Job yet.
+	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "")))
+	equal(t, "the job once more", got[Job](t)(f.JobByUID(t.Context(), "uid-1")), catalogJob(f, "catalog-1", "uid-1"))
+}
+
+func TestLiveJobsAreOrderedByAge(t *testing.T) {
+	f := newStore(t)
+	var want []Job
+	for _, name := range []string{"c", "a", "b"} {
+		job := Job{Namespace: "operator", Name: name, UID: "uid " + name, Purpose: JobMatch, CreatedAt: f.clock.Now()}
+		must(t, f.SaveJob(t.Context(), job))
+		want = append(want, job)
+		f.clock.pass(time.Second)
+	}
+	equal(t, "live jobs", got[[]Job](t)(f.LiveJobs(t.Context())), want)
+}
+
+func TestAJobBelongsToTheFirstPodThatSpeaksForIt(t *testing.T) {
+	f := newStore(t)
+	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "uid-1")))
+	want := catalogJob(f, "catalog-1", "uid-1")
+	want.PodUID = "pod-1"
+	for range 2 {
+		equal(t, "the claimed job", got[Job](t)(f.ClaimJob(t.Context(), "uid-1", "pod-1")), want)
+	}
+	if _, err := f.ClaimJob(t.Context(), "uid-1", "pod-2"); !errors.Is(err, ErrForeignPod) {
+		t.Errorf("another pod: got %v, want ErrForeignPod", err)
+	}
+	if _, err := f.ClaimJob(t.Context(), "uid-2", "pod-1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another job: got %v, want ErrNotFound", err)
+	}
+	if _, err := f.ClaimJob(t.Context(), "uid-1", ""); err == nil {
+		t.Error("no pod: got no error")
+	}
+}
+
+func TestAJobThatIsMadeAnewIsAnotherJob(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	f.use(t, "scanner", "app")
+	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "uid-1", Purpose: JobMatch}))
+	got[Job](t)(f.ClaimJob(t.Context(), "uid-1", "pod-1"))
+	lease := f.lease(t, "uid-1")[0]
+	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "uid-2", Purpose: JobMatch}))
+	if _, err := f.ClaimJob(t.Context(), "uid-1", "pod-1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the former job: got %v, want ErrNotFound", err)
+	}
+	if _, err := f.Lease(t.Context(), lease.ID, "uid-1", f.clock.Now()); !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("the former job's lease: got %v, want ErrLeaseEnded", err)
+	}
+	if job, err := f.ClaimJob(t.Context(), "uid-2", "pod-2"); err != nil || job.PodUID != "pod-2" {
+		t.Errorf("the new job's pod: got %+v, %v, want that it has the job", job, err)
+	}
+}
+
+func TestDeletedJobsAreForgotten(t *testing.T) {
+	f := newStore(t)
+	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "uid-1")))
+	for range 2 {
+		must(t, f.DeleteJob(t.Context(), "operator", "catalog-1"))
+	}
+	if _, err := f.JobByUID(t.Context(), "uid-1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v, want ErrNotFound", err)
+	}
+}

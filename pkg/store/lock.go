@@ -1,0 +1,51 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// maxHolder bounds what is read back from a lock file.
+const maxHolder = 256
+
+// lockFile takes the lock and writes into the file who has it. The lock ends when the file is closed or the
+// process dies; the file stays, since removing it would let two processes lock two files of one name.
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer file.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s is held by %s; run one replica with the strategy Recreate, or wait until the other has ended",
+				ErrLocked, path, holder(file))
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return file, writeHolder(file)
+}
+
+func writeHolder(file *os.File) error {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = file.WriteAt(fmt.Appendf(nil, "process %d on %s\n", os.Getpid(), host), 0)
+	return err
+}
+
+func holder(file *os.File) string {
+	text, err := io.ReadAll(io.LimitReader(file, maxHolder))
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name
+	}
+	return "an unnamed process"
+}

@@ -1,0 +1,236 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// lease lends all that there is for a minute.
+func (f fixture) lease(t testing.TB, holder string) []Lease {
+	t.Helper()
+	return got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, holder, 100, f.clock.Now(), f.clock.Now().Add(time.Minute)))
+}
+
+// lent gives the names of the images that are lent.
+func lent(leases []Lease, names ...string) []string {
+	var lent []string
+	for _, lease := range leases {
+		i := slices.IndexFunc(names, func(name string) bool { return digest(name) == lease.PlatformDigest })
+		if i < 0 {
+			lent = append(lent, lease.PlatformDigest)
+			continue
+		}
+		lent = append(lent, names[i])
+	}
+	return lent
+}
+
+func (f fixture) data(t testing.TB, version string) {
+	t.Helper()
+	must(t, f.SetDataVersion(t.Context(), grype, DataVersion{Version: version}))
+}
+
+func TestDataVersion(t *testing.T) {
+	f := newStore(t)
+	if _, err := f.DataVersion(t.Context(), grype); !errors.Is(err, ErrNotFound) {
+		t.Errorf("before it is known: got %v, want ErrNotFound", err)
+	}
+	for _, version := range []DataVersion{
+		{Version: "v1", Built: f.clock.Now(), Tool: "grype 0.110.0"},
+		{Version: "v2"},
+	} {
+		must(t, f.SetDataVersion(t.Context(), grype, version))
+		equal(t, "data version", got[DataVersion](t)(f.DataVersion(t.Context(), grype)), version)
+	}
+	if _, err := f.DataVersion(t.Context(), "fake"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another engine's: got %v, want ErrNotFound", err)
+	}
+}
+
+func TestWhatIsToBeMatched(t *testing.T) {
+	all := []string{"app"}
+	for name, test := range map[string]struct {
+		given  func(t *testing.T, f fixture)
+		queued bool
+		lent   bool
+	}{
+		"catalogued and in use": {func(t *testing.T, f fixture) {}, true, true},
+		"without any data version yet": {func(t *testing.T, f fixture) {
+			got[sql.Result](t)(f.writer.Exec(`DELETE FROM data_versions`))
+		}, true, true},
+		"not in use": {func(t *testing.T, f fixture) {
+			must(t, f.Release(t.Context(), "scanner", key("app")))
+		}, false, false},
+		"kept without workloads": {func(t *testing.T, f fixture) { f.use(t, "scanner", "app") }, true, true},
+		"in use with another engine": {func(t *testing.T, f fixture) {
+			u := used("scanner", "app", workload("api", "r"))
+			u.Engine = "fake"
+			must(t, f.SetUsed(t.Context(), u))
+		}, false, false},
+		"in use in another scope": {func(t *testing.T, f fixture) {
+			u := used("scanner", "app", workload("api", "r"))
+			u.Scope = "shop"
+			must(t, f.SetUsed(t.Context(), u))
+		}, false, false},
+		"matched with this data": {func(t *testing.T, f fixture) { f.report(t, "app") }, false, false},
+		"matched with other data": {func(t *testing.T, f fixture) {
+			f.report(t, "app")
+			f.data(t, "v2")
+		}, true, true},
+		"leased": {func(t *testing.T, f fixture) { f.lease(t, "job") }, true, false},
+		"leased too long ago": {func(t *testing.T, f fixture) {
+			f.lease(t, "job")
+			f.clock.pass(time.Minute)
+		}, true, true},
+		"leased by a job that has ended": {func(t *testing.T, f fixture) {
+			must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "job", Purpose: JobMatch}))
+			f.lease(t, "job")
+			must(t, f.DeleteJob(t.Context(), "", "match"))
+		}, true, true},
+		"failed": {func(t *testing.T, f fixture) { f.fail(t, time.Hour) }, false, false},
+		"failed, and its time has come": {func(t *testing.T, f fixture) {
+			f.fail(t, time.Hour)
+			f.clock.pass(time.Hour)
+		}, true, true},
+		"failed with other data": {func(t *testing.T, f fixture) {
+			f.fail(t, time.Hour)
+			f.data(t, "v2")
+		}, true, true},
+		"failed with the data from before a change": {func(t *testing.T, f fixture) {
+			lease := f.lease(t, "job")[0]
+			f.data(t, "v2")
+			must(t, f.FailMatch(t.Context(), lease.ID, "job", MatchFailure{RetryAt: f.clock.Now().Add(time.Hour)}))
+		}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			f.data(t, "v1")
+			f.catalogue(t, "app")
+			f.use(t, "scanner", "app", workload("api", "r"))
+			f.use(t, "scanner", "not catalogued", workload("web", "r"))
+			test.given(t, f)
+			if queued := got[int](t)(f.QueueLength(t.Context(), grype)) > 0; queued != test.queued {
+				t.Errorf("in the queue: %t, want %t", queued, test.queued)
+			}
+			var want []string
+			if test.lent {
+				want = all
+			}
+			equal(t, "what is lent", lent(f.lease(t, "other job"), all...), want)
+		})
+	}
+}
+
+// fail lends the image and fails to match it.
+func (f fixture) fail(t *testing.T, retry time.Duration) MatchFailure {
+	t.Helper()
+	failure := MatchFailure{Reason: "DecodeFailed", Message: "unexpected end", FailedAt: f.clock.Now(), RetryAt: f.clock.Now().Add(retry)}
+	must(t, f.FailMatch(t.Context(), f.lease(t, "job")[0].ID, "job", failure))
+	return failure
+}
+
+func TestNeverMatchedComesFirstThenTheOldest(t *testing.T) {
+	f := newStore(t)
+	f.data(t, "v1")
+	names := []string{"new", "oldest", "newest", "middle"}
+	f.catalogue(t, names...)
+	for _, name := range names {
+		f.use(t, "scanner", name)
+		f.use(t, "other scanner", name) // it is matched once all the same
+	}
+	for _, name := range []string{"oldest", "middle", "newest"} {
+		f.report(t, name)
+		f.clock.pass(time.Hour)
+	}
+	f.data(t, "v2")
+	equal(t, "length of the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 4)
+	now := f.clock.Now()
+	first := got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, "job", 2, now, now.Add(time.Minute)))
+	equal(t, "lent first", lent(first, names...), []string{"new", "oldest"})
+	equal(t, "lent next", lent(f.lease(t, "job"), names...), []string{"middle", "newest"})
+	equal(t, "length of the queue with all lent", got[int](t)(f.QueueLength(t.Context(), grype)), 4)
+	none := got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, "job", 0, now, now))
+	equal(t, "lent for a limit of none", none, []Lease(nil))
+}
+
+func TestALeaseIsItsHoldersForItsTime(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	f.use(t, "scanner", "app")
+	lease := f.lease(t, "job")[0]
+	want := Lease{ID: lease.ID, Holder: "job", PlatformDigest: digest("app"), Engine: grype, Until: f.clock.Now().Add(time.Minute)}
+	equal(t, "the lease as lent", lease, want)
+	equal(t, "the lease as looked up", got[Lease](t)(f.Lease(t.Context(), lease.ID, "job", f.clock.Now())), want)
+	for name, test := range map[string]struct {
+		id, holder string
+		now        time.Time
+	}{
+		"another holder": {lease.ID, "other job", f.clock.Now()},
+		"another lease":  {"0123", "job", f.clock.Now()},
+		"too late":       {lease.ID, "job", want.Until},
+	} {
+		if _, err := f.Lease(t.Context(), test.id, test.holder, test.now); !errors.Is(err, ErrLeaseEnded) {
+			t.Errorf("%s: got %v, want ErrLeaseEnded", name, err)
+		}
+	}
+}
+
+func TestAReportEndsItsLease(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app", "other")
+	f.use(t, "scanner", "app")
+	f.use(t, "scanner", "other")
+	leases := f.lease(t, "job")
+	app := leases[slices.IndexFunc(leases, func(l Lease) bool { return l.PlatformDigest == digest("app") })]
+	if _, err := f.SaveReport(t.Context(), report("other"), app.ID); !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("a report about another image: got %v, want ErrLeaseEnded", err)
+	}
+	if _, err := f.Summary(t.Context(), subject("other")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the refused report: got %v, want ErrNotFound", err)
+	}
+	got[Difference](t)(f.SaveReport(t.Context(), report("app"), app.ID))
+	if _, err := f.SaveReport(t.Context(), report("app"), app.ID); !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("a second report with one lease: got %v, want ErrLeaseEnded", err)
+	}
+	f.clock.pass(time.Minute)
+	late := f.lease(t, "job")[0]
+	f.clock.pass(time.Minute)
+	if _, err := f.SaveReport(t.Context(), report("other"), late.ID); !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("a report that is too late: got %v, want ErrLeaseEnded", err)
+	}
+}
+
+func TestMatchFailure(t *testing.T) {
+	f := newStore(t)
+	f.data(t, "v1")
+	f.catalogue(t, "app")
+	f.use(t, "scanner", "app")
+	lookup := func() (MatchFailure, error) { return f.MatchFailure(t.Context(), subject("app")) }
+	if _, err := lookup(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("before: got %v, want ErrNotFound", err)
+	}
+	failure := f.fail(t, time.Hour)
+	equal(t, "the failure", got[MatchFailure](t)(lookup()), failure)
+	if err := f.FailMatch(t.Context(), "0123", "job", failure); !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("failing without a lease: got %v, want ErrLeaseEnded", err)
+	}
+	f.data(t, "v2")
+	if _, err := lookup(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("with new data: got %v, want ErrNotFound", err)
+	}
+	f.fail(t, time.Hour)
+	f.report(t, "app")
+	if _, err := lookup(); !errors.Is(err, ErrNotFound) {
+		t.Errorf("once matched: got %v, want ErrNotFound", err)
+	}
+}
+
+func TestTheQueueIsSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	args := []any{sql.Named("engine", grype), sql.Named("now", 1), sql.Named("limit", 10)}
+	f.searched(t, selectQueue, args, "scanner_images_by_engine")
+	f.searched(t, `SELECT count(*)`+queue, args[:2], "scanner_images_by_engine")
+}

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// running sets up one image that a workload runs.
+func (f fixture) running(t *testing.T, name, repository string, findings ...finding.Finding) {
+	t.Helper()
+	f.catalogue(t, name)
+	f.use(t, "scanner", name, workload("runs "+name, repository))
+	f.report(t, name, findings...)
+}
+
+func TestNewsFilter(t *testing.T) {
+	unknown := severity(finding.Unknown)
+	findings := map[string]finding.Finding{
+		"high":                 vulnerable("CVE-2026-0001", "a"),
+		"high fixable":         vulnerable("CVE-2026-0002", "a", fixed),
+		"low":                  vulnerable("CVE-2026-0003", "a", severity(finding.Low)),
+		"low exploited":        vulnerable("CVE-2026-0004", "a", severity(finding.Low), exploited),
+		"unknown":              vulnerable("CVE-2026-0005", "a", unknown),
+		"unknown fixable":      vulnerable("CVE-2026-0006", "a", unknown, fixed),
+		"unknown exploited":    vulnerable("CVE-2026-0007", "a", unknown, exploited),
+		"negligible":           vulnerable("CVE-2026-0008", "a", severity(finding.Negligible)),
+		"fixed without a name": vulnerable("CVE-2026-0009", "a", func(f *finding.Finding) { f.FixState = finding.FixStateFixed }),
+	}
+	for name, test := range map[string]struct {
+		filter NewsFilter
+		want   []string
+	}{
+		"high": {
+			NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever},
+			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name"},
+		},
+		"high and fixable": {
+			NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever, OnlyFixable: true},
+			[]string{"low exploited", "unknown exploited", "high fixable"},
+		},
+		"critical, unknown if fixable": {
+			NewsFilter{MinSeverity: finding.Critical, Unknown: UnknownIfFixable},
+			[]string{"low exploited", "unknown exploited", "unknown fixable"},
+		},
+		"critical, unknown by default": {
+			NewsFilter{MinSeverity: finding.Critical},
+			[]string{"low exploited", "unknown exploited", "unknown fixable"},
+		},
+		"critical, unknown always": {
+			NewsFilter{MinSeverity: finding.Critical, Unknown: UnknownAlways},
+			[]string{"low exploited", "unknown exploited", "unknown fixable", "unknown"},
+		},
+		"critical, unknown always, but fixable": {
+			NewsFilter{MinSeverity: finding.Critical, Unknown: UnknownAlways, OnlyFixable: true},
+			[]string{"low exploited", "unknown exploited", "unknown fixable"},
+		},
+		"low": {
+			NewsFilter{MinSeverity: finding.Low, Unknown: UnknownNever},
+			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name", "low"},
+		},
+		"no least severity does not speak of unknown": {
+			NewsFilter{Unknown: UnknownNever},
+			[]string{"low exploited", "unknown exploited", "high fixable", "high", "fixed without a name", "low", "negligible"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			var all []finding.Finding
+			names := make(map[string]string)
+			for name, v := range findings {
+				all = append(all, v)
+				names[v.ID] = name
+			}
+			f.running(t, "app", "r", all...)
+			news, total, err := f.News(t.Context(), "scanner", "slack", test.filter, 0)
+			must(t, err)
+			var passed []string
+			for _, n := range news {
+				passed = append(passed, names[n.Finding.ID])
+			}
+			equal(t, "what passes, worst first", passed, test.want)
+			equal(t, "total", total, len(test.want))
+		})
+	}
+}
+
+// Rebuilt images, tags and replicas are no news: what counts is repository, vulnerability and package.
+func TestNewsAreOncePerRepository(t *testing.T) {
+	f := newStore(t)
+	first := f.clock.Now()
+	f.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "openssl", version("1")))
+	f.clock.pass(time.Hour)
+	worst := vulnerable("CVE-2026-0001", "openssl", version("2"), severity(finding.Critical))
+	f.running(t, "app:2", "r", worst, vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)))
+	f.running(t, "clean", "r")
+	f.running(t, "other", "other repository", vulnerable("CVE-2026-0001", "openssl", version("3")))
+	news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+	must(t, err)
+	equal(t, "total", total, 3)
+	equal(t, "news", news, []News{
+		{"other repository", vulnerable("CVE-2026-0001", "openssl", version("3")), f.clock.Now(), []Workload{workload("runs other", "other repository")}},
+		{"r", worst, first, []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")}},
+		{"r", vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), f.clock.Now(), []Workload{workload("runs app:2", "r")}},
+	})
+	equal(t, "counts of the scanner", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), finding.Counts{Critical: 1, High: 1, Low: 1})
+	equal(t, "counts of another", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "other")), finding.Counts{})
+
+	// A worse finding of what was announced is no news to the one who was told.
+	said := Announced{Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "openssl"}}}
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
+	f.running(t, "app:3", "r", vulnerable("CVE-2026-0001", "openssl", version("4"), severity(finding.Critical), fixed))
+	for receiver, want := range map[string]int{"slack": 2, "mail": 3} {
+		_, total, err := f.News(t.Context(), "scanner", receiver, NewsFilter{}, 0)
+		must(t, err)
+		equal(t, "total for "+receiver, total, want)
+	}
+}
+
+func TestNewsOfARepositoryAndEngineMix(t *testing.T) {
+	f := newStore(t)
+	f.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", severity(finding.Low)))
+	f.catalogue(t, "app:2")
+	u := used("scanner", "app:2", workload("api", "r"))
+	u.Engine = "fake"
+	must(t, f.SetUsed(t.Context(), u))
+	other := report("app:2", vulnerable("CVE-2026-0001", "a"))
+	other.Engine = "fake"
+	got[Difference](t)(f.SaveReport(t.Context(), other, ""))
+	news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+	must(t, err)
+	if total != 1 || len(news) != 1 || news[0].Finding.Severity != finding.High || len(news[0].Workloads) != 2 {
+		t.Errorf("got %d news %+v, want one, of high severity, of both workloads", total, news)
+	}
+	equal(t, "counts", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), finding.Counts{High: 1})
+}
+
+func TestALimitCutsTheOrderedNews(t *testing.T) {
+	f := newStore(t)
+	for _, repository := range []string{"c", "a", "b"} {
+		f.running(t, repository, repository,
+			vulnerable("CVE-2026-0002", repository, severity(finding.Low)), vulnerable("CVE-2026-0001", repository), vulnerable("CVE-2026-0003", repository, exploited))
+	}
+	all, _, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+	must(t, err)
+	for limit := range 11 {
+		want := all
+		if limit > 0 {
+			want = all[:min(limit, len(all))]
+		}
+		news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, limit)
+		must(t, err)
+		equal(t, fmt.Sprint("news with limit ", limit), news, want)
+		equal(t, fmt.Sprint("total with limit ", limit), total, 9)
+	}
+}
+
+func TestCountsFollowEveryChange(t *testing.T) {
+	f := newStore(t)
+	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	check := func(what string, want finding.Counts) {
+		t.Helper()
+		equal(t, what, got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), want)
+	}
+	check("at first", finding.Counts{High: 1})
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(finding.Critical), fixed))
+	check("a new report", finding.Counts{Critical: 1, Fixable: 1})
+	// Another image's report says that it is exploited.
+	f.report(t, "elsewhere", vulnerable("CVE-2026-0001", "b", exploited))
+	check("exploited", finding.Counts{Critical: 1, Fixable: 1, KnownExploited: 1})
+	f.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	check("another image", finding.Counts{Critical: 1, Low: 1, Fixable: 1, KnownExploited: 1})
+	f.use(t, "scanner", "app")
+	check("one is no longer run", finding.Counts{Low: 1})
+}
+
+func TestNewsAreSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	args := []any{
+		sql.Named("reports", "[1,2]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
+		sql.Named("receiver", 1), sql.Named("repository", "r"),
+	}
+	f.searched(t, countNews, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
+	f.searched(t, listNews, args, "findings_present (report_id=? AND known_exploited=?", "SEARCH a USING PRIMARY KEY")
+	f.searched(t, selectRunning, []any{"scanner"}, "scanner=?")
+	f.searched(t, countScanner, args[:1], "COVERING INDEX findings_present")
+}

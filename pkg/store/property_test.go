@@ -1,0 +1,330 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// model is what a store should know, kept in the plainest way, and the store that is compared with it. Its
+// vocabulary is small, so that things meet often.
+type model struct {
+	store *SQLite
+	clock *clock
+	path  string
+
+	reports map[string]map[string]finding.Finding // by image name and finding.Key
+	shared  map[string]finding.Finding            // what the newest report says of each vulnerability
+	used    map[string][]Workload                 // by image name
+	told    map[AnnouncementKey]bool
+}
+
+var (
+	modelImages       = rapid.SampledFrom([]string{"one", "two", "three", "four"})
+	modelRepositories = rapid.SampledFrom([]string{"api", "web", "base"})
+)
+
+func drawFindings(t *rapid.T) []finding.Finding {
+	drawn := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) finding.Finding {
+		f := vulnerable(
+			fmt.Sprintf("CVE-2026-000%d", rapid.IntRange(1, 5).Draw(t, "id")),
+			rapid.SampledFrom([]string{"openssl", "zlib"}).Draw(t, "package"),
+			severity(finding.Severity(rapid.IntRange(0, 5).Draw(t, "severity"))),
+			version(fmt.Sprint(rapid.IntRange(1, 2).Draw(t, "version"))),
+		)
+		if rapid.Bool().Draw(t, "fixable") {
+			fixed(&f)
+		}
+		f.KnownExploited = rapid.IntRange(0, 9).Draw(t, "exploited") == 0
+		f.EPSS = float64(rapid.IntRange(0, 3).Draw(t, "epss")) / 10
+		return f
+	}), 0, 8).Draw(t, "findings")
+	return finding.Merge(drawn)
+}
+
+func (m *model) saveReport(t *rapid.T) {
+	name, findings := modelImages.Draw(t, "image"), drawFindings(t)
+	before, known := m.reports[name]
+	now := make(map[string]finding.Finding)
+	want := Difference{First: !known}
+	about := make(map[string]finding.Finding)
+	for _, f := range findings {
+		now[f.Key()] = f
+		if _, found := before[f.Key()]; found {
+			want.Still++
+		} else {
+			want.New++
+		}
+		v := about[f.ID]
+		v.EPSS, v.KnownExploited = max(v.EPSS, f.EPSS), v.KnownExploited || f.KnownExploited
+		about[f.ID] = v
+	}
+	for key := range before {
+		if _, found := now[key]; !found {
+			want.Gone++
+		}
+	}
+	difference, err := m.store.SaveReport(context.Background(), report(name, findings...), "")
+	if err != nil || difference != want {
+		t.Fatalf("the difference of the report on %q is %+v (%v), want %+v", name, difference, err, want)
+	}
+	m.reports[name] = now
+	maps.Copy(m.shared, about)
+}
+
+func (m *model) setUsed(t *rapid.T) {
+	name := modelImages.Draw(t, "image")
+	workloads := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Workload {
+		return workload(fmt.Sprint("workload ", rapid.IntRange(1, 3).Draw(t, "workload")), modelRepositories.Draw(t, "repository"))
+	}), 0, 3).Draw(t, "workloads")
+	m.try(t, m.store.SetUsed(context.Background(), used("scanner", name, workloads...)))
+	m.used[name] = workloads
+}
+
+func (m *model) release(t *rapid.T) {
+	name := modelImages.Draw(t, "image")
+	m.try(t, m.store.Release(context.Background(), "scanner", key(name)))
+	delete(m.used, name)
+}
+
+// announce tells the receiver some of the news.
+func (m *model) announce(t *rapid.T) {
+	news, _, err := m.store.News(context.Background(), "scanner", "slack", drawFilter(t), rapid.IntRange(1, 5).Draw(t, "limit"))
+	m.try(t, err)
+	var said Announced
+	for _, n := range news {
+		key := AnnouncementKey{n.Repository, n.Finding.ID, n.Finding.Package.Name}
+		if m.told[key] {
+			t.Fatalf("%+v comes up as news once more", key)
+		}
+		said.Keys = append(said.Keys, key)
+		m.told[key] = true
+	}
+	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
+}
+
+// restart ends the store and opens it again.
+func (m *model) restart(t *rapid.T) {
+	m.try(t, m.store.Close())
+	m.open(t)
+}
+
+func (m *model) open(t *rapid.T) {
+	var err error
+	m.store, err = OpenSQLite(context.Background(), m.path, m.clock.Now)
+	m.try(t, err)
+}
+
+func (m *model) try(t *rapid.T, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// present is the model's answer to what a report has.
+func (m *model) present(name string) []finding.Finding {
+	var findings []finding.Finding
+	for _, f := range m.reports[name] {
+		f.EPSS, f.KnownExploited = m.shared[f.ID].EPSS, m.shared[f.ID].KnownExploited
+		findings = append(findings, f)
+	}
+	slices.SortFunc(findings, finding.Worse)
+	return findings
+}
+
+func drawFilter(t *rapid.T) NewsFilter {
+	return NewsFilter{
+		MinSeverity: finding.Severity(rapid.IntRange(0, 5).Draw(t, "least severity")),
+		Unknown:     rapid.SampledFrom([]UnknownPolicy{UnknownNever, UnknownIfFixable, UnknownAlways}).Draw(t, "unknown"),
+		OnlyFixable: rapid.Bool().Draw(t, "only fixable"),
+	}
+}
+
+func passes(f finding.Finding, filter NewsFilter) bool {
+	switch {
+	case f.KnownExploited:
+		return true
+	case filter.OnlyFixable && !f.Fixable():
+		return false
+	case f.Severity == finding.Unknown:
+		return filter.Unknown == UnknownAlways || filter.Unknown == UnknownIfFixable && f.Fixable()
+	}
+	return f.Severity >= filter.MinSeverity
+}
+
+// groups is the model's answer to what is there, by what an announcement is about, for those findings that pass.
+func (m *model) groups(pass func(finding.Finding) bool) map[AnnouncementKey]News {
+	groups := make(map[AnnouncementKey]News)
+	for name, workloads := range m.used {
+		for _, w := range workloads {
+			for _, f := range m.present(name) {
+				if !pass(f) {
+					continue
+				}
+				key := AnnouncementKey{w.Repository, f.ID, f.Package.Name}
+				n, found := groups[key]
+				if !found || finding.Worse(f, n.Finding) < 0 {
+					n.Repository, n.Finding = w.Repository, f
+				}
+				if !slices.Contains(n.Workloads, w) {
+					n.Workloads = append(n.Workloads, w)
+				}
+				groups[key] = n
+			}
+		}
+	}
+	return groups
+}
+
+func (m *model) checkNews(t *rapid.T) {
+	filter, limit := drawFilter(t), rapid.IntRange(0, 6).Draw(t, "limit")
+	var want []News
+	for key, n := range m.groups(func(f finding.Finding) bool { return passes(f, filter) }) {
+		if !m.told[key] {
+			slices.SortFunc(n.Workloads, compareWorkloads)
+			want = append(want, n)
+		}
+	}
+	slices.SortFunc(want, func(a, b News) int {
+		if a.Repository != b.Repository {
+			return cmpString(a.Repository, b.Repository)
+		}
+		return finding.Worse(a.Finding, b.Finding)
+	})
+	wantTotal := len(want)
+	if limit > 0 && len(want) > limit {
+		want = want[:limit]
+	}
+	news, total, err := m.store.News(context.Background(), "scanner", "slack", filter, limit)
+	m.try(t, err)
+	compare(t, fmt.Sprintf("news by %+v, limit %d", filter, limit), news, want, cmpopts.IgnoreFields(News{}, "FirstSeen"))
+	compare(t, "total", total, wantTotal)
+}
+
+func cmpString(a, b string) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+func (m *model) checkCounts(t *rapid.T) {
+	var want finding.Counts
+	keys := make(map[AnnouncementKey][3]int)
+	for name, workloads := range m.used {
+		for _, w := range workloads {
+			for _, f := range m.present(name) {
+				key := AnnouncementKey{w.Repository, f.ID, f.Package.Name}
+				c := keys[key]
+				keys[key] = [3]int{max(c[0], int(f.Severity)), max(c[1], number(f.Fixable())), max(c[2], number(f.KnownExploited))}
+			}
+		}
+	}
+	for _, c := range keys {
+		want.Add(finding.Severity(c[0]), 1)
+		want.Fixable += c[1]
+		want.KnownExploited += c[2]
+	}
+	counts, err := m.store.ScannerCounts(context.Background(), "scanner")
+	m.try(t, err)
+	compare(t, "counts of the scanner", counts, want)
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (m *model) checkReports(t *rapid.T) {
+	for name := range m.reports {
+		want := m.present(name)
+		findings, err := m.store.Findings(context.Background(), subject(name))
+		m.try(t, err)
+		compare(t, "findings of "+name, findings, want)
+		summary, err := m.store.Summary(context.Background(), subject(name))
+		m.try(t, err)
+		compare(t, "the worst of "+name, summary.Top, want[:min(len(want), topFindings)])
+		var counts finding.Counts
+		for _, f := range want {
+			counts.Add(f.Severity, 1)
+			counts.Fixable += number(f.Fixable())
+			counts.KnownExploited += number(f.KnownExploited)
+		}
+		compare(t, "counts of "+name, summary.Counts, counts)
+	}
+}
+
+func compare(t *rapid.T, what string, got, want any, options ...cmp.Option) {
+	if diff := cmp.Diff(want, got, append(options, cmpopts.EquateEmpty())...); diff != "" {
+		t.Fatalf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// Whatever happens in whatever order: reports differ as they should, what was announced never comes up as news
+// again, and what was not always does.
+func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
+	folder := t.TempDir()
+	stores := 0
+	rapid.Check(t, func(t *rapid.T) {
+		stores++
+		m := &model{
+			clock: newClock(), path: filepath.Join(folder, fmt.Sprint(stores), "store.db"),
+			reports: make(map[string]map[string]finding.Finding), shared: make(map[string]finding.Finding),
+			used: make(map[string][]Workload), told: make(map[AnnouncementKey]bool),
+		}
+		m.open(t)
+		defer func() {
+			_ = m.store.Close()
+			_ = os.RemoveAll(filepath.Dir(m.path))
+		}()
+		for _, name := range []string{"one", "two", "three", "four"} {
+			m.try(t, m.store.SaveCatalogue(context.Background(), catalogued(name, m.clock.Now()), nil))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"report":   m.saveReport,
+			"use":      m.setUsed,
+			"release":  m.release,
+			"announce": m.announce,
+			"restart":  m.restart,
+			"":         func(t *rapid.T) { m.checkReports(t); m.checkCounts(t); m.checkNews(t) },
+		})
+	})
+}
+
+// Columns hold what they are given.
+func TestColumnsComeBack(t *testing.T) {
+	f := newStore(t)
+	rapid.Check(t, func(t *rapid.T) {
+		// Strings as engines may give them: any Unicode, quotes and line ends.
+		text := rapid.StringN(0, 20, -1)
+		wantPlatform := platform(image.Platform{
+			OS: rapid.SampledFrom([]string{"", "linux"}).Draw(t, "os"), Architecture: rapid.SampledFrom([]string{"", "arm"}).Draw(t, "architecture"),
+			Variant: rapid.SampledFrom([]string{"", "v7"}).Draw(t, "variant"),
+		})
+		wantList := list[string](rapid.SliceOfN(text, 0, 4).Draw(t, "list"))
+		wantPaths := paths(rapid.SliceOfN(rapid.StringMatching(`/[^\x00]{0,10}`), 0, 4).Draw(t, "paths"))
+		var gotPlatform platform
+		var gotList list[string]
+		var gotPaths paths
+		err := f.reader.QueryRow(`SELECT ?, ?, ?`, wantPlatform, wantList, wantPaths).Scan(&gotPlatform, &gotList, &gotPaths)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "platform", gotPlatform, wantPlatform)
+		compare(t, "list", gotList, wantList)
+		compare(t, "paths", gotPaths, wantPaths)
+	})
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// topFindings is how many findings a Summary has.
+const topFindings = 5
+
+// selectFinding gives the columns that scanFinding reads, of findings f and vulnerabilities v.
+const selectFinding = `SELECT v.canonical_id, v.description, v.url, v.cvss, v.epss, f.known_exploited, f.severity,
+	f.package, f.version, f.type, f.purl, f.paths, f.fix_state, f.fix_versions, f.fix_available, f.aliases, f.advisories `
+
+// scanFinding reads a row of selectFinding; more are its further columns.
+func scanFinding(rows *sql.Rows, more ...any) (finding.Finding, error) {
+	var f finding.Finding
+	var fixAvailable millis
+	err := rows.Scan(append([]any{
+		&f.ID, &f.Description, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
+		&f.Package.Name, &f.Package.Version, &f.Package.Type, &f.Package.PURL, (*paths)(&f.Paths),
+		&f.FixState, (*list[string])(&f.FixVersions), &fixAvailable, (*list[string])(&f.Aliases), (*list[finding.Advisory])(&f.Advisories),
+	}, more...)...)
+	f.FixAvailable = fixAvailable.Time
+	return f, err
+}
+
+// fromPresent are the present findings of one report. worst orders them as finding.Worse does.
+const (
+	fromPresent = `FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		WHERE f.report_id = ? AND f.gone_at IS NULL `
+	worst = `ORDER BY f.known_exploited DESC, f.severity DESC, v.epss DESC, f.fixable DESC,
+		v.canonical_id, f.package, f.version, f.paths `
+)
+
+// Summary implements Reports.
+func (s *SQLite) Summary(ctx context.Context, subject Subject) (Summary, error) {
+	summary := Summary{Subject: subject}
+	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
+		report, matchedAt := int64(0), millis{}
+		err := q.QueryRowContext(ctx, `SELECT r.id, r.data_version, r.matched_at `+fromReport, reportArgs(subject)...).
+			Scan(&report, &summary.DataVersion, &matchedAt)
+		if err != nil {
+			return orNotFound(err)
+		}
+		summary.MatchedAt = matchedAt.Time
+		if summary.Counts, err = countPresent(ctx, q, report); err != nil {
+			return err
+		}
+		rows, err := q.QueryContext(ctx, selectFinding+fromPresent+worst+`LIMIT ?`, report, topFindings)
+		summary.Top, err = collect(rows, err, func(rows *sql.Rows) (finding.Finding, error) { return scanFinding(rows) })
+		return err
+	})
+	if err != nil {
+		return Summary{}, err
+	}
+	return summary, nil
+}
+
+const fromReport = `FROM manifests m JOIN reports r ON r.manifest_id = m.id
+	WHERE m.platform_digest = ? AND m.scope = ? AND r.engine = ?`
+
+func reportArgs(s Subject) []any { return []any{s.PlatformDigest, s.Scope, s.Engine} }
+
+const countReport = `SELECT severity, count(*), sum(fixable), sum(known_exploited)
+	FROM findings INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL GROUP BY severity`
+
+func countPresent(ctx context.Context, q query, report int64) (finding.Counts, error) {
+	rows, err := q.QueryContext(ctx, countReport, report)
+	return sumCounts(rows, err)
+}
+
+// sumCounts adds up rows of severity, number, fixable and known exploited ones.
+func sumCounts(rows *sql.Rows, err error) (total finding.Counts, _ error) {
+	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		var severity finding.Severity
+		var n, fixable, knownExploited int
+		err := rows.Scan(&severity, &n, &fixable, &knownExploited)
+		total.Add(severity, n)
+		total.Fixable += fixable
+		total.KnownExploited += knownExploited
+		return struct{}{}, err
+	})
+	return total, err
+}
+
+// Findings implements Reports.
+func (s *SQLite) Findings(ctx context.Context, subject Subject) (findings []finding.Finding, err error) {
+	err = s.read(ctx, "list findings of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
+		var report int64
+		if err := q.QueryRowContext(ctx, `SELECT r.id `+fromReport, reportArgs(subject)...).Scan(&report); err != nil {
+			return orNotFound(err)
+		}
+		rows, err := q.QueryContext(ctx, selectFinding+fromPresent, report)
+		findings, err = collect(rows, err, func(rows *sql.Rows) (finding.Finding, error) { return scanFinding(rows) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(findings, finding.Worse)
+	return findings, nil
+}

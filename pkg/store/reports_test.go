@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+func TestAReportComesBackAsItWas(t *testing.T) {
+	f := newStore(t)
+	full := finding.Finding{
+		ID: "CVE-2026-0001", Aliases: []string{"GHSA-aaaa-bbbb-cccc"}, Severity: finding.Critical,
+		Package: finding.Package{Name: "lodash", Version: "4.17.20", Type: "npm", PURL: "pkg:npm/lodash@4.17.20"},
+		// A path may be any bytes but NUL.
+		Paths: []string{"/app/package-lock.json", "/app/\xff\n\"'/x"}, FixState: finding.FixStateFixed, FixVersions: []string{"4.17.21"},
+		FixAvailable: f.clock.Now().Add(-time.Hour), Description: "Prototype pollution “here”.", URL: "https://example.com/1",
+		CVSS: 9.8, EPSS: 0.123456789, KnownExploited: true,
+		Advisories: []finding.Advisory{{ID: "GHSA-aaaa-bbbb-cccc", Source: "github:npm", Severity: "Critical", FixState: "fixed", FixVersions: []string{"4.17.21"}}},
+	}
+	least := finding.Finding{ID: "CVE-2026-0002", Package: finding.Package{Name: "x"}}
+	r := report("app", least, full)
+	r.MatchedAt = f.clock.Now().Add(-time.Minute)
+	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
+	equal(t, "findings, worst first", got[[]finding.Finding](t)(f.Findings(t.Context(), r.Subject)), []finding.Finding{full, least})
+	equal(t, "summary", got[Summary](t)(f.Summary(t.Context(), r.Subject)), Summary{
+		Subject: r.Subject, DataVersion: "v1", MatchedAt: r.MatchedAt,
+		Counts: finding.Counts{Critical: 1, Unknown: 1, Fixable: 1, KnownExploited: 1},
+		Top:    []finding.Finding{full, least},
+	})
+}
+
+func TestThereIsNoReportBeforeOneIsSaved(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	if _, err := f.Findings(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("findings: got %v, want ErrNotFound", err)
+	}
+	if _, err := f.Summary(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("summary: got %v, want ErrNotFound", err)
+	}
+	// A report without findings is a report.
+	equal(t, "difference", f.report(t, "app"), Difference{First: true})
+	equal(t, "findings", got[[]finding.Finding](t)(f.Findings(t.Context(), subject("app"))), []finding.Finding{})
+	for _, other := range []Subject{{PlatformDigest: digest("app"), Engine: "fake"}, {PlatformDigest: digest("app"), Engine: grype, Scope: "shop"}} {
+		if _, err := f.Findings(t.Context(), other); !errors.Is(err, ErrNotFound) {
+			t.Errorf("another subject's findings %+v: got %v, want ErrNotFound", other, err)
+		}
+	}
+}
+
+func TestDifference(t *testing.T) {
+	one, two, three := vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "b"), vulnerable("CVE-2026-0003", "c")
+	f := newStore(t)
+	for _, step := range []struct {
+		what     string
+		findings []finding.Finding
+		want     Difference
+	}{
+		{"the first report", []finding.Finding{one, two}, Difference{New: 2, First: true}},
+		{"the same again", []finding.Finding{one, two}, Difference{Still: 2}},
+		{"one goes, one comes", []finding.Finding{two, three}, Difference{New: 1, Still: 1, Gone: 1}},
+		{"one comes back", []finding.Finding{one, two, three}, Difference{New: 1, Still: 2}},
+		{"another version is another finding", []finding.Finding{one, two, vulnerable("CVE-2026-0003", "c", version("2"))}, Difference{New: 1, Still: 2, Gone: 1}},
+		{"a changed severity is the same finding", []finding.Finding{one, vulnerable("CVE-2026-0002", "b", severity(finding.Low))}, Difference{Still: 2, Gone: 1}},
+		{"what is given twice counts once", []finding.Finding{one, one}, Difference{Still: 1, Gone: 1}},
+		{"all goes", nil, Difference{Gone: 1}},
+	} {
+		f.clock.pass(time.Hour)
+		equal(t, step.what, f.report(t, "app", step.findings...), step.want)
+	}
+}
+
+func TestChangesReachTheFinding(t *testing.T) {
+	f := newStore(t)
+	before := vulnerable("CVE-2026-0001", "a")
+	f.report(t, "app", before)
+	after := vulnerable("CVE-2026-0001", "a", fixed, severity(finding.Low))
+	after.Aliases = []string{"DSA-1"}
+	f.report(t, "app", after)
+	equal(t, "findings", got[[]finding.Finding](t)(f.Findings(t.Context(), subject("app"))), []finding.Finding{after})
+}
+
+// life is what the store remembers of a finding's time.
+type life struct{ FirstSeen, LastSeen, GoneAt time.Time }
+
+func (f fixture) life(t *testing.T, pkg string) life {
+	t.Helper()
+	var first, last, gone millis
+	must(t, f.reader.QueryRow(`SELECT first_seen, last_seen, gone_at FROM findings WHERE package = ?`, pkg).Scan(&first, &last, &gone))
+	return life{first.Time, last.Time, gone.Time}
+}
+
+func TestAFindingKeepsItsHistory(t *testing.T) {
+	f := newStore(t)
+	a := vulnerable("CVE-2026-0001", "a")
+	came := f.clock.Now()
+	f.report(t, "app", a)
+	f.clock.pass(time.Hour)
+	lastSeen := f.clock.Now()
+	f.report(t, "app", a)
+	equal(t, "while it is there", f.life(t, "a"), life{FirstSeen: came})
+	f.clock.pass(time.Hour)
+	gone := f.clock.Now()
+	f.report(t, "app")
+	equal(t, "when it is gone", f.life(t, "a"), life{came, lastSeen, gone})
+	f.clock.pass(time.Hour)
+	f.report(t, "app")
+	equal(t, "as long as it is gone", f.life(t, "a"), life{came, lastSeen, gone})
+	f.report(t, "app", a)
+	equal(t, "when it is back", f.life(t, "a"), life{FirstSeen: came})
+}
+
+// What is known of a vulnerability is known of it everywhere, but only to its engine.
+func TestVulnerabilitiesAreShared(t *testing.T) {
+	f := newStore(t)
+	f.report(t, "old image", vulnerable("CVE-2026-0001", "a"))
+	other := report("other engine", vulnerable("CVE-2026-0001", "a"))
+	other.Engine = "fake"
+	got[Difference](t)(f.SaveReport(t.Context(), other, ""))
+	for _, isExploited := range []bool{true, false} {
+		newer := vulnerable("CVE-2026-0001", "b")
+		newer.KnownExploited, newer.EPSS, newer.Description = isExploited, 0.5, "text"
+		f.report(t, "new image", newer)
+		want := vulnerable("CVE-2026-0001", "a")
+		want.KnownExploited, want.EPSS, want.Description = isExploited, 0.5, "text"
+		equal(t, "the image matched before", got[[]finding.Finding](t)(f.Findings(t.Context(), subject("old image"))), []finding.Finding{want})
+		equal(t, "the other engine's", got[[]finding.Finding](t)(f.Findings(t.Context(), other.Subject)), other.Findings)
+	}
+}
+
+func TestSummaryHasTheWorstFive(t *testing.T) {
+	f := newStore(t)
+	findings := []finding.Finding{vulnerable("CVE-2026-0000", "exploited", severity(finding.Low), exploited)}
+	for i := range 20 {
+		v := vulnerable(fmt.Sprintf("CVE-2026-%04d", i+1), "p", severity(finding.Severity(i%6)))
+		v.EPSS = float64(i) / 100
+		findings = append(findings, v)
+	}
+	// Nothing but the path is different, and no list of paths sorts like their texts do.
+	for _, paths := range [][]string{{"/b"}, {"/a", "/z"}, {"/a"}, {"/a!"}} {
+		v := vulnerable("CVE-2026-9999", "q", severity(finding.Critical))
+		v.Paths, v.Package.Type, v.EPSS = paths, "npm", 0.9
+		findings = append(findings, v)
+	}
+	findings = finding.Merge(findings)
+	f.report(t, "app", findings...)
+	summary := got[Summary](t)(f.Summary(t.Context(), subject("app")))
+	equal(t, "the worst", summary.Top, findings[:5])
+	equal(t, "number of findings", summary.Counts.Total(), len(findings))
+}
+
+func TestReportsNeedASubject(t *testing.T) {
+	f := newStore(t)
+	for _, r := range []Report{{Subject: Subject{Engine: grype}}, {Subject: Subject{PlatformDigest: digest("app")}}} {
+		if _, err := f.SaveReport(t.Context(), r, ""); err == nil || !strings.Contains(err.Error(), "empty") {
+			t.Errorf("saving %+v: got %v, want an error that says what is empty", r, err)
+		}
+	}
+}
+
+func TestReportsAreSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	f.searched(t, `SELECT r.id `+fromReport, reportArgs(subject("app")))
+	f.searched(t, selectFinding+fromPresent, []any{1}, "findings_present")
+	f.searched(t, selectFinding+fromPresent+worst+`LIMIT 5`, []any{1}, "findings_present")
+	f.searched(t, countReport, []any{1}, "findings_present")
+	f.searched(t, selectAffected, []any{"CVE-2026-0001"}, "findings_by_vulnerability", "scanner_images_by")
+}

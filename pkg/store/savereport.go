@@ -1,0 +1,282 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// SaveReport implements Reports. A report without a time is dated now; first-seen and gone times are always the
+// store's own. A finding that comes back is new and keeps its first-seen time. All writers wait while a report
+// is saved; 50,000 findings take some seconds at most.
+func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error) {
+	if r.PlatformDigest == "" || r.Engine == "" {
+		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
+	}
+	rows, err := rowsOf(r.Findings)
+	if err != nil {
+		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
+	}
+	var d Difference
+	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) (err error) {
+		now := s.now()
+		manifest, err := ensureManifest(ctx, tx, r.PlatformDigest, r.Scope, now)
+		if err != nil {
+			return err
+		}
+		if err := endLease(ctx, tx, leaseID, manifest, r.Engine, now); err != nil {
+			return err
+		}
+		before, err := replaceReport(ctx, tx, manifest, r, now)
+		if err != nil {
+			return err
+		}
+		if err := saveVulnerabilities(ctx, tx, r.Engine, rows); err != nil {
+			return err
+		}
+		d, err = saveFindings(ctx, tx, before, rows, now)
+		d.First = before.first
+		return err
+	})
+	if err != nil {
+		return Difference{}, err
+	}
+	return d, nil
+}
+
+// endLease ends the lease with which a report was made.
+func endLease(ctx context.Context, tx *sql.Tx, id string, manifest int64, engine string, now time.Time) error {
+	if id == "" {
+		return nil
+	}
+	var one int
+	return orLeaseEnded(tx.QueryRowContext(ctx, `
+		DELETE FROM leases WHERE id = ? AND manifest_id = ? AND engine = ? AND until > ? RETURNING 1`,
+		id, manifest, engine, millis{now}).Scan(&one))
+}
+
+// reportBefore is a report's row and what it said of itself before it was replaced.
+type reportBefore struct {
+	id        int64
+	first     bool // there was none
+	matchedAt millis
+}
+
+// replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
+func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, now time.Time) (before reportBefore, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT matched_at FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
+		Scan(&before.matchedAt)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return before, err
+	}
+	before.first = err != nil
+	if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine); err != nil {
+		return before, err
+	}
+	err = tx.QueryRowContext(ctx, `
+		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro) VALUES (1, ?, ?, ?, ?, ?)
+		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1,
+			data_version = excluded.data_version, matched_at = excluded.matched_at, distro = excluded.distro
+		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro).Scan(&before.id)
+	return before, err
+}
+
+// findingRow is a finding with what its row needs beside it.
+type findingRow struct {
+	finding.Finding
+	key           [sha256.Size]byte
+	columns       []any // of findingColumnNames
+	content       int64
+	vulnerability int64 // its row, once saveVulnerabilities knows it
+}
+
+// rowsOf prepares findings for the store. Findings with the same key, of which there should be none, are merged.
+func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
+	rows := make([]*findingRow, 0, len(findings))
+	seen := make(map[[sha256.Size]byte]bool, len(findings))
+	for _, f := range findings {
+		row := &findingRow{Finding: f}
+		if n, err := hex.Decode(row.key[:], []byte(f.Key())); err != nil || n != len(row.key) {
+			return nil, fmt.Errorf("finding %s: key %q is not 64 hexadecimal digits", f.ID, f.Key())
+		}
+		if seen[row.key] {
+			return rowsOf(finding.Merge(findings))
+		}
+		seen[row.key] = true
+		rows = append(rows, row)
+	}
+	for _, row := range rows {
+		if err := row.fill(); err != nil {
+			return nil, fmt.Errorf("finding %s: %w", row.ID, err)
+		}
+	}
+	return rows, nil
+}
+
+// findingColumnNames are what an engine says of a finding in itself; what it says of the vulnerability is elsewhere.
+const findingColumnNames = `package, version, type, purl, paths, severity, fixable, fix_state, fix_versions, fix_available, aliases, advisories`
+
+func (row *findingRow) fill() error {
+	row.columns = []any{
+		row.Package.Name, row.Package.Version, row.Package.Type, row.Package.PURL, paths(row.Paths),
+		int64(row.Severity), row.Fixable(), row.FixState, list[string](row.FixVersions), millis{row.FixAvailable},
+		list[string](row.Aliases), list[finding.Advisory](row.Advisories),
+	}
+	sum := sha256.New()
+	for i, column := range row.columns {
+		value, err := driver.DefaultParameterConverter.ConvertValue(column)
+		if err != nil {
+			return err
+		}
+		row.columns[i] = value
+		addTo(sum, value)
+	}
+	// The first 64 bits: that a change goes unseen has a chance of one in 10^19.
+	row.content = int64(binary.BigEndian.Uint64(sum.Sum(nil)))
+	return nil
+}
+
+// addTo writes a column with its length, so that no two lists of columns look alike. A hash's Write never fails.
+func addTo(sum hash.Hash, column driver.Value) {
+	var text bytes.Buffer
+	switch value := column.(type) {
+	case []byte:
+		text.Write(value)
+	case string:
+		text.WriteString(value)
+	default:
+		fmt.Fprint(&text, value)
+	}
+	_, _ = sum.Write(binary.BigEndian.AppendUint64(nil, uint64(text.Len())))
+	_, _ = sum.Write(text.Bytes())
+}
+
+// knownFinding is a row that the report has already.
+type knownFinding struct {
+	id      int64
+	content int64
+	gone    bool
+	seen    bool // in the new report
+}
+
+func knownFindings(ctx context.Context, tx *sql.Tx, report int64) (map[[sha256.Size]byte]*knownFinding, error) {
+	known := make(map[[sha256.Size]byte]*knownFinding)
+	rows, err := tx.QueryContext(ctx, `SELECT key, id, content, gone_at IS NOT NULL FROM findings WHERE report_id = ?`, report)
+	_, err = collect(rows, err, func(rows *sql.Rows) (*knownFinding, error) {
+		var k knownFinding
+		var key sql.RawBytes
+		if err := rows.Scan(&key, &k.id, &k.content, &k.gone); err != nil {
+			return nil, err
+		}
+		if len(key) != sha256.Size {
+			return nil, fmt.Errorf("finding %d: its key has %d bytes", k.id, len(key))
+		}
+		known[[sha256.Size]byte(key)] = &k
+		return &k, nil
+	})
+	return known, err
+}
+
+// saveFindings writes what differs from what the report has: an unchanged finding costs no write.
+func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, rows []*findingRow, now time.Time) (Difference, error) {
+	known, err := knownFindings(ctx, tx, before.id)
+	if err != nil {
+		return Difference{}, err
+	}
+	writer, err := prepareFindings(ctx, tx)
+	if err != nil {
+		return Difference{}, err
+	}
+	defer writer.close()
+	var d Difference
+	err = bulk(ctx, len(rows), func(i int) error {
+		row := rows[i]
+		k, found := known[row.key]
+		if found {
+			k.seen = true
+		}
+		switch {
+		case !found:
+			d.New++
+			return writer.add(before.id, row, now)
+		case k.gone:
+			d.New++
+			return writer.change(k.id, row)
+		case k.content != row.content:
+			d.Still++
+			return writer.change(k.id, row)
+		}
+		d.Still++
+		return nil
+	})
+	if err != nil {
+		return Difference{}, err
+	}
+	for _, k := range known {
+		if k.seen || k.gone {
+			continue
+		}
+		d.Gone++
+		if _, err := writer.goes.ExecContext(ctx, before.matchedAt, millis{now}, k.id); err != nil {
+			return Difference{}, err
+		}
+	}
+	return d, nil
+}
+
+// findingWriter holds the statements that are run for each of many findings.
+type findingWriter struct {
+	adds, changes, goes *sql.Stmt
+}
+
+func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
+	var w findingWriter
+	for _, statement := range []struct {
+		into **sql.Stmt
+		text string
+	}{
+		{&w.adds, `INSERT INTO findings (report_id, key, vulnerability_id, known_exploited, content, first_seen, ` + findingColumnNames + `)
+			VALUES (?, ?, ?, (SELECT known_exploited FROM vulnerabilities WHERE id = ?3), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, content = ?,
+			(` + findingColumnNames + `) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?`},
+		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ? WHERE id = ?`},
+	} {
+		var err error
+		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil {
+			w.close()
+			return nil, err
+		}
+	}
+	return &w, nil
+}
+
+func (w *findingWriter) add(report int64, row *findingRow, now time.Time) error {
+	args := append([]any{report, row.key[:], row.vulnerability, row.content, millis{now}}, row.columns...)
+	_, err := w.adds.Exec(args...)
+	return err
+}
+
+func (w *findingWriter) change(id int64, row *findingRow) error {
+	args := append([]any{row.content}, row.columns...)
+	_, err := w.changes.Exec(append(args, id)...)
+	return err
+}
+
+// close errors are those of the statements, which were seen.
+func (w *findingWriter) close() {
+	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.goes} {
+		if statement != nil {
+			_ = statement.Close()
+		}
+	}
+}

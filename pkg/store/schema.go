@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+)
+
+// applicationID is what the first migration writes into the file's header (https://www.sqlite.org/pragma.html#pragma_application_id).
+const applicationID = 1399017328
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrate brings an empty or older file to this version's tables, one transaction per migration, and gives a
+// new store its id.
+func migrate(ctx context.Context, db *sql.DB) error {
+	if err := checkOwner(ctx, db); err != nil {
+		return err
+	}
+	provider, err := migrationsOf(db)
+	if err != nil {
+		return err
+	}
+	if err := refuseNewer(ctx, provider); err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	_, err = db.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?) ON CONFLICT DO NOTHING`, randomID())
+	return err
+}
+
+// checkOwner refuses a database that some other program made.
+func checkOwner(ctx context.Context, db *sql.DB) error {
+	var application, tables int
+	err := db.QueryRowContext(ctx, `SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id`).
+		Scan(&application, &tables)
+	if err != nil {
+		return err
+	}
+	if application != applicationID && (application != 0 || tables > 0) {
+		return fmt.Errorf("the file is another program's database: give the operator a path of its own")
+	}
+	return nil
+}
+
+// checkSchema refuses what this version cannot read, for those who may not migrate.
+func checkSchema(ctx context.Context, db *sql.DB) error {
+	if err := checkOwner(ctx, db); err != nil {
+		return err
+	}
+	provider, err := migrationsOf(db)
+	if err != nil {
+		return err
+	}
+	var current int64
+	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM `+goose.DefaultTablename).Scan(&current); err != nil {
+		return fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
+	}
+	if latest := latestVersion(provider); current < latest {
+		return fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
+	}
+	return refuseVersion(current, latestVersion(provider))
+}
+
+func migrationsOf(db *sql.DB) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, files,
+		goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+}
+
+func refuseNewer(ctx context.Context, provider *goose.Provider) error {
+	current, err := provider.GetDBVersion(ctx)
+	if err != nil {
+		return err
+	}
+	return refuseVersion(current, latestVersion(provider))
+}
+
+func refuseVersion(current, latest int64) error {
+	if current > latest {
+		return fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): "+
+			"run that version, or move the file away and let the operator rebuild it from the cluster", current, latest)
+	}
+	return nil
+}
+
+func latestVersion(provider *goose.Provider) int64 {
+	sources := provider.ListSources()
+	return sources[len(sources)-1].Version
+}
+
+// randomID returns 128 random bits as 32 hexadecimal digits. It is unguessable, so that it can be a lease.
+func randomID() string {
+	id := make([]byte, 16)
+	// Read never fails (crypto/rand).
+	_, _ = rand.Read(id)
+	return hex.EncodeToString(id)
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+)
+
+// Errors of opening and of a store that is not open for what is asked.
+var (
+	// ErrLocked says that another process has the store open for writing.
+	ErrLocked = errors.New("the store is in use by another manager")
+	// ErrClosed says that the store was closed, before or while the call ran.
+	ErrClosed = errors.New("the store is closed")
+	// ErrReadOnly says that the store was opened by OpenSQLiteReadOnly.
+	ErrReadOnly = errors.New("the store is open for reading only")
+)
+
+const (
+	// busyTimeout is how long SQLite itself waits for a lock, such as that of a checkpoint.
+	busyTimeout = 10 * time.Second
+	// readers bounds the connections, and so the memory, of those who read at the same time.
+	readers = 4
+	// cacheKiB is each connection's page cache.
+	cacheKiB = 16 << 10
+	// journalBytes is what the write-ahead log shrinks to after a large transaction.
+	journalBytes = 64 << 20
+)
+
+// SQLite is a Store in one file. One process writes it, through one connection, so writers wait for each other
+// and never fail for being at the same time; readers see the last committed state and wait for nobody.
+type SQLite struct {
+	path   string
+	id     string
+	now    func() time.Time
+	writer *sql.DB // nil if opened for reading only
+	reader *sql.DB
+	lock   *os.File // nil if opened for reading only
+	counts countMemory
+
+	// gate guards the step from open to closed; closing is done once closed, inFlight counts running calls.
+	gate     sync.Mutex
+	closing  context.Context
+	end      context.CancelCauseFunc
+	inFlight sync.WaitGroup
+}
+
+var _ Store = (*SQLite)(nil)
+
+// OpenSQLite opens the store at path for this process alone, and makes it, with mode 0600, if there is none.
+// Its tables are brought to this version's state. now gives the time of everything that the store dates itself.
+//
+// The error is ErrLocked if another process has it; it names the file and what to do if the file is damaged, is
+// no store, or was written by a newer version.
+func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*SQLite, error) {
+	s, err := newSQLite(path, now)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.openForWriting(ctx); err != nil {
+		return nil, errors.Join(s.explain(ctx, "open", err), s.Close())
+	}
+	return s, nil
+}
+
+// OpenSQLiteReadOnly opens a store beside the process that writes it, and sees all that this one has committed.
+// It takes no lock and changes nothing; methods that write return ErrReadOnly. There must be a store.
+func OpenSQLiteReadOnly(path string) (*SQLite, error) {
+	s, err := newSQLite(path, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	if _, err := os.Stat(s.path); err != nil {
+		return nil, fmt.Errorf("store %s: there is none yet, the manager makes it when it starts: %w", s.path, err)
+	}
+	if err := s.openForReading(ctx); err != nil {
+		return nil, errors.Join(s.explain(ctx, "open for reading", err), s.Close())
+	}
+	return s, nil
+}
+
+func newSQLite(path string, now func() time.Time) (*SQLite, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("store %q: %w", path, err)
+	}
+	s := &SQLite{path: absolute, now: now}
+	s.closing, s.end = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+func (s *SQLite) openForWriting(ctx context.Context) (err error) {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return fmt.Errorf("make the directory: %w", err)
+	}
+	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
+		return err
+	}
+	// SQLite gives its other files the mode of this one.
+	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("make the file: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return fmt.Errorf("make the file: %w", err)
+	}
+	if s.writer, err = connect(s.writerName()); err != nil {
+		return err
+	}
+	s.writer.SetMaxOpenConns(1)
+	if err := migrate(ctx, s.writer); err != nil {
+		return err
+	}
+	return s.openForReading(ctx)
+}
+
+func (s *SQLite) openForReading(ctx context.Context) (err error) {
+	if s.reader, err = connect(s.readerName()); err != nil {
+		return err
+	}
+	s.reader.SetMaxOpenConns(readers)
+	s.reader.SetMaxIdleConns(readers)
+	if err := checkSchema(ctx, s.reader); err != nil {
+		return err
+	}
+	return s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id)
+}
+
+func connect(name string) (*sql.DB, error) {
+	connector, err := sqlite.NewConnector(name)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// writerName begins every transaction as a writing one: a transaction that reads first and writes later could
+// not wait for its turn. Synchronous NORMAL may lose the last commits when the machine fails, and never
+// damages the file; what is lost is done again.
+func (s *SQLite) writerName() string {
+	return s.dataSource(url.Values{
+		"_txlock": {"immediate"},
+		"_pragma": {
+			"journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(1)",
+			fmt.Sprintf("journal_size_limit(%d)", journalBytes),
+		},
+	})
+}
+
+func (s *SQLite) readerName() string {
+	return s.dataSource(url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)"}})
+}
+
+// dataSource names the file with what holds for every connection. Temporary tables stay in memory, since the
+// manager's image has no folder for them.
+func (s *SQLite) dataSource(options url.Values) string {
+	options["_pragma"] = append(options["_pragma"],
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
+		fmt.Sprintf("cache_size(-%d)", cacheKiB),
+		"temp_store(MEMORY)",
+	)
+	name := url.URL{Scheme: "file", OmitHost: true, Path: s.path, RawQuery: options.Encode()}
+	return name.String()
+}
+
+// ID is 32 hexadecimal digits, made with the file.
+func (s *SQLite) ID() string { return s.id }
+
+// Close cancels what runs, waits for it to end and releases the lock. Further calls return nil.
+func (s *SQLite) Close() error {
+	s.gate.Lock()
+	closed := s.closing.Err() != nil
+	s.end(ErrClosed)
+	s.gate.Unlock()
+	if closed {
+		return nil
+	}
+	s.inFlight.Wait()
+	var errs []error
+	// The writer last: it is the one that can bring the write-ahead log into the file.
+	for _, db := range []*sql.DB{s.reader, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// clock is a time that only the test moves.
+type clock struct {
+	mutex sync.Mutex
+	time  time.Time
+}
+
+func newClock() *clock { return &clock{time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) Now() time.Time {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.time
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.time = c.time.Add(d)
+}
+
+// fixture is an open store in a folder of its own.
+type fixture struct {
+	*SQLite
+	clock *clock
+}
+
+func newStore(t testing.TB) fixture {
+	t.Helper()
+	return openStore(t, filepath.Join(t.TempDir(), "store.db"))
+}
+
+func openStore(t testing.TB, path string) fixture {
+	t.Helper()
+	c := newClock()
+	s, err := OpenSQLite(t.Context(), path, c.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { must(t, s.Close()) })
+	return fixture{SQLite: s, clock: c}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// got returns a value whose error would end the test.
+func got[T any](t testing.TB) func(value T, err error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		must(t, err)
+		return value
+	}
+}
+
+// equal compares, with nil and empty lists being the same.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+const grype = "grype"
+
+// digest gives a name the form of a digest.
+func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
+
+var amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
+
+// key is what a node says of the image with this name; its platform digest is another one.
+func key(name string) image.Key { return image.Key{Digest: digest("index " + name), Platform: amd64} }
+
+func subject(name string) Subject { return Subject{PlatformDigest: digest(name), Engine: grype} }
+
+func catalogued(name string, at time.Time) Catalogued {
+	return Catalogued{Key: key(name), PlatformDigest: digest(name), Distro: "debian 12", Packages: 7, Tool: "syft 1.0.0", CataloguedAt: at}
+}
+
+// catalogue saves a catalogue without artifacts.
+func (f fixture) catalogue(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		must(t, f.SaveCatalogue(t.Context(), catalogued(name, f.clock.Now()), nil))
+	}
+}
+
+// workload of the namespace "shop".
+func workload(name, repository string) Workload {
+	return Workload{Namespace: "shop", Kind: "Deployment", Name: name, Container: "main", Repository: repository, Reference: repository + ":1"}
+}
+
+func used(scanner, name string, workloads ...Workload) Used {
+	return Used{Scanner: scanner, Namespace: "shop", Key: key(name), Engine: grype, Workloads: workloads}
+}
+
+func (f fixture) use(t testing.TB, scanner, name string, workloads ...Workload) {
+	t.Helper()
+	must(t, f.SetUsed(t.Context(), used(scanner, name, workloads...)))
+}
+
+// vulnerable is a finding of high severity without a fix, with every field that a row may leave empty empty.
+func vulnerable(id, pkg string, changes ...func(*finding.Finding)) finding.Finding {
+	f := finding.Finding{
+		ID: id, Severity: finding.High, FixState: finding.FixStateNotFixed,
+		Package: finding.Package{Name: pkg, Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/" + pkg + "@1.0?arch=amd64"},
+	}
+	for _, change := range changes {
+		change(&f)
+	}
+	return f
+}
+
+func severity(s finding.Severity) func(*finding.Finding) {
+	return func(f *finding.Finding) { f.Severity = s }
+}
+
+func version(v string) func(*finding.Finding) {
+	return func(f *finding.Finding) { f.Package.Version = v }
+}
+
+func fixed(f *finding.Finding) { f.FixState, f.FixVersions = finding.FixStateFixed, []string{"1.1"} }
+
+func exploited(f *finding.Finding) { f.KnownExploited = true }
+
+// report saves what is wrong with an image.
+func (f fixture) report(t testing.TB, name string, findings ...finding.Finding) Difference {
+	t.Helper()
+	return got[Difference](t)(f.SaveReport(t.Context(), report(name, findings...), ""))
+}
+
+func report(name string, findings ...finding.Finding) Report {
+	return Report{Subject: subject(name), DataVersion: "v1", Distro: "debian 12", Findings: findings}
+}
+
+// explained returns the query plan of a statement that the store runs.
+func (f fixture) explained(t testing.TB, statement string, args ...any) string {
+	t.Helper()
+	rows, err := f.reader.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, args...)
+	must(t, err)
+	defer rows.Close()
+	var plan []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		must(t, rows.Scan(&id, &parent, &unused, &detail))
+		plan = append(plan, detail)
+	}
+	must(t, rows.Err())
+	return strings.Join(plan, "\n")
+}
+
+// searched fails the test if a statement goes through a whole table, or does not use an index that it should.
+func (f fixture) searched(t testing.TB, statement string, args []any, indexes ...string) {
+	t.Helper()
+	plan := f.explained(t, statement, args...)
+	for line := range strings.Lines(plan) {
+		// Lists that come with the call, subqueries and single rows may be gone through.
+		if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") &&
+			!strings.HasPrefix(line, "SCAN passing") && !strings.HasPrefix(line, "SCAN (subquery") &&
+			!strings.HasPrefix(line, "SCAN p\n") && !strings.HasPrefix(line, "SCAN used") && !strings.HasPrefix(line, "SCAN CONSTANT") {
+			t.Errorf("the statement goes through a whole table: %s\n%s", line, plan)
+		}
+	}
+	for _, index := range indexes {
+		if !strings.Contains(plan, index) {
+			t.Errorf("the statement does not use %s:\n%s", index, plan)
+		}
+	}
+}
+
+// artifacts turns texts into what SaveCatalogue reads.
+func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
+	readers := make(map[Artifact]io.Reader)
+	for name, text := range maps.All(texts) {
+		readers[name] = strings.NewReader(text)
+	}
+	return readers
+}
+
+// ids lists the vulnerabilities of news in the order of the news.
+func ids(news []News) []string {
+	var ids []string
+	for _, n := range news {
+		ids = append(ids, n.Finding.ID)
+	}
+	return slices.Clip(ids)
+}

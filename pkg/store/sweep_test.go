@@ -1,0 +1,86 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+func TestSweepDeletesWhatNobodyHas(t *testing.T) {
+	const day = 24 * time.Hour
+	f := newStore(t)
+	for _, name := range []string{"running", "retained", "released", "released again", "never used", "recent"} {
+		if name == "recent" {
+			f.clock.pass(3 * day)
+		}
+		must(t, f.SaveCatalogue(t.Context(), catalogued(name, f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
+		f.report(t, name, vulnerable("CVE-2026-0001", "shared"), vulnerable("CVE of "+name, "own"))
+	}
+	f.use(t, "scanner", "running", workload("api", "r"))
+	f.use(t, "scanner", "retained")
+	for _, name := range []string{"released", "released again"} {
+		f.use(t, "scanner", name, workload("web", "r"))
+		must(t, f.Release(t.Context(), "scanner", key(name)))
+	}
+	f.clock.pass(day)
+	f.use(t, "scanner", "released again", workload("web", "r"))
+	must(t, f.KeepScanners(t.Context(), []string{"scanner", "x"}))
+	must(t, f.Release(t.Context(), "scanner", key("released again")))
+
+	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now().Add(-day/2))), 3)
+	for name, kept := range map[string]bool{
+		"running": true, "retained": true, "released": false, "released again": true, "never used": false, "recent": false,
+	} {
+		_, catalogueErr := f.Catalogued(t.Context(), key(name), Cluster)
+		_, _, artifactErr := f.OpenArtifact(t.Context(), digest(name), Cluster, ArtifactSBOM)
+		_, reportErr := f.Findings(t.Context(), subject(name))
+		for what, err := range map[string]error{"catalogue": catalogueErr, "artifact": artifactErr, "report": reportErr} {
+			if kept && err != nil || !kept && !errors.Is(err, ErrNotFound) {
+				t.Errorf("%s of the image %q: got %v, want it kept: %t", what, name, err, kept)
+			}
+		}
+	}
+	equal(t, "rows that are left", f.rows(t), map[string]int{
+		"manifests": 3, "images": 3, "artifacts": 3, "chunks": 3, "findings": 6, "vulnerabilities": 4,
+	})
+	equal(t, "images swept again", got[int](t)(f.Sweep(t.Context(), f.clock.Now().Add(-day/2))), 0)
+}
+
+func (f fixture) rows(t *testing.T) map[string]int {
+	t.Helper()
+	counts := make(map[string]int)
+	for _, table := range []string{"manifests", "images", "artifacts", "chunks", "findings", "vulnerabilities"} {
+		var n int
+		must(t, f.reader.QueryRow(`SELECT count(*) FROM `+table).Scan(&n))
+		counts[table] = n
+	}
+	return counts
+}
+
+func TestSweepGoesThroughAllBatches(t *testing.T) {
+	f := newStore(t)
+	const images = 2*sweepBatch + 3
+	for i := range images {
+		f.report(t, fmt.Sprint(i), vulnerable("CVE-2026-0001", "a"))
+	}
+	f.clock.pass(time.Hour)
+	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), images)
+}
+
+// An image that comes back after it was swept is a new image, and nothing remembered of the former one is taken for its.
+func TestASweptImageMayComeBack(t *testing.T) {
+	f := newStore(t)
+	for round, want := range []finding.Counts{{High: 1}, {Low: 1, Fixable: 1}} {
+		f.catalogue(t, "app")
+		f.use(t, "scanner", "app", workload("api", "r"))
+		v := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a", fixed, severity(finding.Low))}[round]
+		equal(t, "difference", f.report(t, "app", v), Difference{New: 1, First: true})
+		equal(t, "counts", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), want)
+		must(t, f.Release(t.Context(), "scanner", key("app")))
+		f.clock.pass(time.Hour)
+		equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
+	}
+}

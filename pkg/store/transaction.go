@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// query is what read and write transactions have in common.
+type query interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// write runs work in a transaction that is committed if work returns nil, and leaves no trace otherwise.
+func (s *SQLite) write(ctx context.Context, action string, work func(context.Context, *sql.Tx) error) error {
+	if s.writer == nil {
+		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
+	}
+	return s.transact(ctx, s.writer, action, work)
+}
+
+// read runs work on one consistent state of the store.
+func (s *SQLite) read(ctx context.Context, action string, work func(context.Context, query) error) error {
+	return s.transact(ctx, s.reader, action, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
+}
+
+func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work func(context.Context, *sql.Tx) error) error {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("store %s: %s: %w", s.path, action, err)
+	}
+	defer done()
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: db == s.reader})
+	if err != nil {
+		return s.explain(ctx, action, err)
+	}
+	// After a commit this does nothing.
+	defer func() { _ = tx.Rollback() }()
+	if err := work(ctx, tx); err != nil {
+		return s.explain(ctx, action, err)
+	}
+	if err := tx.Commit(); err != nil {
+		return s.explain(ctx, action, err)
+	}
+	return nil
+}
+
+// begin counts a call as running until done, and lets its context end with the store.
+func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if s.closing.Err() != nil {
+		return nil, nil, ErrClosed
+	}
+	s.inFlight.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.closing, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		s.inFlight.Done()
+	}, nil
+}
+
+// explain says what was done to which file and, where that is known, what the user can do about the error.
+func (s *SQLite) explain(ctx context.Context, action string, err error) error {
+	// Whatever SQLite says of an interrupted call, the reason is the context's.
+	if ctx.Err() != nil {
+		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))
+	}
+	if advice := advice(err); advice != "" {
+		return fmt.Errorf("store %s: %s: %s: %w", s.path, action, advice, err)
+	}
+	return fmt.Errorf("store %s: %s: %w", s.path, action, err)
+}
+
+// advice is for errors of the file and its volume (https://www.sqlite.org/rescode.html).
+func advice(err error) string {
+	var failed *sqlite.Error
+	if !errors.As(err, &failed) {
+		return ""
+	}
+	// The low byte is the kind, the rest its detail.
+	switch failed.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return "the volume that holds this file is full; enlarge it"
+	case sqlite3.SQLITE_IOERR:
+		return "the volume that holds this file fails; check it and the node's log"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return "the file is damaged or no store; move it away with its -wal and -shm files, and the operator rebuilds it from the cluster"
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return "the file or its folder cannot be written; check the volume's permissions (fsGroup)"
+	}
+	return ""
+}
+
+// interval is how many statements a bulk operation runs between two looks at its context.
+const interval = 1000
+
+// bulk runs each with the numbers from 0 to n-1 until the first error. Statements within it are given no
+// context, because watching one costs more than the statement; it is looked at now and then instead.
+func bulk(ctx context.Context, n int, each func(int) error) error {
+	for i := range n {
+		if i%interval == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := each(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect reads all rows of a query.
+func collect[T any](rows *sql.Rows, err error, scan func(*sql.Rows) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// orNotFound turns the absence of a row into the store's word for it.
+func orNotFound(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}

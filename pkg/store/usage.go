@@ -1,0 +1,180 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// SetUsed implements Usage. What is known already is not written again, so it may be called at every look at an image.
+func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
+	if u.Scanner == "" || u.Key.Digest == "" {
+		return errors.New("store: set used: the scanner's UID or the image's digest is empty")
+	}
+	action := "set use of " + u.Key.String()
+	u.Workloads = distinctWorkloads(u.Workloads)
+	known := false
+	err := s.read(ctx, action, func(ctx context.Context, q query) error {
+		complete, err := stay(ctx, q, u)
+		if err != nil {
+			return err
+		}
+		known, err = isKnown(ctx, q, complete)
+		return err
+	})
+	if err != nil || known {
+		return err
+	}
+	return s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+		complete, err := stay(ctx, tx, u)
+		if err != nil {
+			return err
+		}
+		id, err := saveUse(ctx, tx, complete, s.now())
+		if err != nil {
+			return err
+		}
+		return replaceWorkloads(ctx, tx, id, u.Workloads)
+	})
+}
+
+func distinctWorkloads(workloads []Workload) []Workload {
+	distinct := slices.Clone(workloads)
+	slices.SortFunc(distinct, compareWorkloads)
+	return slices.Compact(distinct)
+}
+
+// compareWorkloads orders them as people look for them.
+func compareWorkloads(a, b Workload) int {
+	return cmp.Or(
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Container, b.Container), cmp.Compare(a.Repository, b.Repository), cmp.Compare(a.Reference, b.Reference),
+	)
+}
+
+// stay gives an image that no workload runs the scope and engine that it has: there are no pods any more by which
+// to say them.
+func stay(ctx context.Context, q query, u Used) (Used, error) {
+	if len(u.Workloads) > 0 {
+		return u, nil
+	}
+	err := q.QueryRowContext(ctx, `SELECT scope, engine FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
+		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&u.Scope, &u.Engine)
+	if errors.Is(err, sql.ErrNoRows) {
+		return u, nil
+	}
+	return u, err
+}
+
+func isKnown(ctx context.Context, q query, u Used) (bool, error) {
+	var id int64
+	err := q.QueryRowContext(ctx, `
+		SELECT id FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ? AND namespace = ? AND scope = ? AND engine = ?`,
+		u.Scanner, u.Key.Digest, platform(u.Key.Platform), u.Namespace, u.Scope, u.Engine).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference FROM workloads WHERE image_id = ?`, id)
+	workloads, err := collect(rows, err, func(rows *sql.Rows) (w Workload, err error) {
+		err = rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference)
+		return w, err
+	})
+	return slices.Equal(distinctWorkloads(workloads), u.Workloads), err
+}
+
+// saveUse writes who has the image, and which manifest that is if it is known.
+func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, err error) {
+	// A changed scope is the use of another manifest.
+	if err := leaveManifests(ctx, tx, now, `scanner = ? AND digest = ? AND platform = ?`,
+		u.Scanner, u.Key.Digest, platform(u.Key.Platform)); err != nil {
+		return 0, err
+	}
+	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine}
+	err = tx.QueryRowContext(ctx, `
+		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, manifest_id)
+		VALUES (?, ?, ?, ?, ?, ?, `+resolve+`)
+		ON CONFLICT (scanner, digest, platform) DO UPDATE
+		SET namespace = excluded.namespace, scope = excluded.scope, engine = excluded.engine, manifest_id = excluded.manifest_id
+		RETURNING id`, append(args, resolveArgs(u.Key, u.Scope)...)...).Scan(&id)
+	return id, err
+}
+
+func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Workload) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM workloads WHERE image_id = ?`, id); err != nil {
+		return err
+	}
+	for _, w := range workloads {
+		if _, err := tx.ExecContext(ctx, `
+			INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			id, w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InUse implements Usage.
+func (s *SQLite) InUse(ctx context.Context, key image.Key, scope Scope) (used bool, err error) {
+	err = s.read(ctx, "look up use of "+key.String(), func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM scanner_images WHERE digest = ? AND platform = ? AND scope = ?)`,
+			key.Digest, platform(key.Platform), scope).Scan(&used)
+	})
+	return used, err
+}
+
+// ImagesInUse implements Usage.
+func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err error) {
+	err = s.read(ctx, "count images in use", func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT DISTINCT digest, platform, scope FROM scanner_images WHERE engine = ?)`,
+			engine).Scan(&n)
+	})
+	return n, err
+}
+
+// leaveManifests notes the time at the manifests of scanner_images that are about to let go of them.
+func leaveManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
+	_, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (SELECT manifest_id FROM scanner_images WHERE `+which+`)`,
+		append([]any{millis{now}}, args...)...)
+	return err
+}
+
+// release deletes rows of scanner_images.
+func (s *SQLite) release(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
+	if err := leaveManifests(ctx, tx, s.now(), which, args...); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...)
+	return err
+}
+
+// Release implements Usage.
+func (s *SQLite) Release(ctx context.Context, scanner string, key image.Key) error {
+	return s.write(ctx, "release "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
+		return s.release(ctx, tx, `scanner = ? AND digest = ? AND platform = ?`, scanner, key.Digest, platform(key.Platform))
+	})
+}
+
+// KeepScanners implements Usage.
+func (s *SQLite) KeepScanners(ctx context.Context, scanners []string) error {
+	kept, err := json.Marshal(append([]string{}, scanners...))
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, "keep scanners", func(ctx context.Context, tx *sql.Tx) error {
+		const which = `scanner NOT IN (SELECT value FROM json_each(?))`
+		if err := s.release(ctx, tx, which, string(kept)); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE `+which, string(kept))
+		return err
+	})
+}

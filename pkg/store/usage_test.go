@@ -1,0 +1,192 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// whoRuns names the workloads of the news of a scanner, which is how usage shows.
+func (f fixture) whoRuns(t *testing.T, scanner string) []string {
+	t.Helper()
+	news, _, err := f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
+	must(t, err)
+	var names []string
+	for _, n := range news {
+		for _, w := range n.Workloads {
+			names = append(names, w.Repository+" "+w.Name)
+		}
+	}
+	return names
+}
+
+// The image may be used, catalogued and matched in any order: in the end it is known who runs what.
+func TestUseIsKnownInAnyOrder(t *testing.T) {
+	steps := map[string]func(t *testing.T, f fixture){
+		"used":       func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("api", "r")) },
+		"catalogued": func(t *testing.T, f fixture) { f.catalogue(t, "app") },
+		"matched":    func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0001", "a")) },
+	}
+	for _, order := range [][3]string{
+		{"used", "catalogued", "matched"}, {"used", "matched", "catalogued"}, {"catalogued", "used", "matched"},
+		{"catalogued", "matched", "used"}, {"matched", "used", "catalogued"}, {"matched", "catalogued", "used"},
+	} {
+		f := newStore(t)
+		for _, step := range order {
+			steps[step](t, f)
+		}
+		if diff := cmp.Diff([]string{"r api"}, f.whoRuns(t, "scanner")); diff != "" {
+			t.Errorf("%v: workloads (-want +got):\n%s", order, diff)
+		}
+	}
+}
+
+// Pods may name the platform's manifest itself; nothing needs to be catalogued for that to be known.
+func TestUseByThePlatformDigest(t *testing.T) {
+	f := newStore(t)
+	u := used("scanner", "app", workload("api", "r"))
+	u.Key.Digest = digest("app")
+	must(t, f.SetUsed(t.Context(), u))
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	equal(t, "who runs it", f.whoRuns(t, "scanner"), []string{"r api"})
+}
+
+func TestSetUsedReplacesTheWorkloads(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	api, web, elsewhere := workload("api", "r"), workload("web", "r"), workload("api", "mirror")
+	for _, step := range []struct {
+		what      string
+		workloads []Workload
+		want      []string
+	}{
+		{"one", []Workload{api}, []string{"r api"}},
+		{"several, one given twice", []Workload{web, api, web}, []string{"r api", "r web"}},
+		{"another repository", []Workload{web, elsewhere}, []string{"mirror api", "r web"}},
+		{"none", nil, nil},
+		{"one again", []Workload{api}, []string{"r api"}},
+	} {
+		f.use(t, "scanner", "app", step.workloads...)
+		equal(t, step.what, f.whoRuns(t, "scanner"), step.want)
+	}
+	must(t, f.Release(t.Context(), "scanner", key("app")))
+	equal(t, "released", f.whoRuns(t, "scanner"), []string(nil))
+}
+
+// As long as nothing changes no writer is waited for: this is what each look at an image calls.
+func TestSetUsedWritesOnlyChanges(t *testing.T) {
+	f := newStore(t)
+	f.use(t, "scanner", "app", workload("api", "r"), workload("web", "r"))
+	beside := got[*SQLite](t)(OpenSQLiteReadOnly(f.path))
+	defer beside.Close()
+	must(t, beside.SetUsed(t.Context(), used("scanner", "app", workload("web", "r"), workload("api", "r"))))
+	for what, changed := range map[string]func(*Used){
+		"a workload":  func(u *Used) { u.Workloads[0].Reference = "r:2" },
+		"none":        func(u *Used) { u.Workloads = nil },
+		"the scope":   func(u *Used) { u.Scope = "shop" },
+		"the engine":  func(u *Used) { u.Engine = "fake" },
+		"the scanner": func(u *Used) { u.Scanner = "other" },
+	} {
+		u := used("scanner", "app", workload("api", "r"), workload("web", "r"))
+		changed(&u)
+		if err := beside.SetUsed(t.Context(), u); err == nil {
+			t.Errorf("%s is different: nothing was written", what)
+		}
+	}
+}
+
+func TestAnUnusedImageKeepsItsScopeAndEngine(t *testing.T) {
+	f := newStore(t)
+	private := catalogued("app", f.clock.Now())
+	private.Scope = "shop"
+	must(t, f.SaveCatalogue(t.Context(), private, nil))
+	u := used("scanner", "app", workload("api", "r"))
+	u.Scope = "shop"
+	must(t, f.SetUsed(t.Context(), u))
+	must(t, f.SetUsed(t.Context(), Used{Scanner: "scanner", Namespace: "shop", Key: key("app"), Engine: "fake"}))
+	leases := f.lease(t, "job")
+	if len(leases) != 1 || leases[0].Scope != "shop" {
+		t.Errorf("lent are %+v, want the image in the scope that it was used in", leases)
+	}
+	// An image that is new and has no workloads is where it is said to be.
+	must(t, f.SetUsed(t.Context(), Used{Scanner: "scanner", Key: key("other"), Scope: "bank", Engine: "fake"}))
+	equal(t, "the other image is used in its scope", got[bool](t)(f.InUse(t.Context(), key("other"), "bank")), true)
+}
+
+func TestInUse(t *testing.T) {
+	f := newStore(t)
+	for _, scanner := range []string{"a", "b"} {
+		f.use(t, scanner, "app", workload("api", "r"))
+	}
+	private := used("c", "app", workload("api", "r"))
+	private.Scope = "shop"
+	must(t, f.SetUsed(t.Context(), private))
+	f.use(t, "a", "retained")
+	equal(t, "images in use, each once per scope", got[int](t)(f.ImagesInUse(t.Context(), grype)), 3)
+	equal(t, "images in use with another engine", got[int](t)(f.ImagesInUse(t.Context(), "fake")), 0)
+	for _, test := range []struct {
+		name  string
+		scope Scope
+		want  bool
+	}{{"app", Cluster, true}, {"app", "shop", true}, {"app", "bank", false}, {"retained", Cluster, true}, {"other", Cluster, false}} {
+		if used := got[bool](t)(f.InUse(t.Context(), key(test.name), test.scope)); used != test.want {
+			t.Errorf("image %q in scope %q is in use: %t, want %t", test.name, test.scope, used, test.want)
+		}
+	}
+	for _, scanner := range []string{"a", "b"} {
+		must(t, f.Release(t.Context(), scanner, key("app")))
+	}
+	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), key("app"), Cluster)), false)
+}
+
+func TestKeepScannersForgetsTheOthers(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	for _, scanner := range []string{"kept", "deleted"} {
+		f.use(t, scanner, "app", workload("api", "r"))
+		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{
+			Keys: []AnnouncementKey{{Repository: "r", ID: "CVE-2026-0001", Package: "a"}}, State: []byte("state"),
+		}))
+	}
+	must(t, f.KeepScanners(t.Context(), []string{"kept", "other"}))
+	f.use(t, "deleted", "app", workload("api", "r")) // a new one, as it were
+	for scanner, want := range map[string]struct {
+		news         []string
+		state        string
+		repositories []string
+	}{
+		"kept":    {nil, "state", []string{"r"}},
+		"deleted": {[]string{"r api"}, "", nil},
+	} {
+		equal(t, scanner+": news", f.whoRuns(t, scanner), want.news)
+		equal(t, scanner+": state", string(got[[]byte](t)(f.ReceiverState(t.Context(), scanner, "slack"))), want.state)
+		equal(t, scanner+": repositories", got[[]string](t)(f.KnownRepositories(t.Context(), scanner, "slack")), want.repositories)
+	}
+	must(t, f.KeepScanners(t.Context(), nil))
+	equal(t, "images in use once no scanner is kept", got[int](t)(f.ImagesInUse(t.Context(), grype)), 0)
+}
+
+func TestAffected(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app", "base", "clean")
+	old := vulnerable("CVE-2026-0001", "openssl", version("1"))
+	f.report(t, "app", old, vulnerable("CVE-2026-0002", "zlib"))
+	f.report(t, "base", vulnerable("CVE-2026-0001", "openssl", severity(finding.Low)))
+	f.report(t, "clean", old)
+	f.report(t, "clean")
+	f.use(t, "a", "app", workload("web", "r"), workload("api", "r"))
+	f.use(t, "b", "base", workload("base", "b"))
+	f.use(t, "b", "clean", workload("clean", "c"))
+	affected := got[[]Affected](t)(f.Affected(t.Context(), "CVE-2026-0001"))
+	low := vulnerable("CVE-2026-0001", "openssl").Package
+	equal(t, "workloads with CVE-2026-0001", affected, []Affected{
+		{"a", subject("app"), workload("api", "r"), finding.High, old.Package},
+		{"b", subject("base"), workload("base", "b"), finding.Low, low},
+		{"a", subject("app"), workload("web", "r"), finding.High, old.Package},
+	})
+	equal(t, "workloads with an unknown one", got[[]Affected](t)(f.Affected(t.Context(), "CVE-2026-0003")), []Affected(nil))
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+)
+
+// vulnerability is what is shared by all findings of it.
+type vulnerability struct {
+	description, url string
+	cvss, epss       float64
+	knownExploited   bool
+}
+
+// about unites what a report's findings say of each vulnerability: the worst, and the first description.
+func about(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
+	byID = make(map[string]*vulnerability)
+	for _, row := range rows {
+		v, found := byID[row.ID]
+		if !found {
+			v = &vulnerability{}
+			byID[row.ID] = v
+			ids = append(ids, row.ID)
+		}
+		if v.description == "" && v.url == "" {
+			v.description, v.url = row.Description, row.URL
+		}
+		v.cvss = max(v.cvss, row.CVSS)
+		v.epss = max(v.epss, row.EPSS)
+		v.knownExploited = v.knownExploited || row.KnownExploited
+	}
+	return ids, byID
+}
+
+// saveVulnerabilities brings the shared rows to what the newest report says, and tells the findings theirs.
+func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []*findingRow) error {
+	ids, byID := about(rows)
+	lookup, err := tx.PrepareContext(ctx, `
+		SELECT id, description, url, cvss, epss, known_exploited FROM vulnerabilities WHERE canonical_id = ? AND engine = ?`)
+	if err != nil {
+		return err
+	}
+	defer lookup.Close()
+	saved := make(map[string]int64, len(ids))
+	err = bulk(ctx, len(ids), func(i int) error {
+		var id int64
+		var before vulnerability
+		now := *byID[ids[i]]
+		err := lookup.QueryRow(ids[i], engine).
+			Scan(&id, &before.description, &before.url, &before.cvss, &before.epss, &before.knownExploited)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			id, err = insertVulnerability(ctx, tx, ids[i], engine, now)
+		case err == nil && before != now:
+			err = updateVulnerability(ctx, tx, id, before, now)
+		}
+		saved[ids[i]] = id
+		return err
+	})
+	for _, row := range rows {
+		row.vulnerability = saved[row.ID]
+	}
+	return err
+}
+
+func insertVulnerability(ctx context.Context, tx *sql.Tx, canonicalID, engine string, v vulnerability) (id int64, err error) {
+	err = tx.QueryRowContext(ctx, `
+		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited)
+		VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		canonicalID, engine, v.description, v.url, v.cvss, v.epss, v.knownExploited).Scan(&id)
+	return id, err
+}
+
+// updateVulnerability also brings "known exploited" to every finding, of other images as well: they are known
+// to be exploited from now on, and not only when they are matched again.
+func updateVulnerability(ctx context.Context, tx *sql.Tx, id int64, before, now vulnerability) error {
+	if _, err := tx.ExecContext(ctx, `
+		UPDATE vulnerabilities SET description = ?, url = ?, cvss = ?, epss = ?, known_exploited = ? WHERE id = ?`,
+		now.description, now.url, now.cvss, now.epss, now.knownExploited, id); err != nil {
+		return err
+	}
+	if before.knownExploited == now.knownExploited {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE findings SET known_exploited = ? WHERE vulnerability_id = ?`, now.knownExploited, id); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `
+		UPDATE reports SET revision = revision + 1 WHERE id IN (SELECT report_id FROM findings WHERE vulnerability_id = ?)`, id)
+	return err
+}

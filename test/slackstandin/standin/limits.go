@@ -1,0 +1,203 @@
+// Package standin plays the part of Slack's incoming webhooks for demonstrations and tests.
+//
+// It takes only what Slack is documented to take and refuses the rest in Slack's own words. It shares no code
+// with what it checks.
+package standin
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf16"
+)
+
+// Slack's published limits (https://docs.slack.dev/reference/block-kit/blocks and the pages of each block), in
+// UTF-16 code units as JavaScript counts characters.
+const (
+	maxBlocks          = 50
+	maxText            = 40_000
+	maxSectionText     = 3000
+	maxHeaderText      = 150
+	maxContextElements = 10
+	maxFields          = 10
+	maxFieldText       = 2000
+	// maxBlocksText is not documented. Slack was seen to refuse more with msg_blocks_too_long.
+	maxBlocksText = 13_200
+)
+
+// Violation is one thing that is wrong with a message.
+type Violation struct {
+	// Error is the word with which Slack would refuse the message; empty for what Slack takes and we do not want.
+	Error string `json:"error,omitempty"`
+	// Detail says what is wrong, for people.
+	Detail string `json:"detail"`
+}
+
+// payload is what Slack reads of a message, as far as it is used here.
+type payload struct {
+	Text        string            `json:"text"`
+	Parse       string            `json:"parse"`
+	LinkNames   any               `json:"link_names"`
+	Attachments []json.RawMessage `json:"attachments"`
+	Blocks      []block           `json:"blocks"`
+}
+
+type block struct {
+	Type     string `json:"type"`
+	BlockID  string `json:"block_id"`
+	Text     *text  `json:"text"`
+	Fields   []text `json:"fields"`
+	Elements []text `json:"elements"`
+}
+
+type text struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Emoji    *bool  `json:"emoji"`
+	Verbatim bool   `json:"verbatim"`
+}
+
+// Check says everything that is wrong with a message; nothing for a good one.
+func Check(body []byte) []Violation {
+	var p payload
+	if err := json.Unmarshal(body, &p); err != nil {
+		return []Violation{{Error: "invalid_payload", Detail: err.Error()}}
+	}
+	c := &checker{}
+	if p.Text == "" && len(p.Blocks) == 0 && len(p.Attachments) == 0 {
+		c.refuse("no_text", "neither text nor blocks")
+	}
+	if p.Text == "" && len(p.Blocks) > 0 {
+		c.dislike("no text beside the blocks: notifications and screen readers have nothing to say")
+	}
+	if length(p.Text) > maxText {
+		c.refuse("msg_too_long", "text has %d characters, at most %d are taken", length(p.Text), maxText)
+	}
+	if p.Parse == "full" || p.LinkNames != nil && p.LinkNames != false {
+		c.dislike("plain names in the message would become mentions")
+	}
+	c.markup("text", p.Text)
+	c.blocks(p.Blocks)
+	return c.violations
+}
+
+// checker collects violations.
+type checker struct {
+	violations []Violation
+	total      int
+}
+
+func (c *checker) refuse(word, format string, args ...any) {
+	c.violations = append(c.violations, Violation{Error: word, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) dislike(format string, args ...any) { c.refuse("", format, args...) }
+
+func (c *checker) blocks(blocks []block) {
+	if len(blocks) > maxBlocks {
+		c.refuse("invalid_blocks", "%d blocks, at most %d are taken", len(blocks), maxBlocks)
+	}
+	ids := map[string]bool{}
+	for i, b := range blocks {
+		where := fmt.Sprintf("block %d (%s)", i+1, b.Type)
+		if b.BlockID != "" && ids[b.BlockID] {
+			c.refuse("invalid_blocks", "%s: block_id %q is there twice", where, b.BlockID)
+		}
+		ids[b.BlockID] = true
+		c.block(where, b)
+	}
+	if c.total > maxBlocksText {
+		c.refuse("msg_blocks_too_long", "%d characters in all blocks, about %d are taken", c.total, maxBlocksText)
+	}
+}
+
+func (c *checker) block(where string, b block) {
+	switch b.Type {
+	case "header":
+		c.required(where, b.Text, maxHeaderText)
+		if b.Text != nil && b.Text.Type != "plain_text" {
+			c.refuse("invalid_blocks", "%s: a header is plain_text", where)
+		}
+	case "section":
+		if b.Text == nil && len(b.Fields) == 0 {
+			c.refuse("invalid_blocks", "%s: neither text nor fields", where)
+		}
+		if b.Text != nil {
+			c.text(where, *b.Text, maxSectionText)
+		}
+		c.several(where, b.Fields, maxFields, maxFieldText)
+	case "context":
+		if len(b.Elements) == 0 {
+			c.refuse("invalid_blocks", "%s: no elements", where)
+		}
+		c.several(where, b.Elements, maxContextElements, maxSectionText)
+	case "divider":
+	default:
+		c.refuse("invalid_blocks", "%s: this stand-in knows no such type", where)
+	}
+}
+
+func (c *checker) required(where string, t *text, limit int) {
+	if t == nil {
+		c.refuse("invalid_blocks", "%s: no text", where)
+		return
+	}
+	c.text(where, *t, limit)
+}
+
+func (c *checker) several(where string, texts []text, limit, each int) {
+	if len(texts) > limit {
+		c.refuse("invalid_blocks", "%s: %d texts, at most %d are taken", where, len(texts), limit)
+	}
+	for _, t := range texts {
+		c.text(where, t, each)
+	}
+}
+
+func (c *checker) text(where string, t text, limit int) {
+	n := length(t.Text)
+	c.total += n
+	switch {
+	case t.Type != "mrkdwn" && t.Type != "plain_text":
+		c.refuse("invalid_blocks", "%s: text of type %q", where, t.Type)
+	case n == 0:
+		c.refuse("invalid_blocks", "%s: empty text", where)
+	case n > limit:
+		c.refuse("invalid_blocks", "%s: %d characters, at most %d are taken", where, n, limit)
+	case t.Type == "mrkdwn" && t.Emoji != nil:
+		c.refuse("invalid_blocks", "%s: emoji is for plain_text only", where)
+	}
+	if t.Type != "mrkdwn" {
+		return
+	}
+	c.markup(where, t.Text)
+	if !t.Verbatim {
+		c.dislike("%s: not verbatim, so that plain names may become mentions and links", where)
+	}
+}
+
+var (
+	goodLink   = regexp.MustCompile(`<https://[^<>|\s]+(\|[^<>|\n]+)?>`)
+	goodEntity = regexp.MustCompile(`&(amp|lt|gt);`)
+)
+
+// markup finds what could mention somebody, lead elsewhere than https, or was not escaped
+// (https://docs.slack.dev/messaging/formatting-message-text).
+func (c *checker) markup(where, s string) {
+	rest := goodEntity.ReplaceAllString(goodLink.ReplaceAllStringFunc(s, func(link string) string {
+		// Entities in a link count as well.
+		return strings.Trim(link, "<>")
+	}), "")
+	switch {
+	case strings.Contains(rest, "<!"), strings.Contains(rest, "<@"), strings.Contains(rest, "<#"):
+		c.dislike("%s: a mention", where)
+	case strings.ContainsAny(rest, "<>"):
+		c.dislike("%s: < or > that is neither escaped nor part of an https link", where)
+	case strings.Contains(rest, "&"):
+		c.dislike("%s: & that is not escaped", where)
+	}
+}
+
+// length counts as JavaScript does.
+func length(s string) int { return len(utf16.Encode([]rune(s))) }

@@ -1,0 +1,263 @@
+package standin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds of what is taken and remembered.
+const (
+	maxBody     = 1 << 20
+	maxMessages = 1000
+	// burst is how many messages a webhook takes at once before it insists on one per second.
+	burst = 3
+)
+
+// Message is one that was taken, or refused for what is in it.
+type Message struct {
+	Time time.Time `json:"time"`
+	// Path of the webhook.
+	Path string `json:"path"`
+	// Text is the message as a person would see it.
+	Text string `json:"text"`
+	// Payload as it was sent.
+	Payload json.RawMessage `json:"payload"`
+	// Violations of Slack's limits and of our own rules. With one that has an Error the message was refused.
+	Violations []Violation `json:"violations,omitempty"`
+	// Answered is false when the message was taken and the answer withheld.
+	Answered bool `json:"answered"`
+}
+
+// Trouble is what a test asks for. It holds for the next Times requests.
+type Trouble struct {
+	// Status to answer with instead of taking the message; 0 with Hang.
+	Status int `json:"status,omitempty"`
+	// Body of that answer; Slack's own word for the status if empty.
+	Body string `json:"body,omitempty"`
+	// RetryAfter is sent as a header, in seconds; 0 sends none.
+	RetryAfter int `json:"retryAfter,omitempty"`
+	// Hang takes the message and never answers.
+	Hang bool `json:"hang,omitempty"`
+	// Times is the number of requests that this holds for; 0 means 1.
+	Times int `json:"times,omitempty"`
+}
+
+// Standin is a Slack of its own. The zero value is not usable, see New.
+type Standin struct {
+	now   func() time.Time
+	print io.Writer
+
+	mu       sync.Mutex
+	messages []Message
+	troubles []Trouble
+	buckets  map[string]*bucket
+}
+
+// bucket is what one webhook may still take.
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+// New returns a stand-in with a clock, which prints each message to a writer.
+func New(now func() time.Time, print io.Writer) *Standin {
+	return &Standin{now: now, print: print, buckets: map[string]*bucket{}}
+}
+
+// Webhooks is the side that Slack shows: POST /services/….
+func (s *Standin) Webhooks() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /services/{path...}", s.post)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusNotFound, "no_service") })
+	return mux
+}
+
+// Control is the side for tests: GET and DELETE /messages, POST /control with a Trouble, GET /healthz.
+func (s *Standin) Control() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /messages", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s.Messages())
+	})
+	mux.HandleFunc("DELETE /messages", func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.messages = nil
+		answer(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("POST /control", func(w http.ResponseWriter, r *http.Request) {
+		var t Trouble
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&t); err != nil {
+			answer(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		if t.Status != 0 && (t.Status < 200 || t.Status > 599) {
+			answer(w, http.StatusBadRequest, "status: want 200 to 599")
+			return
+		}
+		s.Expect(t)
+		answer(w, http.StatusOK, "ok")
+	})
+	return mux
+}
+
+// Messages returns what has come, oldest first. It is never nil.
+func (s *Standin) Messages() []Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Message{}, s.messages...)
+}
+
+// Expect makes trouble for the next requests, after all trouble that was asked for before.
+func (s *Standin) Expect(t Trouble) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.Times = max(1, t.Times)
+	s.troubles = append(s.troubles, t)
+}
+
+// post takes one message, or does not.
+func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+		answer(w, http.StatusBadRequest, "invalid_payload")
+		return
+	}
+	trouble, troubled := s.nextTrouble()
+	switch {
+	case troubled && trouble.Hang:
+		s.keep(r.URL.Path, body, Check(body), false)
+		<-r.Context().Done()
+		return
+	case troubled:
+		if trouble.RetryAfter > 0 {
+			w.Header().Set("Retry-After", fmt.Sprint(trouble.RetryAfter))
+		}
+		answer(w, trouble.Status, trouble.word())
+		return
+	case !s.allow(r.URL.Path):
+		w.Header().Set("Retry-After", "1")
+		answer(w, http.StatusTooManyRequests, "rate_limited")
+		return
+	}
+	violations := Check(body)
+	s.keep(r.URL.Path, body, violations, true)
+	for _, v := range violations {
+		if v.Error != "" {
+			answer(w, http.StatusBadRequest, v.Error)
+			return
+		}
+	}
+	answer(w, http.StatusOK, "ok")
+}
+
+// nextTrouble uses up one request's share.
+func (s *Standin) nextTrouble() (Trouble, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.troubles) == 0 {
+		return Trouble{}, false
+	}
+	t := s.troubles[0]
+	if s.troubles[0].Times--; s.troubles[0].Times == 0 {
+		s.troubles = s.troubles[1:]
+	}
+	return t, true
+}
+
+// allow takes one message per second and webhook, and a few at once after a pause
+// (https://docs.slack.dev/apis/web-api/rate-limits).
+func (s *Standin) allow(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	b, known := s.buckets[path]
+	if !known {
+		b = &bucket{tokens: burst, at: now}
+		s.buckets[path] = b
+	}
+	b.tokens = min(burst, b.tokens+now.Sub(b.at).Seconds())
+	b.at = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+func (s *Standin) keep(path string, body []byte, violations []Violation, answered bool) {
+	m := Message{Time: s.now().UTC(), Path: path, Text: Readable(body), Violations: violations, Answered: answered, Payload: json.RawMessage(`null`)}
+	if json.Valid(body) {
+		m.Payload = body
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages = append(s.messages, m)
+	s.messages = s.messages[max(0, len(s.messages)-maxMessages):]
+	fmt.Fprintf(s.print, "──── %s %s ────\n%s\n", m.Time.Format(time.RFC3339), path, m.Text)
+	for _, v := range violations {
+		fmt.Fprintf(s.print, "VIOLATION %s %s\n", v.Error, v.Detail)
+	}
+	fmt.Fprintln(s.print)
+}
+
+// words are Slack's for a status (https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks).
+var words = map[int]string{
+	http.StatusOK: "ok", http.StatusBadRequest: "invalid_payload", http.StatusForbidden: "action_prohibited",
+	http.StatusNotFound: "no_service", http.StatusGone: "channel_is_archived",
+	http.StatusTooManyRequests: "rate_limited", http.StatusInternalServerError: "rollup_error",
+}
+
+func (t Trouble) word() string {
+	if t.Body != "" {
+		return t.Body
+	}
+	return words[t.Status]
+}
+
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(max(status, http.StatusOK))
+	_, _ = io.WriteString(w, text)
+}
+
+var (
+	linkPattern = regexp.MustCompile(`<[^<>|]+\|([^<>]+)>`)
+	unescaper   = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&")
+)
+
+// Readable is a message as a person would see it, without bold and links.
+func Readable(body []byte) string {
+	var p payload
+	if err := json.Unmarshal(body, &p); err != nil {
+		return "(not a message: " + err.Error() + ")"
+	}
+	if len(p.Blocks) == 0 {
+		return unescaper.Replace(p.Text)
+	}
+	var lines []string
+	for _, b := range p.Blocks {
+		texts := append(b.Fields, b.Elements...)
+		if b.Text != nil {
+			texts = append([]text{*b.Text}, texts...)
+		}
+		for _, t := range texts {
+			line := t.Text
+			if t.Type == "mrkdwn" {
+				line = unescaper.Replace(linkPattern.ReplaceAllString(strings.ReplaceAll(line, "*", ""), "$1"))
+			}
+			if b.Type == "header" {
+				line += "\n"
+			}
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,44 @@
+// Package clock gives the worker its time, so that tests decide what time it is and nothing in them sleeps.
+package clock
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Clock tells and passes time.
+type Clock interface {
+	Now() time.Time
+	// Sleep returns after d, or earlier with the context's error.
+	Sleep(ctx context.Context, d time.Duration) error
+	// Jitter spreads d over [d/2, d], so that many workers do not knock at the same moment.
+	Jitter(d time.Duration) time.Duration
+}
+
+// System is the machine's own clock.
+type System struct{}
+
+// Now implements Clock.
+func (System) Now() time.Time { return time.Now() }
+
+// Sleep implements Clock.
+func (System) Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Jitter implements Clock.
+func (System) Jitter(d time.Duration) time.Duration {
+	half := d / 2
+	if half <= 0 {
+		return d
+	}
+	return half + rand.N(half+1)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/anchore/stereoscope/pkg/image"
+	"github.com/anchore/syft/syft/format/syftjson"
+	"github.com/anchore/syft/syft/sbom"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/worker/catalog"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/worker/version"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// catalogJob pulls one image, finds its packages and uploads them.
+type catalogJob struct {
+	process
+	images     []string
+	platform   v1.Platform
+	registries []workerapi.Registry
+	client     ingest.Config
+}
+
+func (p process) parseCatalog(args []string) (*catalogJob, error) {
+	set := p.flags("catalog")
+	var images list
+	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
+	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
+	if err := set.parse(args); err != nil {
+		return nil, err
+	}
+	job := &catalogJob{process: p, images: images, client: p.server()}
+	if len(images) == 0 {
+		return nil, errors.New("--image is required")
+	}
+	var err error
+	if job.platform, err = parsePlatform(*platform); err != nil {
+		return nil, err
+	}
+	if job.registries, err = p.registries(); err != nil {
+		return nil, err
+	}
+	_, err = ingest.New(job.client)
+	return job, err
+}
+
+// parsePlatform reads a platform and writes it as manifests do: x86_64 is amd64, arm64/v8 is arm64.
+func parsePlatform(platform string) (v1.Platform, error) {
+	parsed, err := image.NewPlatform(platform)
+	if err != nil || !strings.Contains(platform, "/") {
+		return v1.Platform{}, fmt.Errorf("--platform must be os/arch[/variant], such as linux/amd64, not %q", platform)
+	}
+	return v1.Platform{OS: parsed.OS, Architecture: parsed.Architecture, Variant: parsed.Variant}, nil
+}
+
+// run does the job. What it writes is in a directory of its own, which goes with it.
+func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
+	start := j.clock.Now()
+	j.client.Log = log
+	client, err := ingest.New(j.client)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "scanner-artifacts-")
+	if err != nil {
+		return fmt.Errorf("the temporary directory must be writable: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	credentials, err := registry.LoadCredentials(j.pullSecretsDir, log)
+	if err != nil {
+		return err
+	}
+	puller := registry.Puller{Registries: j.registries, Credentials: credentials, Log: log, Now: j.clock.Now}
+	img, err := puller.Pull(ctx, j.images, j.platform)
+	if err != nil {
+		return err
+	}
+	log.Info("image found", "image", img.Reference.Name(), "platformDigest", img.Digest.String(), "platform", img.Platform.String())
+	contents, err := catalog.SBOM(ctx, img, log)
+	if err != nil {
+		return err
+	}
+	if err := j.upload(ctx, log, client, dir, img, contents); err != nil {
+		return err
+	}
+	log.Info("image catalogued", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
+	return nil
+}
+
+// upload sends both documents, and then the result that makes them visible.
+func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *ingest.Client, dir string, img *registry.Image, contents *sbom.SBOM) error {
+	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()))
+	if err != nil {
+		return err
+	}
+	compact, err := catalog.Write(dir, input.Compact(contents))
+	if err != nil {
+		return err
+	}
+	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
+		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
+	if err := client.PutFile(ctx, workerapi.PathCatalogSBOM, full.Path, full.Digest, full.Size); err != nil {
+		return uploading(err)
+	}
+	if err := client.PutFile(ctx, workerapi.PathCatalogMatchInput, compact.Path, compact.Digest, compact.Size); err != nil {
+		return uploading(err)
+	}
+	return uploading(client.Post(ctx, workerapi.PathCatalogResult, workerapi.CatalogResult{
+		Image:            img.Reference.String(),
+		PlatformDigest:   img.Digest.String(),
+		Platform:         img.Platform.String(),
+		Distro:           catalog.Distro(contents),
+		Packages:         contents.Artifacts.Packages.PackageCount(),
+		Tool:             version.Syft(),
+		SBOMDigest:       full.Digest,
+		MatchInputDigest: compact.Digest,
+	}, nil))
+}
+
+// uploading gives a refusal of the server its reason.
+func uploading(err error) error {
+	if err != nil && ingest.Refused(err) {
+		return failure.New(workerapi.ReasonUploadRefused, err)
+	}
+	return err
+}

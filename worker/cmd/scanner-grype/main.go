@@ -1,0 +1,137 @@
+// Command scanner-grype is the Grype backend's worker. It runs as a Kubernetes Job:
+//
+//	scanner-grype catalog   pulls one image, finds its packages and uploads them
+//	scanner-grype match     matches catalogued images with a vulnerability database, many with one database
+//	scanner-grype version   prints its version and those of Syft and Grype
+//
+// It exits with 0 when its work is done, with 1 when it failed and left the reason in the termination
+// file, and with 2 when its flags or its environment are not usable.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/worker/version"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+
+	// The image is built from scratch: root certificates for registries and the database come with the
+	// binary, unless SSL_CERT_FILE or SSL_CERT_DIR name others.
+	_ "golang.org/x/crypto/x509roots/fallback"
+)
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// process is what the commands get from outside.
+type process struct {
+	getenv          func(string) string
+	stdout, stderr  io.Writer
+	tokenFile       string
+	terminationFile string
+	pullSecretsDir  string
+	clock           clock.Clock
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], process{
+		getenv: os.Getenv, stdout: os.Stdout, stderr: os.Stderr,
+		tokenFile: workerapi.TokenFile, terminationFile: workerapi.TerminationFile, pullSecretsDir: workerapi.PullSecretsDir,
+		clock: clock.System{},
+	})
+	stop()
+	os.Exit(code)
+}
+
+const usage = `Usage: scanner-grype <command> [flags]
+
+Commands:
+  catalog   pull an image, find its packages, upload them
+  match     match catalogued images with a vulnerability database
+  version   print versions
+
+"scanner-grype <command> -h" explains the flags of a command. Each can be given by environment, too.
+`
+
+// run runs one command and returns the exit code.
+func run(ctx context.Context, args []string, p process) int {
+	if len(args) == 0 {
+		fmt.Fprint(p.stderr, usage)
+		return exitUsage
+	}
+	switch command, rest := args[0], args[1:]; command {
+	case "catalog":
+		return p.work(rest, workerapi.ReasonCatalogFailed, func(args []string) (job, error) { return p.parseCatalog(args) })(ctx)
+	case "match":
+		return p.work(rest, workerapi.ReasonMatchFailed, func(args []string) (job, error) { return p.parseMatch(args) })(ctx)
+	case "version", "-version", "--version":
+		fmt.Fprintf(p.stdout, "scanner-grype %s (%s, %s)\n", version.Worker, version.Syft(), version.Grype())
+		return exitDone
+	case "help", "-h", "-help", "--help":
+		fmt.Fprint(p.stdout, usage)
+		return exitDone
+	default:
+		fmt.Fprintf(p.stderr, "scanner-grype: unknown command %q\n\n%s", command, usage)
+		return exitUsage
+	}
+}
+
+// job is a command with valid flags.
+type job interface {
+	run(ctx context.Context, log *slog.Logger) error
+}
+
+// work parses and runs a command, and leaves its failure where the manager finds it.
+func (p process) work(args []string, fallback string, parse func([]string) (job, error)) func(context.Context) int {
+	return func(ctx context.Context) int {
+		log := slog.New(slog.NewTextHandler(p.stderr, nil))
+		job, err := parse(args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return exitDone
+		case err != nil:
+			fmt.Fprintf(p.stderr, "scanner-grype: %v\n", err)
+			p.leave(log, failure.Describe(err, fallback))
+			return exitUsage
+		}
+		if err := guarded(ctx, job, log); err != nil {
+			described := failure.Describe(err, fallback)
+			log.Error("failed", "reason", described.Reason, "error", described.Message)
+			p.leave(log, described)
+			return exitFailed
+		}
+		return exitDone
+	}
+}
+
+// guarded makes an error of a panic: the images that are read here are made by strangers.
+func guarded(ctx context.Context, job job, log *slog.Logger) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			log.Error("panic", "cause", cause, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the worker panicked: %v", cause)
+		}
+	}()
+	return job.run(ctx, log)
+}
+
+func (p process) leave(log *slog.Logger, f workerapi.Failure) {
+	if err := failure.Write(p.terminationFile, f); err != nil {
+		log.Error("the failure could not be left in the termination file", "error", err)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/worker/leases"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// matchJob matches images until there are none left.
+type matchJob struct {
+	process
+	source      *database.Source
+	databaseDir string
+	idleTimeout time.Duration
+	parallel    int
+	client      ingest.Config
+}
+
+// maxParallel bounds the matches at the same time: each may need a few hundred MiB.
+const maxParallel = 32
+
+func (p process) parseMatch(args []string) (*matchJob, error) {
+	set := p.flags("match")
+	job := &matchJob{process: p, client: p.server()}
+	address := set.String("database-url", "", "`URL` of vulnerability databases: a listing (.json), or where v6/latest.json is")
+	set.StringVar(&job.databaseDir, "database-dir", workerapi.DatabaseDir, "writable `directory` that keeps databases")
+	set.DurationVar(&job.idleTimeout, "idle-timeout", 10*time.Minute, "`time` without work after which the worker ends")
+	set.IntVar(&job.parallel, "parallel", 2, "`number` of images that are matched at the same time")
+	if err := set.parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case *address == "":
+		return nil, errors.New("--database-url is required")
+	case job.databaseDir == "":
+		return nil, errors.New("--database-dir must not be empty")
+	case job.idleTimeout < time.Second:
+		return nil, fmt.Errorf("--idle-timeout must be at least 1s, not %s", job.idleTimeout)
+	case job.parallel < 1 || job.parallel > maxParallel:
+		return nil, fmt.Errorf("--parallel must be from 1 to %d, not %d", maxParallel, job.parallel)
+	}
+	var err error
+	if job.source, err = database.NewSource(*address, nil); err != nil {
+		return nil, fmt.Errorf("--database-url: %w", err)
+	}
+	_, err = ingest.New(job.client)
+	return job, err
+}
+
+// run does the job.
+func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
+	j.client.Log = log
+	client, err := ingest.New(j.client)
+	if err != nil {
+		return err
+	}
+	store, err := database.OpenStore(j.databaseDir, j.clock, log)
+	if err != nil {
+		return err
+	}
+	databases, err := database.NewUpdater(store, j.source, j.clock, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, databases.Close()) }()
+	dir, err := os.MkdirTemp("", "scanner-match-")
+	if err != nil {
+		return fmt.Errorf("the temporary directory must be writable: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	worker := leases.New(leases.Config{
+		Parallel: j.parallel, IdleTimeout: j.idleTimeout, TempDir: dir, Clock: j.clock, Log: log,
+	}, client, databases)
+	return uploading(worker.Run(ctx))
+}

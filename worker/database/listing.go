@@ -1,0 +1,152 @@
+package database
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	v6 "github.com/anchore/grype/grype/db/v6"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// maxListingBytes bounds the listing, which is a few hundred bytes.
+const maxListingBytes = 1 << 20
+
+// Listing describes the newest build that a source offers.
+type Listing struct {
+	workerapi.Database
+	// Archive is where the build is downloaded from.
+	Archive *url.URL
+	// Status is active, deprecated or eol.
+	Status string
+}
+
+// Source is where builds are published.
+type Source struct {
+	url  *url.URL
+	http *http.Client
+}
+
+// NewSource reads a source's URL as Grype does: unless it names a .json file, the listing is at
+// /v6/latest.json below it. Besides http and https, file URLs are allowed, for a mounted volume.
+func NewSource(address string, transport http.RoundTripper) (*Source, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("the database URL is not a URL")
+	}
+	switch {
+	case u.Scheme == "file" && u.Host == "" && u.Path != "":
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
+	default:
+		return nil, fmt.Errorf("the database URL %s must be an http, https or file URL", u.Redacted())
+	}
+	if !strings.HasSuffix(u.Path, ".json") {
+		u.Path = strings.TrimRight(u.Path, "/") + fmt.Sprintf("/v%d/latest.json", v6.ModelVersion)
+	}
+	if transport == nil {
+		transport = newTransport()
+	}
+	return &Source{url: u, http: &http.Client{Transport: transport}}, nil
+}
+
+// newTransport serves file URLs beside the network's, with proxies from the environment.
+func newTransport() http.RoundTripper {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = time.Minute
+	transport.RegisterProtocol("file", http.NewFileTransport(http.Dir("/")))
+	return transport
+}
+
+// String is the listing's address without credentials.
+func (s *Source) String() string { return s.url.Redacted() }
+
+// Latest reads the listing.
+func (s *Source) Latest(ctx context.Context) (Listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	body, err := s.get(ctx, s.url)
+	if err != nil {
+		return Listing{}, fmt.Errorf("reading the database listing: %w", err)
+	}
+	defer body.Close()
+	var document struct {
+		Status        string    `json:"status"`
+		SchemaVersion string    `json:"schemaVersion"`
+		Built         time.Time `json:"built"`
+		Path          string    `json:"path"`
+		Checksum      string    `json:"checksum"`
+	}
+	if err := json.NewDecoder(io.LimitReader(body, maxListingBytes)).Decode(&document); err != nil {
+		return Listing{}, fmt.Errorf("the database listing at %s is not readable: %w", s, err)
+	}
+	listing := Listing{
+		Database: workerapi.Database{Built: document.Built.UTC(), SchemaVersion: document.SchemaVersion, Checksum: document.Checksum},
+		Archive:  s.archive(document.Path),
+		Status:   document.Status,
+	}
+	return listing, listing.validate()
+}
+
+// archive resolves a path of the listing. It is relative to the listing, with the same host and query.
+func (s *Source) archive(name string) *url.URL {
+	u := *s.url
+	u.Path = path.Join(path.Dir(u.Path), path.Clean("/"+name))
+	return &u
+}
+
+var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// validate says what makes the listing unusable.
+func (l Listing) validate() error {
+	model := fmt.Sprintf("v%d.", v6.ModelVersion)
+	switch {
+	case l.Built.IsZero():
+		return errors.New("the database listing has no build time")
+	case !strings.HasPrefix(l.SchemaVersion, model):
+		return fmt.Errorf("the database listing offers schema %q, this worker reads %s*", l.SchemaVersion, model)
+	case !sha256Digest.MatchString(l.Checksum):
+		return errors.New("the database listing has no sha256 checksum")
+	case archiveFormat(l.Archive.Path) == "":
+		return fmt.Errorf("the database listing offers %q, this worker reads .tar.zst and .tar.gz", path.Base(l.Archive.Path))
+	}
+	return nil
+}
+
+// get opens a URL. Its errors name the URL without credentials or query.
+func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	// Without this, Go's transport unpacks what a server calls gzip-encoded, and the checksum is another's.
+	request.Header.Set("Accept-Encoding", "identity")
+	request.Header.Set("User-Agent", "scanner-grype")
+	response, err := s.http.Do(request)
+	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return nil, fmt.Errorf("%s: %w", plain(u), err)
+	}
+	if response.StatusCode != http.StatusOK {
+		response.Body.Close()
+		return nil, fmt.Errorf("%s: %s", plain(u), response.Status)
+	}
+	return response.Body, nil
+}
+
+func plain(u *url.URL) string {
+	without := *u
+	without.User, without.RawQuery = nil, ""
+	return without.String()
+}

@@ -1,0 +1,192 @@
+package database
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v6 "github.com/anchore/grype/grype/db/v6"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Layout of the store:
+//
+//	<dir>/.lock                        held while versions are added or removed
+//	<dir>/<built>-<checksum>/6/        Grype's own layout of a database directory
+//	<dir>/<built>-<checksum>/installed.json   written last: without it the directory is not there
+const (
+	lockName   = ".lock"
+	markerName = "installed.json"
+)
+
+// Store is a directory of installed databases. Several workers may share it.
+type Store struct {
+	dir   string
+	clock clock.Clock
+	log   *slog.Logger
+}
+
+// Version is an installed database.
+type Version struct {
+	workerapi.Database
+	// Size of the database file in bytes.
+	Size int64 `json:"size"`
+	dir  string
+}
+
+// OpenStore opens the directory, which it creates if needed, and removes what a crash left half-installed.
+func OpenStore(dir string, clock clock.Clock, log *slog.Logger) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("the database directory must be writable: %w", err)
+	}
+	s := &Store{dir: dir, clock: clock, log: log}
+	held, err := tryLock(filepath.Join(dir, lockName), false)
+	if errors.Is(err, errLocked) {
+		// Another worker is installing: what looks half-installed is its work.
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the database directory must be writable: %w", err)
+	}
+	defer held.unlock()
+	return s, s.sweep()
+}
+
+// sweep removes directories without a valid marker. The caller holds the lock.
+func (s *Store) sweep() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(s.dir, entry.Name())
+		if !entry.IsDir() || !isVersionName(entry.Name()) {
+			continue
+		}
+		if _, err := readVersion(path); err == nil {
+			continue
+		}
+		s.log.Warn("removing a database that is not completely installed", "directory", entry.Name())
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// builtFormat makes directory names that sort by time.
+const builtFormat = "20060102T150405Z"
+
+// isVersionName tells the store's own directories from others on the volume, such as lost+found.
+func isVersionName(name string) bool {
+	built, _, ok := strings.Cut(name, "-")
+	_, err := time.Parse(builtFormat, built)
+	return ok && err == nil
+}
+
+func versionName(database workerapi.Database) string {
+	return database.Built.UTC().Format(builtFormat) + "-" + strings.TrimPrefix(database.Checksum, "sha256:")[:12]
+}
+
+// readVersion reads a marker, and sees whether the file that it speaks of is still as long as it was.
+func readVersion(dir string) (Version, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, markerName))
+	if err != nil {
+		return Version{}, err
+	}
+	v := Version{dir: dir}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return Version{}, err
+	}
+	info, err := os.Stat(v.file())
+	if err != nil {
+		return Version{}, err
+	}
+	if info.Size() != v.Size {
+		return Version{}, fmt.Errorf("%s has %d bytes, it had %d when it was installed", v.file(), info.Size(), v.Size)
+	}
+	return v, nil
+}
+
+// schemaDir is the directory that Grype calls the database directory.
+func (v Version) schemaDir() string { return filepath.Join(v.dir, strconv.Itoa(v6.ModelVersion)) }
+func (v Version) file() string      { return filepath.Join(v.schemaDir(), v6.VulnerabilityDBFileName) }
+func (v Version) marker() string    { return filepath.Join(v.dir, markerName) }
+
+// Versions lists what is installed, newest first.
+func (s *Store) Versions() ([]Version, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var versions []Version
+	for _, entry := range entries {
+		if !entry.IsDir() || !isVersionName(entry.Name()) {
+			continue
+		}
+		if v, err := readVersion(filepath.Join(s.dir, entry.Name())); err == nil {
+			versions = append(versions, v)
+		}
+	}
+	slices.SortFunc(versions, func(a, b Version) int { return b.Built.Compare(a.Built) })
+	return versions, nil
+}
+
+// Prune removes all but the newest keep versions, except those that any worker has open.
+func (s *Store) Prune(ctx context.Context, keep int) error {
+	held, err := waitLock(ctx, filepath.Join(s.dir, lockName), s.clock)
+	if err != nil {
+		return err
+	}
+	defer held.unlock()
+	versions, err := s.Versions()
+	if err != nil {
+		return err
+	}
+	for _, v := range versions[min(keep, len(versions)):] {
+		if err := s.remove(v); err != nil && !errors.Is(err, errLocked) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Discard removes a version that turned out to be damaged. Its files stay for those who have it open.
+func (s *Store) Discard(ctx context.Context, v Version) error {
+	held, err := waitLock(ctx, filepath.Join(s.dir, lockName), s.clock)
+	if err != nil {
+		return err
+	}
+	defer held.unlock()
+	s.log.Warn("removing a damaged database", "built", v.Built)
+	return removeDir(v)
+}
+
+// remove deletes a version that nobody has open. The caller holds the store's lock.
+func (s *Store) remove(v Version) error {
+	unused, err := tryLock(v.marker(), false)
+	if err != nil {
+		return err
+	}
+	defer unused.unlock()
+	s.log.Info("removing an old database", "built", v.Built)
+	return removeDir(v)
+}
+
+// removeDir takes the marker away first, so that a crash in between leaves nothing that looks installed.
+func removeDir(v Version) error {
+	if err := os.Remove(v.marker()); err != nil {
+		return err
+	}
+	return os.RemoveAll(v.dir)
+}

@@ -1,0 +1,67 @@
+package database
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	v6 "github.com/anchore/grype/grype/db/v6"
+
+	// The driver that Grype itself uses, under the name "sqlite".
+	_ "github.com/glebarez/sqlite"
+)
+
+// verify reads a whole installed database once, with a connection of its own.
+func verify(file string, want Listing) error {
+	if err := check(file); err != nil {
+		return err
+	}
+	return query(file, func(db *sql.DB) error {
+		var model int
+		var built time.Time
+		if err := db.QueryRow("SELECT model, build_timestamp FROM db_metadata").Scan(&model, &built); err != nil {
+			return fmt.Errorf("the database says nothing about itself: %w", err)
+		}
+		// Listings have seconds, databases more.
+		if difference := built.Sub(want.Built).Abs(); difference > time.Second {
+			return fmt.Errorf("the database was built at %s, the listing says %s", built.UTC().Format(time.RFC3339), want.Built.Format(time.RFC3339))
+		}
+		if model != v6.ModelVersion {
+			return fmt.Errorf("the database has schema %d, this worker reads %d", model, v6.ModelVersion)
+		}
+		var any bool
+		if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM vulnerability_handles)").Scan(&any); err != nil {
+			return fmt.Errorf("the database cannot be searched: %w", err)
+		}
+		if !any {
+			return errors.New("the database holds no vulnerability")
+		}
+		return nil
+	})
+}
+
+// check has SQLite read all pages (https://www.sqlite.org/pragma.html#pragma_quick_check).
+func check(file string) error {
+	return query(file, func(db *sql.DB) error {
+		var verdict string
+		if err := db.QueryRow("PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+			return fmt.Errorf("the database is damaged: %w", err)
+		}
+		if verdict != "ok" {
+			return fmt.Errorf("the database is damaged: %s", verdict)
+		}
+		return nil
+	})
+}
+
+// query opens the file read-only and without the shared cache that readers of the same path would meet in.
+func query(file string, use func(*sql.DB) error) error {
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: "mode=ro&immutable=1"}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(db), db.Close())
+}

@@ -1,0 +1,232 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// DefaultDeadline is how long a server may be away before the work is given up: longer than a restart of
+// the manager with a change of leader, shorter than what anyone would wait for.
+const DefaultDeadline = 10 * time.Minute
+
+// attemptTimeout bounds one request, long polls and large uploads included.
+const attemptTimeout = 5 * time.Minute
+
+// Config says where the ingest API is.
+type Config struct {
+	// Server is its base URL, https only.
+	Server string
+	// CA is the PEM bundle that its certificate is verified with; no other authority counts.
+	CA string
+	// TokenFile holds the bearer token.
+	TokenFile string
+	// Deadline for a call with all its repetitions; 0 means DefaultDeadline.
+	Deadline time.Duration
+	Clock    clock.Clock
+	Log      *slog.Logger
+}
+
+// Client calls the ingest API. It is safe for concurrent use.
+type Client struct {
+	config Config
+	base   *url.URL
+	http   *http.Client
+}
+
+// New returns a client, or says which part of the configuration is not usable.
+func New(config Config) (*Client, error) {
+	base, err := url.Parse(config.Server)
+	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil {
+		return nil, fmt.Errorf("%s must be an https URL without credentials", workerapi.EnvServer)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(config.CA)) {
+		return nil, fmt.Errorf("%s must hold at least one certificate in PEM format", workerapi.EnvServerCA)
+	}
+	if config.Deadline == 0 {
+		config.Deadline = DefaultDeadline
+	}
+	return &Client{config: config, base: base, http: &http.Client{
+		Timeout: attemptTimeout,
+		// The server is in the cluster: proxies are for registries and must not see the token.
+		Transport: &http.Transport{
+			Proxy:               nil,
+			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout: 15 * time.Second,
+			IdleConnTimeout:     30 * time.Second,
+			ForceAttemptHTTP2:   true,
+		},
+		// A redirect would carry the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Post sends in as JSON and decodes the answer into out, which may be nil.
+func (c *Client) Post(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	return c.call(ctx, call{
+		method: http.MethodPost, path: path, contentType: workerapi.ContentTypeJSON,
+		size: int64(len(body)), digest: "sha256:" + hex.EncodeToString(sum[:]),
+		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+		read: func(answer io.Reader) error { return decode(answer, out) },
+	})
+}
+
+func decode(answer io.Reader, out any) error {
+	if out == nil {
+		return nil
+	}
+	return json.NewDecoder(io.LimitReader(answer, workerapi.MaxJSONBytes)).Decode(out)
+}
+
+// PutFile streams a zstd-compressed file of the given size and digest ("sha256:<hex>").
+func (c *Client) PutFile(ctx context.Context, path, file, digest string, size int64) error {
+	return c.call(ctx, call{
+		method: http.MethodPut, path: path, contentType: workerapi.ContentTypeZstd, size: size, digest: digest,
+		open: func() (io.ReadCloser, error) { return os.Open(file) },
+	})
+}
+
+// PutBytes uploads a zstd-compressed document.
+func (c *Client) PutBytes(ctx context.Context, path string, body []byte) error {
+	sum := sha256.Sum256(body)
+	return c.call(ctx, call{
+		method: http.MethodPut, path: path, contentType: workerapi.ContentTypeZstd,
+		size: int64(len(body)), digest: "sha256:" + hex.EncodeToString(sum[:]),
+		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	})
+}
+
+// Get passes the body of an answer to read, which is called again from the start if the transfer breaks.
+func (c *Client) Get(ctx context.Context, path string, read func(io.Reader) error) error {
+	return c.call(ctx, call{method: http.MethodGet, path: path, read: read})
+}
+
+// call is one request as often as it has to be made.
+type call struct {
+	method, path, contentType, digest string
+	size                              int64
+	// open gives the body from its start; nil for none.
+	open func() (io.ReadCloser, error)
+	// read takes the answer; nil if it does not matter.
+	read func(io.Reader) error
+}
+
+// attempt makes the request once.
+func (c *Client) attempt(ctx context.Context, call call) error {
+	request, err := c.request(ctx, call)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return &temporary{err: err}
+	}
+	defer response.Body.Close()
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return refusal(response, c.config.Clock.Now())
+	}
+	if call.read == nil {
+		return nil
+	}
+	return call.read(&transferReader{from: response.Body})
+}
+
+func (c *Client) request(ctx context.Context, call call) (*http.Request, error) {
+	var body io.ReadCloser
+	if call.open != nil {
+		opened, err := call.open()
+		if err != nil {
+			return nil, err
+		}
+		body = opened
+	}
+	request, err := http.NewRequestWithContext(ctx, call.method, c.base.JoinPath(call.path).String(), body)
+	if err != nil {
+		return nil, err
+	}
+	token, err := os.ReadFile(c.config.TokenFile)
+	if err != nil {
+		if body != nil {
+			body.Close()
+		}
+		return nil, fmt.Errorf("reading the service account token: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if call.open != nil {
+		request.ContentLength = call.size
+		request.Header.Set("Content-Type", call.contentType)
+		request.Header.Set(workerapi.DigestHeader, call.digest)
+	}
+	return request, nil
+}
+
+// transferReader tells a broken transfer from a problem of whoever reads it.
+type transferReader struct{ from io.Reader }
+
+func (r *transferReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &temporary{err: err}
+	}
+	return n, err
+}
+
+// StatusError is a refusal by the server.
+type StatusError struct {
+	// Code is the HTTP status.
+	Code int
+	// Message is what the server says about it, in one line; may be empty.
+	Message string
+}
+
+func (e *StatusError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("the ingest API answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message))
+}
+
+// Gone says that the server no longer wants this: the lease or the Job is not its own any more.
+func Gone(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) &&
+		(status.Code == http.StatusNotFound || status.Code == http.StatusConflict || status.Code == http.StatusGone)
+}
+
+// Refused says that the server said no, rather than that it was away.
+func Refused(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code < http.StatusInternalServerError
+}
+
+// refusal turns an answer that is no success into an error, a temporary one if it is worth asking again.
+func refusal(response *http.Response, now time.Time) error {
+	said, _ := io.ReadAll(io.LimitReader(response.Body, 512))
+	status := &StatusError{Code: response.StatusCode, Message: failure.Line(string(said))}
+	switch {
+	case status.Code >= http.StatusInternalServerError,
+		status.Code == http.StatusTooManyRequests, status.Code == http.StatusRequestTimeout:
+		return &temporary{err: status, after: retryAfter(response.Header.Get("Retry-After"), now)}
+	}
+	return status
+}

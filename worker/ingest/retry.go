@@ -1,0 +1,69 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+)
+
+// Waiting between attempts grows from the first to the last of these.
+const (
+	firstWait = 500 * time.Millisecond
+	lastWait  = 20 * time.Second
+)
+
+// temporary marks an error that may be gone at the next attempt.
+type temporary struct {
+	err error
+	// after is what the server asked to wait; 0 if it did not.
+	after time.Duration
+}
+
+func (t *temporary) Error() string { return t.err.Error() }
+func (t *temporary) Unwrap() error { return t.err }
+
+// ErrUnreachable is wrapped by the error of a call whose deadline has passed without an answer.
+var ErrUnreachable = errors.New("the ingest API could not be reached")
+
+// call repeats the request until it succeeds, is refused, or the deadline has passed.
+func (c *Client) call(ctx context.Context, call call) error {
+	start, wait := c.config.Clock.Now(), firstWait
+	for {
+		err := c.attempt(ctx, call)
+		var again *temporary
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.As(err, &again):
+			return fmt.Errorf("%s %s: %w", call.method, call.path, err)
+		}
+		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
+			return fmt.Errorf("%w for %s: %s %s: %w", ErrUnreachable, elapsed.Round(time.Second), call.method, call.path, err)
+		}
+		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
+		c.config.Log.Warn("the ingest API is away, trying again", "call", call.method+" "+call.path,
+			"in", pause.Round(time.Millisecond), "error", failure.Line(err.Error()))
+		if err := c.config.Clock.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		wait = min(2*wait, lastWait)
+	}
+}
+
+// retryAfter reads the header of the same name, in seconds or as a date (RFC 9110, 10.2.3).
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.Atoi(header); err == nil {
+		return max(time.Duration(seconds)*time.Second, 0)
+	}
+	if date, err := http.ParseTime(header); err == nil {
+		return max(date.Sub(now), 0)
+	}
+	return 0
+}

@@ -1,0 +1,181 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Server is the ingest API as far as it is needed here.
+type Server interface {
+	Post(ctx context.Context, path string, in, out any) error
+	Get(ctx context.Context, path string, read func(io.Reader) error) error
+	PutBytes(ctx context.Context, path string, body []byte) error
+}
+
+// Databases keeps a vulnerability database open.
+type Databases interface {
+	DB() *database.DB
+	Refresh(ctx context.Context) workerapi.DatabaseStatus
+	Recheck(ctx context.Context) (damaged bool)
+}
+
+// Config says how to work.
+type Config struct {
+	// Parallel is the number of images that are matched at the same time, at least 1.
+	Parallel int
+	// IdleTimeout is how long the worker waits for work before it ends.
+	IdleTimeout time.Duration
+	// TempDir takes one SBOM for each image that is being matched.
+	TempDir string
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+// Times between looks at the listing of databases.
+const (
+	// listingEvery is how often the listing is read without being told to.
+	listingEvery = 15 * time.Minute
+	// listingAtMost limits how often the server can have it read: the listing may lag behind the server.
+	listingAtMost = 10 * time.Second
+	// longPoll is how long the server may take to find work.
+	longPoll = 30 * time.Second
+)
+
+// Worker works leases.
+type Worker struct {
+	config    Config
+	server    Server
+	databases Databases
+
+	// wanted is the newest build that the server knows of.
+	wanted time.Time
+	// listed is when the listing was last read.
+	listed time.Time
+	// busy is when there was last something to do.
+	busy time.Time
+	// recheck says that a query failed since the database was last found to be in order.
+	recheck bool
+}
+
+// New returns a worker.
+func New(config Config, server Server, databases Databases) *Worker {
+	return &Worker{config: config, server: server, databases: databases}
+}
+
+// Run works until there has been nothing to do for the idle timeout or the context ends; both are no error.
+// It is an error when the server is away or refuses, or when there is no database for the idle timeout.
+func (w *Worker) Run(ctx context.Context) error {
+	w.busy = w.config.Clock.Now()
+	for {
+		err := w.round(ctx)
+		switch {
+		case ctx.Err() != nil:
+			w.config.Log.Info("told to stop")
+			return nil
+		case errors.Is(err, errIdle):
+			w.config.Log.Info("no work left", "idle", w.config.IdleTimeout)
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// errIdle ends the worker.
+var errIdle = errors.New("idle")
+
+// round keeps the database fresh, leases images and works on them. No match is running between rounds.
+func (w *Worker) round(ctx context.Context) error {
+	if err := w.freshen(ctx); err != nil {
+		return err
+	}
+	db := w.databases.DB()
+	if db == nil {
+		return w.pause(ctx)
+	}
+	leases, err := w.lease(ctx, db)
+	if err != nil {
+		return err
+	}
+	if len(leases) == 0 {
+		return w.idle()
+	}
+	w.work(ctx, db, leases)
+	w.busy = w.config.Clock.Now()
+	return nil
+}
+
+// idle ends the worker when it has waited for long enough.
+func (w *Worker) idle() error {
+	if w.config.Clock.Now().Sub(w.busy) >= w.config.IdleTimeout {
+		return errIdle
+	}
+	return nil
+}
+
+// pause waits for a database, or says that there is none to be had.
+func (w *Worker) pause(ctx context.Context) error {
+	if errors.Is(w.idle(), errIdle) {
+		return failure.New(workerapi.ReasonDatabaseUnreadable,
+			fmt.Errorf("no vulnerability database could be installed for %s", w.config.IdleTimeout))
+	}
+	return w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(listingAtMost))
+}
+
+// freshen looks for a newer database when it is time to or the server knows of one, and reports the result.
+func (w *Worker) freshen(ctx context.Context) error {
+	damaged := w.recheck && w.databases.Recheck(ctx)
+	w.recheck = false
+	since := w.config.Clock.Now().Sub(w.listed)
+	db := w.databases.DB()
+	switch {
+	case w.listed.IsZero(), damaged, since >= listingEvery:
+	case (db == nil || db.Built.Before(w.wanted)) && since >= listingAtMost:
+	default:
+		return nil
+	}
+	status := w.databases.Refresh(ctx)
+	w.listed = w.config.Clock.Now()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var order workerapi.DatabaseOrder
+	if err := w.server.Post(ctx, workerapi.PathDatabase, status, &order); err != nil {
+		return err
+	}
+	if order.Wanted.After(w.wanted) {
+		w.wanted = order.Wanted
+	}
+	return nil
+}
+
+// lease asks for images, enough for each of the parallel matches to have one more to go on with.
+func (w *Worker) lease(ctx context.Context, db *database.DB) ([]workerapi.Lease, error) {
+	request := workerapi.LeaseRequest{
+		Built:       db.Built,
+		Max:         min(2*w.config.Parallel, 100),
+		WaitSeconds: int(min(longPoll, w.config.IdleTimeout) / time.Second),
+	}
+	var response workerapi.LeaseResponse
+	asked := w.config.Clock.Now()
+	if err := w.server.Post(ctx, workerapi.PathLeases, request, &response); err != nil {
+		return nil, err
+	}
+	if response.Wanted.After(w.wanted) {
+		w.wanted = response.Wanted
+	}
+	if len(response.Leases) == 0 && w.config.Clock.Now().Sub(asked) < time.Second {
+		// A server that has nothing and does not wait either must not be asked in a tight loop.
+		return nil, w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(2*time.Second))
+	}
+	return response.Leases, nil
+}

@@ -1,0 +1,51 @@
+package match
+
+import (
+	grypematch "github.com/anchore/grype/grype/match"
+
+	"github.com/anchore/grype/grype/distro"
+	"github.com/anchore/grype/grype/matcher"
+	"github.com/anchore/grype/grype/matcher/dpkg"
+	"github.com/anchore/grype/grype/matcher/golang"
+	"github.com/anchore/grype/grype/matcher/rpm"
+	"github.com/anchore/grype/grype/matcher/stock"
+	"github.com/anchore/grype/grype/pkg"
+	"github.com/anchore/grype/grype/version"
+	"github.com/anchore/syft/syft"
+	syftpkg "github.com/anchore/syft/syft/pkg"
+)
+
+// matcherConfig has the command line's defaults (grype v0.110, cmd/grype/cli/options/match.go). The zero
+// value differs: it matches neither the Go standard library nor binaries without a matcher of their own.
+func matcherConfig() matcher.Config {
+	return matcher.Config{
+		Golang: golang.MatcherConfig{AlwaysUseCPEForStdlib: true},
+		Stock:  stock.MatcherConfig{UseCPEs: true},
+		Dpkg:   dpkg.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyZero},
+		Rpm:    rpm.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyAuto},
+	}
+}
+
+// providerConfig has the command line's defaults for reading an SBOM.
+func providerConfig() pkg.ProviderConfig {
+	return pkg.ProviderConfig{
+		SyftProviderConfig: pkg.SyftProviderConfig{SBOMOptions: syft.DefaultCreateSBOMConfig()},
+		SynthesisConfig:    pkg.SynthesisConfig{Distro: pkg.DistroConfig{FixChannels: distro.DefaultFixChannels()}},
+	}
+}
+
+// ignoreRules are the command line's: vulnerabilities of the kernel do not count in packages that hold
+// its headers only (grype v0.110, cmd/grype/cli/commands/root.go).
+func ignoreRules() []grypematch.IgnoreRule {
+	rule := func(packageType syftpkg.Type, name, upstream string) grypematch.IgnoreRule {
+		return grypematch.IgnoreRule{
+			Package:   grypematch.IgnoreRulePackage{Type: string(packageType), Name: name, UpstreamName: upstream},
+			MatchType: grypematch.ExactIndirectMatch,
+		}
+	}
+	return []grypematch.IgnoreRule{
+		rule(syftpkg.RpmPkg, "kernel-headers", "kernel"),
+		rule(syftpkg.DebPkg, "linux(-.*)?-headers-.*", "linux.*"),
+		rule(syftpkg.DebPkg, "linux-libc-dev", "linux"),
+	}
+}

@@ -1,0 +1,79 @@
+package match
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/anchore/clio"
+	"github.com/anchore/grype/grype"
+	"github.com/anchore/grype/grype/matcher"
+	"github.com/anchore/grype/grype/pkg"
+	"github.com/anchore/grype/grype/presenter/models"
+
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/version"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// SBOM matches one SBOM. The database must stay open until it returns. Errors are *failure.Error.
+func SBOM(ctx context.Context, db *database.DB, in *input.File) (report *workerapi.Report, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("matching panicked: %v at %s", cause, debug.Stack())
+		}
+		var known *failure.Error
+		if err != nil && !errors.As(err, &known) {
+			err = failure.New(workerapi.ReasonMatchFailed, err)
+		}
+	}()
+	// Grype swallows errors of the database: as long as queries fail, its result means nothing. A failure
+	// that belongs to a match at the same time counts here, too; that is on the safe side.
+	failures := db.Failures()
+	report, err = match(ctx, db, in)
+	if db.Failures() != failures {
+		return nil, failure.New(workerapi.ReasonDatabaseUnreadable,
+			fmt.Errorf("the vulnerability database failed during matching: %w", db.LastFailure()))
+	}
+	return report, err
+}
+
+func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Report, error) {
+	// Only Provide applies Grype's rule to drop what a distribution's package owns, and it wants a path.
+	packages, about, _, err := pkg.Provide("sbom:"+in.Path(), providerConfig())
+	if err != nil {
+		return nil, fmt.Errorf("reading the SBOM: %w", err)
+	}
+	// A matcher keeps state of its run: one for each SBOM. The database is shared.
+	matcher := grype.VulnerabilityMatcher{
+		VulnerabilityProvider: db.Provider(),
+		Matchers:              matcher.NewDefaultMatchers(matcherConfig()),
+		IgnoreRules:           ignoreRules(),
+	}
+	remaining, ignored, err := matcher.FindMatchesContext(ctx, packages, about)
+	if err != nil {
+		return nil, err
+	}
+	// Grype takes the end of the context for one more error to log, and returns what it has so far.
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	document, err := models.NewDocument(clio.Identification{Name: "scanner-grype"}, packages, about, *remaining, ignored,
+		db.Provider(), nil, nil, models.SortByPackage, false, nil)
+	if err != nil {
+		return nil, err
+	}
+	report := &workerapi.Report{
+		Database: db.Database,
+		Tool:     version.Grype(),
+		Findings: findings(document.Matches),
+		Ignored:  len(document.IgnoredMatches),
+	}
+	if about.Distro != nil {
+		report.Distro = about.Distro.String()
+	}
+	return report, nil
+}

@@ -1,0 +1,61 @@
+package registry
+
+import (
+	"io"
+	"log/slog"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// loggedImage says which layer is being pulled, and gives the errors of pulling their reasons.
+type loggedImage struct {
+	v1.Image
+	log  *slog.Logger
+	wait func() time.Duration
+}
+
+// Layers implements v1.Image.
+func (i *loggedImage) Layers() ([]v1.Layer, error) {
+	layers, err := i.Image.Layers()
+	if err != nil {
+		return nil, classify(err, i.wait())
+	}
+	logged := make([]v1.Layer, len(layers))
+	for n, layer := range layers {
+		logged[n] = &loggedLayer{Layer: layer, image: i, number: n + 1, of: len(layers)}
+	}
+	return logged, nil
+}
+
+type loggedLayer struct {
+	v1.Layer
+	image      *loggedImage
+	number, of int
+}
+
+// Uncompressed implements v1.Layer.
+func (l *loggedLayer) Uncompressed() (io.ReadCloser, error) {
+	size, _ := l.Layer.Size()
+	digest, _ := l.Layer.Digest()
+	l.image.log.Info("pulling layer", "number", l.number, "of", l.of, "digest", digest.String(), "compressedBytes", size)
+	content, err := l.Layer.Uncompressed()
+	if err != nil {
+		return nil, classify(err, l.image.wait())
+	}
+	return &classifiedReader{ReadCloser: content, wait: l.image.wait}, nil
+}
+
+// classifiedReader gives errors in the middle of a layer their reason while their type is still known.
+type classifiedReader struct {
+	io.ReadCloser
+	wait func() time.Duration
+}
+
+func (r *classifiedReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = classify(err, r.wait())
+	}
+	return n, err
+}

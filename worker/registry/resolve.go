@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// resolve finds the image for the platform behind a reference.
+func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option) (*Image, error) {
+	descriptor, err := remote.Get(ref, options...)
+	if err != nil {
+		return nil, err
+	}
+	if descriptor.MediaType.IsIndex() {
+		if err := requirePlatform(descriptor, platform); err != nil {
+			return nil, err
+		}
+	}
+	image, err := descriptor.Image()
+	if err != nil {
+		return nil, err
+	}
+	actual, err := platformOf(image, platform, descriptor.MediaType.IsIndex())
+	if err != nil {
+		return nil, err
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	return &Image{Image: image, Reference: ref, Root: descriptor.Digest, Digest: digest, Platform: actual}, nil
+}
+
+// requirePlatform says what an index offers if it does not have the platform: the client library's own
+// error cannot be told from others.
+func requirePlatform(descriptor *remote.Descriptor, platform v1.Platform) error {
+	index, err := descriptor.ImageIndex()
+	if err != nil {
+		return err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the index is not readable: %w", err))
+	}
+	var offered []string
+	for _, child := range manifest.Manifests {
+		// The library takes a child without a platform for linux/amd64.
+		has := v1.Platform{OS: "linux", Architecture: "amd64"}
+		if child.Platform != nil {
+			has = *child.Platform
+		}
+		if has.Satisfies(platform) {
+			return nil
+		}
+		offered = append(offered, has.String())
+	}
+	return failure.New(workerapi.ReasonPlatformMismatch,
+		fmt.Errorf("the image has no manifest for %s, only for %q", platform.String(), offered))
+}
+
+// platformOf returns what the image's configuration says it is for. Where the reference is a plain
+// manifest without a platform, it is what runs on the asking node whatever it says: the wanted platform.
+func platformOf(image v1.Image, want v1.Platform, fromIndex bool) (v1.Platform, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return v1.Platform{}, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest is not readable: %w", err))
+	}
+	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
+		return v1.Platform{}, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest (%s) has neither configuration nor layers", manifest.MediaType))
+	}
+	// Artefacts (charts, signatures, SBOMs) are manifests too: they carry a configuration of another type.
+	notImage := failure.New(workerapi.ReasonNotAnImage,
+		fmt.Errorf("it is not a container image: its configuration is of type %q", manifest.Config.MediaType))
+	raw, err := image.RawConfigFile()
+	if err != nil {
+		return v1.Platform{}, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil || len(raw) == 0 {
+		return v1.Platform{}, notImage
+	}
+	if config.OS == "" || config.Architecture == "" {
+		if !manifest.Config.MediaType.IsConfig() {
+			return v1.Platform{}, notImage
+		}
+		return want, nil
+	}
+	actual := v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
+	if !fromIndex && !actual.Satisfies(want) {
+		return v1.Platform{}, failure.New(workerapi.ReasonPlatformMismatch,
+			fmt.Errorf("the image is for %s, not for %s", actual.String(), want.String()))
+	}
+	return actual, nil
+}

@@ -1,0 +1,91 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// maxDocumentBytes bounds what is read whole into memory: manifests, indexes and token responses.
+// Registries accept manifests up to 4 MiB
+// (https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#pushing-manifests).
+const maxDocumentBytes = 16 << 20
+
+// ErrPlainHTTP is the refusal to speak plain HTTP with a host that is not listed for it.
+var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; list it as a registry with plainHTTP if that is meant")
+
+// guard is the transport of all pulls. It refuses plain HTTP to unlisted hosts, bounds documents, and
+// remembers how long a throttling registry asked to wait, which the client library does not pass on.
+type guard struct {
+	next      http.RoundTripper
+	plainHTTP map[string]bool
+	now       func() time.Time
+
+	mu         sync.Mutex
+	retryAfter time.Duration
+}
+
+// newTransport is the client library's own transport (proxies from the environment included) with a limit
+// for registries that accept a connection and then say nothing.
+func newTransport() http.RoundTripper {
+	transport := remote.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = 2 * time.Minute
+	return transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
+	// The client library falls back to HTTP for any private or loopback address. Only the list counts here.
+	if request.URL.Scheme != "https" && !g.plainHTTP[request.URL.Host] {
+		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
+	}
+	response, err := g.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusTooManyRequests {
+		g.remember(response.Header.Get("Retry-After"))
+	}
+	// Layers are as large as they are: they are streamed to disk and verified against their digest.
+	if !strings.Contains(request.URL.Path, "/blobs/") && response.Request.Response == nil {
+		response.Body = &boundedBody{ReadCloser: response.Body, left: maxDocumentBytes}
+	}
+	return response, nil
+}
+
+// remember keeps a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
+func (g *guard) remember(header string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if seconds, err := strconv.Atoi(header); err == nil && seconds > 0 {
+		g.retryAfter = time.Duration(seconds) * time.Second
+	} else if date, err := http.ParseTime(header); err == nil {
+		g.retryAfter = max(date.Sub(g.now()), 0)
+	}
+}
+
+func (g *guard) wait() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.retryAfter
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("the registry's answer is larger than %d MiB", maxDocumentBytes>>20)
+	}
+	return n, err
+}

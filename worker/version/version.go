@@ -1,0 +1,31 @@
+// Package version says which tools the worker is made of. The versions come from the modules that are
+// linked into the binary, so they cannot differ from what is really used.
+package version
+
+import (
+	"runtime/debug"
+	"strings"
+)
+
+// Worker is the worker's own version; the release build sets it with -ldflags "-X …/worker/version.Worker=v1.2.3".
+var Worker = "dev"
+
+// Syft names the cataloguer, such as "syft 1.42.3".
+func Syft() string { return "syft " + module("github.com/anchore/syft") }
+
+// Grype names the matcher, such as "grype 0.110.0".
+func Grype() string { return "grype " + module("github.com/anchore/grype") }
+
+// module returns the version of a linked module without its "v", or "unknown".
+func module(path string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range info.Deps {
+		if m.Path == path {
+			return strings.TrimPrefix(m.Version, "v")
+		}
+	}
+	return "unknown"
+}

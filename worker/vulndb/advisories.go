@@ -1,0 +1,192 @@
+package vulndb
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Advisories is what a database is built from.
+type Advisories struct {
+	// Go are OSV records of Go modules and the standard library.
+	Go []osvRecord
+	// Distros are advisories of Linux distributions by namespace, such as "debian:12".
+	Distros map[string][]DistroAdvisory
+	// CVSS ratings by CVE.
+	CVSS map[string]CVSS
+	// EPSS are probabilities of exploitation.
+	EPSS []EPSS
+	// KEV are known exploited vulnerabilities, as CISA publishes them.
+	KEV []map[string]any
+}
+
+// DistroAdvisory is one vulnerability in one source package of a distribution's release.
+type DistroAdvisory struct {
+	// ID is the vulnerability's id, mostly a CVE.
+	ID string `json:"id"`
+	// Package is the source package's name.
+	Package string `json:"package"`
+	// Fixed is the first version that is not affected; empty if there is none, "0" if none ever was.
+	Fixed string `json:"fixed"`
+	// FixedOn is the day on which the fix was published, YYYY-MM-DD; may be empty.
+	FixedOn string `json:"fixedOn"`
+	// WontFix says that the distribution will not fix it.
+	WontFix bool `json:"wontFix"`
+	// Severity as the distribution rates it; empty means unknown.
+	Severity    string `json:"severity"`
+	Description string `json:"description"`
+}
+
+// CVSS is a CVSS 3.1 rating.
+type CVSS struct {
+	Vector   string  `json:"vector"`
+	Score    float64 `json:"score"`
+	Severity string  `json:"severity"`
+}
+
+// EPSS is the probability, 0 to 1, that a vulnerability is exploited in the next 30 days, and the share of
+// all vulnerabilities with a lower one.
+type EPSS struct {
+	CVE        string  `json:"cve"`
+	EPSS       float64 `json:"epss"`
+	Percentile float64 `json:"percentile"`
+}
+
+// distroFile is the name of a distribution's file: debian-12.json, alpine-3.18.json, rhel-9.json.
+var distroFile = regexp.MustCompile(`^([a-z]+)-([0-9][0-9.]*)\.json$`)
+
+// Read reads the advisories of several directories. Later ones add to earlier ones.
+func Read(dirs ...string) (*Advisories, error) {
+	all := &Advisories{Distros: map[string][]DistroAdvisory{}, CVSS: map[string]CVSS{}}
+	for _, dir := range dirs {
+		if err := all.read(dir); err != nil {
+			return nil, err
+		}
+	}
+	if len(all.Go) == 0 && len(all.Distros) == 0 {
+		return nil, fmt.Errorf("no advisories in %s", strings.Join(dirs, ", "))
+	}
+	return all, nil
+}
+
+func (a *Advisories) read(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() || filepath.Ext(entry.Name()) != ".json" {
+			continue
+		}
+		if err := a.readFile(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return a.readGo(filepath.Join(dir, "golang"))
+}
+
+// readFile reads one file by its name. An unknown name is an error: it would be silently left out.
+func (a *Advisories) readFile(file string) error {
+	name := filepath.Base(file)
+	switch name {
+	case "cvss.json":
+		return decodeFile(file, &a.CVSS)
+	case "epss.json":
+		return appendRows(file, &a.EPSS)
+	case "kev.json":
+		return appendRows(file, &a.KEV)
+	}
+	match := distroFile.FindStringSubmatch(name)
+	if match == nil {
+		return fmt.Errorf("%s: the name must be <distribution>-<release>.json, cvss.json, epss.json or kev.json", file)
+	}
+	if _, ok := versionFormats[match[1]]; !ok {
+		return fmt.Errorf("%s: distribution %q is not known; known are %q", file, match[1], knownDistros())
+	}
+	var advisories []DistroAdvisory
+	if err := decodeFile(file, &advisories); err != nil {
+		return err
+	}
+	for i, advisory := range advisories {
+		if err := advisory.validate(); err != nil {
+			return fmt.Errorf("%s: advisory %d: %w", file, i+1, err)
+		}
+	}
+	namespace := match[1] + ":" + match[2]
+	a.Distros[namespace] = append(a.Distros[namespace], advisories...)
+	return nil
+}
+
+// severities that Grype knows (https://github.com/anchore/grype, grype/vulnerability/severity.go).
+var severities = []string{"", "Unknown", "Negligible", "Low", "Medium", "High", "Critical"}
+
+func (d DistroAdvisory) validate() error {
+	switch {
+	case d.ID == "" || d.Package == "":
+		return errors.New("id and package are required")
+	case d.Fixed != "" && d.WontFix:
+		return fmt.Errorf("%s is fixed and will not be fixed", d.ID)
+	case !slices.Contains(severities, d.Severity):
+		return fmt.Errorf("%s has severity %q, want one of %q", d.ID, d.Severity, severities)
+	}
+	return nil
+}
+
+func (a *Advisories) readGo(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if filepath.Ext(entry.Name()) != ".json" {
+			continue
+		}
+		var record osvRecord
+		raw, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			return err
+		}
+		// OSV records have many more fields than are needed here.
+		if err := json.Unmarshal(raw, &record); err != nil {
+			return fmt.Errorf("%s: %w", entry.Name(), err)
+		}
+		if record.ID == "" || len(record.Affected) == 0 {
+			return fmt.Errorf("%s: it is not an OSV record with an id and what it affects", entry.Name())
+		}
+		a.Go = append(a.Go, record)
+	}
+	return nil
+}
+
+// decodeFile decodes JSON and refuses fields that it does not know: a misspelt one would change findings.
+func decodeFile(file string, into any) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+func appendRows[T any](file string, to *[]T) error {
+	var rows []T
+	if err := decodeFile(file, &rows); err != nil {
+		return err
+	}
+	*to = append(*to, rows...)
+	return nil
+}

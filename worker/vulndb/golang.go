@@ -1,0 +1,238 @@
+package vulndb
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// osvRecord is the part of an OSV record that is needed (https://ossf.github.io/osv-schema/).
+type osvRecord struct {
+	ID        string        `json:"id"`
+	Summary   string        `json:"summary"`
+	Details   string        `json:"details"`
+	Aliases   []string      `json:"aliases"`
+	Published string        `json:"published"`
+	Withdrawn string        `json:"withdrawn"`
+	Affected  []osvAffected `json:"affected"`
+}
+
+type osvAffected struct {
+	Package struct {
+		Name string `json:"name"`
+	} `json:"package"`
+	Ranges   []osvRange `json:"ranges"`
+	Specific struct {
+		CustomRanges []osvRange `json:"custom_ranges"`
+	} `json:"ecosystem_specific"`
+}
+
+type osvRange struct {
+	Events []struct {
+		Introduced string `json:"introduced"`
+		Fixed      string `json:"fixed"`
+	} `json:"events"`
+}
+
+// The Go vulnerability database's names for what is not a module.
+const (
+	stdlib    = "stdlib"
+	toolchain = "toolchain"
+)
+
+// interval is a run of affected versions: from introduced up to but without fixed. Empty means unbounded.
+type interval struct{ introduced, fixed string }
+
+// intervals reads the events of what is affected. Records that nobody reviewed say "all versions" there,
+// and keep the real versions, which do not fit the module's path, in custom ranges.
+func (a osvAffected) intervals() []interval {
+	all := flatten(a.Ranges)
+	if len(a.Specific.CustomRanges) > 0 && len(all) == 1 && all[0] == (interval{}) {
+		return flatten(a.Specific.CustomRanges)
+	}
+	return all
+}
+
+func flatten(ranges []osvRange) []interval {
+	var all []interval
+	for _, r := range ranges {
+		for _, event := range r.Events {
+			switch {
+			case event.Introduced == "0":
+				all = append(all, interval{})
+			case event.Introduced != "":
+				all = append(all, interval{introduced: event.Introduced})
+			case event.Fixed != "" && len(all) > 0:
+				all[len(all)-1].fixed = event.Fixed
+			}
+		}
+	}
+	return all
+}
+
+// constraint is Grype's notation. There is no lower bound of "0": pseudo-versions such as
+// v0.0.0-20230101… are pre-releases and come before it. The empty constraint matches every version.
+func (i interval) constraint() string {
+	var parts []string
+	if i.introduced != "" {
+		parts = append(parts, ">="+i.introduced)
+	}
+	if i.fixed != "" {
+		parts = append(parts, "<"+i.fixed)
+	}
+	return strings.Join(parts, ",")
+}
+
+func (r osvRecord) aliases(prefix string) []string {
+	var found []string
+	for _, alias := range r.Aliases {
+		if strings.HasPrefix(alias, prefix) {
+			found = append(found, alias)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// moduleRecords writes the advisories of Go modules in GitHub's shape, under their GHSA id if they have
+// one. (Grype builds OSV records of the ecosystem "Go" without complaint, and never matches them.)
+func (a *Advisories) moduleRecords() []record {
+	var records []record
+	for _, r := range a.Go {
+		fixedIn := r.fixedIn()
+		if len(fixedIn) == 0 {
+			continue
+		}
+		id, link := r.ID, "https://pkg.go.dev/vuln/"+r.ID
+		if ghsa := r.aliases("GHSA-"); len(ghsa) > 0 {
+			id, link = ghsa[0], "https://github.com/advisories/"+ghsa[0]
+		}
+		cves := r.aliases("CVE-")
+		advisory := map[string]any{
+			"ghsaId": id, "url": link, "Summary": r.Summary, "namespace": "github:go",
+			"published": r.Published, "withdrawn": r.Withdrawn,
+			"CVE": cves, "Metadata": map[string]any{"CVE": cves}, "FixedIn": fixedIn,
+		}
+		if rating, ok := a.worst(cves); ok {
+			advisory["Severity"] = rating.Severity
+			advisory["cvss_severities"] = []map[string]string{{"version": "3.1", "vector": rating.Vector}}
+		}
+		records = append(records, record{id: "github:go/" + id, item: map[string]any{"Advisory": advisory}})
+	}
+	return records
+}
+
+func (r osvRecord) fixedIn() []map[string]any {
+	var all []map[string]any
+	for _, affected := range r.Affected {
+		// The standard library is matched by CPE; the toolchain is in no image.
+		if affected.Package.Name == stdlib || affected.Package.Name == toolchain {
+			continue
+		}
+		for _, i := range affected.intervals() {
+			all = append(all, map[string]any{
+				"name": affected.Package.Name, "ecosystem": "go", "namespace": "github:go",
+				"range": i.constraint(), "identifier": i.fixed,
+			})
+		}
+	}
+	return all
+}
+
+// worst returns the highest rating of the CVEs.
+func (a *Advisories) worst(cves []string) (best CVSS, found bool) {
+	for _, cve := range cves {
+		if rating, ok := a.CVSS[cve]; ok && (!found || rating.Score > best.Score) {
+			best, found = rating, true
+		}
+	}
+	return best, found
+}
+
+// cveRecords writes one record in the shape of the US National Vulnerability Database for each CVE. It
+// carries the rating, which other records take over, and the CPE by which Grype matches the standard library.
+func (a *Advisories) cveRecords() []record {
+	set := &cveSet{ratings: a.CVSS, items: map[string]map[string]any{}, cpes: map[string][]map[string]any{}}
+	for _, r := range a.Go {
+		if r.Withdrawn != "" {
+			continue
+		}
+		for _, cve := range r.aliases("CVE-") {
+			set.add(cve, cmp.Or(r.Details, r.Summary))
+			set.cpes[cve] = append(set.cpes[cve], r.stdlibCPEs()...)
+		}
+	}
+	for _, namespace := range a.namespaces() {
+		for _, d := range a.Distros[namespace] {
+			if strings.HasPrefix(d.ID, "CVE-") {
+				set.add(d.ID, d.Description)
+			}
+		}
+	}
+	return set.records()
+}
+
+// stdlibCPEs are the affected versions of Go's standard library.
+func (r osvRecord) stdlibCPEs() []map[string]any {
+	var all []map[string]any
+	for _, affected := range r.Affected {
+		if affected.Package.Name != stdlib {
+			continue
+		}
+		for _, i := range affected.intervals() {
+			cpe := map[string]any{"vulnerable": true, "criteria": "cpe:2.3:a:golang:go:*:*:*:*:*:*:*:*"}
+			if i.introduced != "" {
+				cpe["versionStartIncluding"] = strings.TrimSuffix(i.introduced, "-0")
+			}
+			if i.fixed != "" {
+				cpe["versionEndExcluding"] = i.fixed
+			}
+			all = append(all, cpe)
+		}
+	}
+	return all
+}
+
+// cveSet collects CVEs, each once and in the order of their first mention.
+type cveSet struct {
+	ratings map[string]CVSS
+	items   map[string]map[string]any
+	cpes    map[string][]map[string]any
+	order   []string
+}
+
+func (s *cveSet) add(cve, description string) {
+	if s.items[cve] != nil {
+		return
+	}
+	item := map[string]any{
+		"id":           cve,
+		"vulnStatus":   "Analyzed",
+		"descriptions": []map[string]string{{"lang": "en", "value": description}},
+		"references":   []map[string]string{{"url": "https://nvd.nist.gov/vuln/detail/" + cve, "source": "vulndb"}},
+	}
+	if rating, ok := s.ratings[cve]; ok {
+		item["metrics"] = map[string]any{"cvssMetricV31": []map[string]any{{
+			"source": "nvd@nist.gov", "type": "Primary",
+			"cvssData": map[string]any{
+				"version": "3.1", "vectorString": rating.Vector, "baseScore": rating.Score,
+				"baseSeverity": strings.ToUpper(rating.Severity),
+			},
+		}}}
+	}
+	s.items[cve] = item
+	s.order = append(s.order, cve)
+}
+
+func (s *cveSet) records() []record {
+	var records []record
+	for _, cve := range s.order {
+		if cpes := s.cpes[cve]; len(cpes) > 0 {
+			s.items[cve]["configurations"] = []map[string]any{{
+				"nodes": []map[string]any{{"operator": "OR", "negate": false, "cpeMatch": cpes}},
+			}}
+		}
+		records = append(records, record{id: "nvd/" + cve, item: map[string]any{"cve": s.items[cve]}})
+	}
+	return records
+}
