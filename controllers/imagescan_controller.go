@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,9 +39,6 @@ type ImageScanReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
-
-	// used remembers what the store was last told of an ImageScan's use, to tell it only changes. UID → store.Used.
-	used sync.Map
 }
 
 // imageScanScope is what the steps of one reconciliation share.
@@ -215,18 +210,10 @@ func (r *ImageScanReconciler) describe(s *imageScanScope) backend.Image {
 
 // recordUse tells the store who runs the image.
 func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	used := store.Used{
+	return 0, r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
 		Scope: s.image.Scope, Engine: s.backend.Engine(), Workloads: workloadsOf(s.uses),
-	}
-	if last, told := r.used.Load(s.scan.UID); told && reflect.DeepEqual(last, used) {
-		return 0, nil
-	}
-	if err := r.Store.SetUsed(ctx, used); err != nil {
-		return 0, err
-	}
-	r.used.Store(s.scan.UID, used)
-	return 0, nil
+	})
 }
 
 func workloadsOf(uses []use) []store.Workload {
@@ -279,7 +266,6 @@ func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope) error {
 	s.retired = true
-	r.used.Delete(s.scan.UID)
 	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, client.Preconditions{UID: &s.scan.UID}))
 }
 

@@ -46,4 +46,26 @@ start_controllers() {
     --allocate-node-cidrs --cluster-cidr="$POD_RANGE" --node-cidr-mask-size=24 --service-cluster-ip-range="$SERVICE_RANGE"
   start kube-scheduler "$BIN/kube-scheduler" --kubeconfig="$STATE/kube-scheduler.kubeconfig" --leader-elect=false
   kubectl_admin apply -f "$HERE/coredns-role.yaml" >/dev/null
+  volumes | kubectl_admin apply -f - >/dev/null
+}
+
+# volumes prints disks for claims that name no storage class. Local volumes, not hostPath: only those get the group of the
+# pod that uses them. A disk is not used again after its claim was deleted; there are enough for a long day of tests.
+volumes() {
+  local number
+  for number in $(seq 20); do
+    mkdir -p "$STATE/volumes/$number"
+    cat <<V
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk-$number}
+spec:
+  capacity: {storage: 100Gi}
+  accessModes: [ReadWriteOnce, ReadWriteMany]
+  persistentVolumeReclaimPolicy: Retain
+  local: {path: "$STATE/volumes/$number"}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node1]}]}]}}
+V
+  done
 }

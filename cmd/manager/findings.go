@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// imageFindings is what "manager findings -o json" prints for each image of each Scanner.
+type imageFindings struct {
+	Namespace string `json:"namespace"`
+	// Scanner is its UID.
+	Scanner        string   `json:"scanner"`
+	References     []string `json:"references"`
+	Digest         string   `json:"digest"`
+	Platform       string   `json:"platform"`
+	PlatformDigest string   `json:"platformDigest,omitempty"`
+	Scope          string   `json:"scope"`
+	Engine         string   `json:"engine"`
+	// DataVersion is empty as long as there is no report; then Findings says nothing.
+	DataVersion string            `json:"dataVersion,omitempty"`
+	Findings    []finding.Finding `json:"findings"`
+}
+
+// printFindings prints what the store knows, beside the running manager.
+func printFindings(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("manager findings", flag.ContinueOnError)
+	dataDir := flags.String("data-dir", "/var/lib/scanner-operator", "directory of the store")
+	namespace := flags.String("namespace", "", "only images of this namespace (default all)")
+	name := flags.String("image", "", "only images whose reference or digest contains this")
+	format := flags.String("o", "table", "table or json")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *format != "table" && *format != "json" {
+		return fmt.Errorf("-o: %q is neither table nor json", *format)
+	}
+	db, err := store.OpenSQLiteReadOnly(filepath.Join(*dataDir, storeFile))
+	if err != nil {
+		return err
+	}
+	images, err := collectFindings(ctx, db, func(use store.ImageUse) bool {
+		wanted := strings.Contains(use.Key.Digest+" "+use.PlatformDigest+" "+strings.Join(use.References, " "), *name)
+		return wanted && (*namespace == "" || use.Namespace == *namespace)
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if *format == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(images)
+	}
+	return printTable(out, images)
+}
+
+func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.ImageUse) bool) ([]imageFindings, error) {
+	uses, err := db.ImageUses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images := []imageFindings{}
+	for _, use := range uses {
+		if !wanted(use) {
+			continue
+		}
+		img := imageFindings{
+			Namespace: use.Namespace, Scanner: use.Scanner, References: use.References, Digest: use.Key.Digest,
+			Platform: use.Key.Platform.String(), PlatformDigest: use.PlatformDigest, Scope: string(use.Scope), Engine: use.Engine,
+		}
+		summary, err := db.Summary(ctx, use.Subject)
+		if errors.Is(err, store.ErrNotFound) {
+			images = append(images, img)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		img.DataVersion = summary.DataVersion
+		if img.Findings, err = db.Findings(ctx, use.Subject); err != nil {
+			return nil, err
+		}
+		images = append(images, img)
+	}
+	return images, nil
+}
+
+func printTable(out io.Writer, images []imageFindings) error {
+	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED") //nolint:errcheck // Flush says it
+	for _, img := range images {
+		name := img.Digest
+		if len(img.References) > 0 {
+			name = img.References[0]
+		}
+		if img.DataVersion == "" {
+			fmt.Fprintf(table, "%s\t%s\t(no result yet)\t\t\t\t\t\n", img.Namespace, name) //nolint:errcheck // Flush says it
+		}
+		for _, f := range img.Findings {
+			printFinding(table, img.Namespace, name, f)
+		}
+	}
+	return table.Flush()
+}
+
+func printFinding(table io.Writer, namespace, name string, f finding.Finding) {
+	exploited := ""
+	if f.KnownExploited {
+		exploited = "yes"
+	}
+	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", //nolint:errcheck // Flush says it
+		namespace, name, f.ID, f.Severity, f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited)
+}

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// ImageUse is an image that a Scanner has, and where its report is.
+type ImageUse struct {
+	Scanner   string
+	Namespace string
+	Key       image.Key
+	// References by which workloads name it, sorted; empty if nothing runs it now.
+	References []string
+	// Subject's platform digest is empty as long as the image is not cataloged.
+	Subject
+}
+
+const selectImageUses = `
+	SELECT si.id, si.scanner, si.namespace, si.digest, si.platform, si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(w.reference, '')
+	FROM scanner_images si
+	LEFT JOIN manifests m ON m.id = si.manifest_id
+	LEFT JOIN (SELECT DISTINCT image_id, reference FROM workloads) w ON w.image_id = si.id
+	ORDER BY si.namespace, si.scanner, si.digest, si.platform, w.reference`
+
+// ImageUses lists the images of all Scanners, by namespace.
+func (s *SQLite) ImageUses(ctx context.Context) (uses []ImageUse, err error) {
+	err = s.read(ctx, "list images", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectImageUses)
+		if err != nil {
+			return err
+		}
+		defer rows.Close() //nolint:errcheck // only read
+		uses, err = scanImageUses(rows)
+		return err
+	})
+	return uses, err
+}
+
+// scanImageUses folds the rows of one image, which differ by reference, into one.
+func scanImageUses(rows *sql.Rows) (uses []ImageUse, err error) {
+	last := int64(-1)
+	for rows.Next() {
+		var id int64
+		var u ImageUse
+		var platformText, reference string
+		err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, &platformText, &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
+		if err != nil {
+			return nil, err
+		}
+		if id != last {
+			if u.Key.Platform, err = image.ParsePlatform(platformText); err != nil {
+				return nil, err
+			}
+			uses, last = append(uses, u), id
+		}
+		if reference != "" {
+			current := &uses[len(uses)-1]
+			current.References = append(current.References, reference)
+		}
+	}
+	return uses, rows.Err()
+}

@@ -1,0 +1,358 @@
+package match_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anchore/syft/syft/format/syftjson"
+	"github.com/anchore/syft/syft/format/syftjson/model"
+	"github.com/anchore/syft/syft/sbom"
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/worker/catalog"
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/match"
+	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// advisories of packages that only these tests have: Alpine says of its tool that it is not affected by one
+// vulnerability and has a fix for another, which hides both in the binary that the package owns.
+var ownAdvisories = map[string]string{
+	"alpine-3.18.json": `[
+		{"id": "CVE-2023-39325", "package": "packaged-tool", "fixed": "0", "severity": "", "description": "never affected"},
+		{"id": "CVE-2023-3978", "package": "packaged-tool", "fixed": "0.9-r0", "severity": "", "description": "fixed before"}
+	]`,
+}
+
+// images that the tests look at, each with the number of findings that it must have at least, so that
+// nothing is equal only because it is empty.
+func images(t *testing.T) map[string]struct {
+	image   v1.Image
+	atLeast int
+} {
+	type testImage = struct {
+		image   v1.Image
+		atLeast int
+	}
+	return map[string]testImage{
+		"debian": {fixture.Image(t, fixture.Debian()), 40},
+		"alpine": {fixture.Image(t, fixture.Alpine()), 10},
+		"rocky":  {fixture.Image(t, fixture.Rocky(t)), 6},
+		"go": {fixture.Image(t, fixture.Files{"tool": fixture.GoBinary("go1.19.0", "example.org/tool",
+			fixture.Module{Path: "golang.org/x/crypto", Version: "v0.14.0"},
+			fixture.Module{Path: "gopkg.in/yaml.v3", Version: "v3.0.0"},
+			fixture.Module{Path: "github.com/gin-gonic/gin", Version: "v1.7.0"},
+			fixture.Module{Path: "github.com/golang-jwt/jwt/v4", Version: "v4.4.0"},
+			fixture.Module{Path: "google.golang.org/protobuf", Version: "v1.28.0"})}), 10},
+		// Distributions without a package manager keep one file for each package.
+		"distroless": {fixture.Image(t, fixture.OSRelease("debian", "12"), fixture.Files{
+			"var/lib/dpkg/status.d/openssl": "Package: libssl3\nSource: openssl\nVersion: 3.0.9-1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"}), 5},
+		"two layers": {fixture.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
+		"empty":      {fixture.Image(t, fixture.Files{"hello": "world\n"}), 0},
+	}
+}
+
+// contents catalogues an image through a registry, as the worker does.
+func contents(t *testing.T, image v1.Image) *sbom.SBOM {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	log := slog.New(slog.DiscardHandler)
+	server := fixture.NewRegistry(t, nil)
+	puller := registry.Puller{Registries: []workerapi.Registry{{Host: server.Host, PlainHTTP: true}}, Log: log, Now: time.Now}
+	img, err := puller.Pull(t.Context(), []string{server.Push(t, "test/image:1", image)}, v1.Platform{OS: "linux", Architecture: "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := catalog.SBOM(t.Context(), img, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// store installs a database the way the worker does.
+func store(t *testing.T, advisories ...string) *database.DB {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	publisher := fixture.Publish(t, fixture.Database(t, fixture.Built, advisories...))
+	source, err := database.NewSource(publisher.URL, http.DefaultTransport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := database.OpenStore(t.TempDir(), clock.System{}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listing, err := source.Latest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := store.Install(t.Context(), source, listing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := database.Open(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// write puts a document into a file.
+func write(t *testing.T, document model.Document) string {
+	t.Helper()
+	raw, err := json.Marshal(&document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "sbom.json")
+	if err := os.WriteFile(file, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func full(s *sbom.SBOM) model.Document {
+	return syftjson.ToFormatModel(*s, syftjson.DefaultEncoderConfig())
+}
+
+// The compact input gives exactly the report that the full SBOM gives.
+func TestCompactInputGivesTheSameReport(t *testing.T) {
+	db := store(t, fixture.Advisories(t, ownAdvisories))
+	for name, c := range images(t) {
+		t.Run(name, func(t *testing.T) {
+			s := contents(t, c.image)
+			want, err := match.SBOM(t.Context(), db, input.Open(write(t, full(s))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(want.Findings) < c.atLeast {
+				t.Errorf("%d findings, want at least %d", len(want.Findings), c.atLeast)
+			}
+			got, err := match.SBOM(t.Context(), db, input.Open(write(t, input.Compact(s))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("report of the compact input (-full +compact):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The findings are those of the grype command of the same version, for the full and the compact SBOM.
+func TestSameFindingsAsTheCommandLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the grype command, which takes minutes the first time; run without -short")
+	}
+	grype := commandLine(t)
+	advisories := fixture.Advisories(t, ownAdvisories)
+	db := store(t, advisories)
+	cache := fixture.Database(t, fixture.Built, advisories).Cache
+	for name, c := range images(t) {
+		t.Run(name, func(t *testing.T) {
+			s := contents(t, c.image)
+			for kind, document := range map[string]model.Document{"full": full(s), "compact": input.Compact(s)} {
+				file := write(t, document)
+				report, err := match.SBOM(t.Context(), db, input.Open(file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, ignored := printed(t, grype, cache, file)
+				if diff := cmp.Diff(want, lines(report.Findings)); diff != "" {
+					t.Errorf("findings of the %s SBOM (-grype +worker):\n%s", kind, diff)
+				}
+				if report.Ignored != ignored {
+					t.Errorf("%s SBOM: %d matches ignored, grype ignores %d", kind, report.Ignored, ignored)
+				}
+			}
+		})
+	}
+}
+
+var (
+	buildOnce sync.Once
+	built     string
+	buildErr  error
+)
+
+// commandLine builds the grype command that go.mod pins as a tool.
+func commandLine(t *testing.T) string {
+	t.Helper()
+	buildOnce.Do(func() {
+		dir, err := os.MkdirTemp("", "grype-command-")
+		if err != nil {
+			buildErr = err
+			return
+		}
+		built = filepath.Join(dir, "grype")
+		command := exec.Command("go", "build", "-o", built, "github.com/anchore/grype/cmd/grype")
+		command.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := command.CombinedOutput(); err != nil {
+			buildErr = err
+			t.Logf("%s", out)
+		}
+	})
+	if buildErr != nil {
+		t.Fatal(buildErr)
+	}
+	return built
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(filepath.Dir(built))
+	}
+	os.Exit(code)
+}
+
+// printed runs the command and returns a line for each of its matches, sorted.
+func printed(t *testing.T, grype, cache, file string) (matches []string, ignored int) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), grype, "sbom:"+file, "-q", "-o", "json")
+	command.Env = append(os.Environ(), "GRYPE_DB_CACHE_DIR="+cache, "GRYPE_DB_AUTO_UPDATE=false", "GRYPE_DB_VALIDATE_AGE=false",
+		"GRYPE_CHECK_FOR_APP_UPDATE=false", "XDG_CONFIG_HOME="+t.TempDir(), "HOME="+t.TempDir())
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Matches []struct {
+			Vulnerability struct {
+				ID, Namespace, Severity string
+				Risk                    float64
+				KnownExploited          []any
+				Fix                     struct {
+					State    string
+					Versions []string
+				}
+			}
+			RelatedVulnerabilities []struct{ ID string }
+			Artifact               struct {
+				Name, Version, Type, PURL string
+				Locations                 []struct {
+					Path, LayerID string
+					Annotations   map[string]string
+				}
+			}
+		}
+		IgnoredMatches []any
+	}
+	if err := json.Unmarshal(out, &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range document.Matches {
+		v, a := m.Vulnerability, m.Artifact
+		f := workerapi.Finding{
+			ID: v.ID, Namespace: v.Namespace, Severity: v.Severity, FixState: v.Fix.State, FixVersions: v.Fix.Versions,
+			Risk: v.Risk, KnownExploited: len(v.KnownExploited) > 0,
+			Package: workerapi.Package{Name: a.Name, Version: a.Version, Type: a.Type, PURL: a.PURL},
+		}
+		for _, r := range m.RelatedVulnerabilities {
+			if r.ID != v.ID {
+				f.Aliases = append(f.Aliases, r.ID)
+			}
+		}
+		for _, l := range a.Locations {
+			if evidence := l.Annotations["evidence"]; evidence == "" || evidence == "primary" {
+				f.Locations = append(f.Locations, workerapi.Location{Path: l.Path, Layer: l.LayerID})
+			}
+		}
+		matches = append(matches, line(f))
+	}
+	slices.Sort(matches)
+	return matches, len(document.IgnoredMatches)
+}
+
+// lines makes findings comparable with what the command prints.
+func lines(findings []workerapi.Finding) []string {
+	var all []string
+	for _, f := range findings {
+		all = append(all, line(workerapi.Finding{
+			ID: f.ID, Namespace: f.Namespace, Severity: f.Severity, FixState: f.FixState, FixVersions: f.FixVersions,
+			Risk: f.Risk, KnownExploited: f.KnownExploited, Aliases: f.Aliases, Locations: f.Locations,
+			Package: workerapi.Package{Name: f.Package.Name, Version: f.Package.Version, Type: f.Package.Type, PURL: f.Package.PURL},
+		}))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func line(f workerapi.Finding) string {
+	if len(f.FixVersions) == 0 {
+		f.FixVersions = nil
+	}
+	raw, _ := json.Marshal(f)
+	return string(raw)
+}
+
+// The rules that look across packages are applied; without them the tests above would compare nothing.
+func TestRulesAcrossPackages(t *testing.T) {
+	db := store(t, fixture.Advisories(t, ownAdvisories))
+	report := func(t *testing.T, files fixture.Files) *workerapi.Report {
+		t.Helper()
+		r, err := match.SBOM(t.Context(), db, input.Open(write(t, input.Compact(contents(t, fixture.Image(t, files))))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	found := func(r *workerapi.Report, id, path string) bool {
+		return slices.ContainsFunc(r.Findings, func(f workerapi.Finding) bool {
+			return (f.ID == id || slices.Contains(f.Aliases, id)) &&
+				slices.ContainsFunc(f.Locations, func(l workerapi.Location) bool { return l.Path == path })
+		})
+	}
+	t.Run("a Debian package answers for a module in a file it owns, when their versions agree", func(t *testing.T) {
+		r := report(t, fixture.Debian())
+		if !found(r, "CVE-2023-39325", "/usr/local/bin/tool") || found(r, "CVE-2023-39325", "/usr/bin/packaged-tool") {
+			t.Error("want the finding in /usr/local/bin/tool and not in /usr/bin/packaged-tool")
+		}
+		if !found(r, "CVE-2022-32149", "/usr/bin/packaged-tool") {
+			t.Error("want the module with another version than the package to stay in /usr/bin/packaged-tool")
+		}
+	})
+	t.Run("Alpine's word that its package is not affected counts for the files it owns", func(t *testing.T) {
+		r := report(t, fixture.Alpine())
+		for _, id := range []string{"CVE-2023-39325", "CVE-2023-3978"} {
+			if !found(r, id, "/usr/local/bin/tool") || found(r, id, "/usr/bin/packaged-tool") {
+				t.Errorf("%s: want the finding in /usr/local/bin/tool and not in /usr/bin/packaged-tool", id)
+			}
+		}
+		if !found(r, "CVE-2023-45288", "/usr/bin/packaged-tool") {
+			t.Error("want what Alpine says nothing of to stay in /usr/bin/packaged-tool")
+		}
+	})
+	t.Run("the kernel's vulnerabilities do not count in its headers", func(t *testing.T) {
+		r := report(t, fixture.Debian())
+		if r.Ignored != 1 || found(r, "CVE-2024-1086", "/var/lib/dpkg/status") {
+			t.Errorf("%d matches ignored, want 1: CVE-2024-1086 in linux-libc-dev", r.Ignored)
+		}
+	})
+	t.Run("an RPM module is not affected by the plain package's advisories, epochs count", func(t *testing.T) {
+		r := report(t, fixture.Rocky(t))
+		if found(r, "CVE-2022-3715", "/var/lib/rpm/rpmdb.sqlite") {
+			t.Error("bash of a module has a finding of the plain package")
+		}
+		if !found(r, "CVE-2023-2650", "/var/lib/rpm/rpmdb.sqlite") || r.Distro != "rocky 9.2" {
+			t.Errorf("distro %q, want rocky 9.2 with CVE-2023-2650 in openssl-libs", r.Distro)
+		}
+	})
+}
+
