@@ -9,8 +9,11 @@ VERSION  ?= dev
 REGISTRY ?= 198.51.100.10:5000/scanner-operator
 PLATFORMS ?= linux/$(shell go env GOARCH)
 
-# Programs are static and the same wherever they are built.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false
+# Programs are static and the same wherever they are built. Tests and linters are given the same flags, so that each
+# package is compiled once and not once for each of them.
+export GOFLAGS := -trimpath -buildvcs=false
+export CGO_ENABLED := 0
+GO_BUILD := go build
 
 # Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
 MODULES := . workerapi worker
@@ -97,11 +100,12 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 test: ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
-	race=-race; [ "$$(go env CGO_ENABLED)" = 1 ] || { race=; echo "test: no C compiler here, so the race detector does not look on"; }; \
+	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
+	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
 	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
-	go test $$others && go test $$race $$raced
-	cd workerapi && go test ./...
-	cd worker && go test ./...
+	failed=; CGO_ENABLED=0 go test $$others || failed=1; go test $$race $$raced || failed=1; export CGO_ENABLED=0; \
+	for module in workerapi worker; do (cd $$module && go test ./...) || failed=1; done; \
+	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
 .PHONY: e2e
 e2e: $(NEED_CLUSTER) images bin/e2e.test bin/grype ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
@@ -153,7 +157,7 @@ undeploy: ## Remove the operator and all its resources from the cluster
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
-bin/e2e.test: ; CGO_ENABLED=0 go test -c -trimpath -o $@ ./test/e2e
+bin/e2e.test: ; go test -c -o $@ ./test/e2e
 
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -32,6 +32,8 @@ type coveredImage struct {
 	Reason string
 	// Name is a reference for people.
 	Name string
+	// Repositories by which running containers name it; none while it has no digest.
+	Repositories []string
 }
 
 // coverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID.
@@ -81,13 +83,24 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner) ([]c
 // note keeps one state for each image. An image that one pod names by an excluded reference and another by
 // one that is not is scanned.
 func note(covered map[string]coveredImage, img coveredImage) {
-	if known, found := covered[img.ID]; !found || known.State == imageExcluded {
+	known, found := covered[img.ID]
+	switch {
+	case !found || (known.State == imageExcluded && img.State != imageExcluded):
 		covered[img.ID] = img
+	case known.State == img.State:
+		for _, repository := range img.Repositories {
+			if !slices.Contains(known.Repositories, repository) {
+				known.Repositories = append(known.Repositories, repository)
+			}
+		}
+		covered[img.ID] = known
 	}
 }
 
 func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan) coveredImage {
-	state := coveredImage{ID: img.Key.String(), Name: img.Reference.String(), State: imagePending}
+	state := coveredImage{
+		ID: img.Key.String(), Name: img.Reference.String(), State: imagePending, Repositories: []string{img.Reference.Repository},
+	}
 	switch {
 	case excluded(scanner, img.Reference):
 		state.State = imageExcluded

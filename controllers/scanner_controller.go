@@ -131,12 +131,15 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ImageScan{}, settled(func(_ context.Context, o client.Object) []reconcile.Request {
-			scan := o.(*v1alpha1.ImageScan)
-			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
-		})).
+		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
 		Complete(r)
+}
+
+// scannerOf is the Scanner that an ImageScan belongs to.
+func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
+	scan := o.(*v1alpha1.ImageScan)
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {

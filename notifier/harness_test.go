@@ -145,7 +145,8 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	}
 	api := httptest.NewServer(w.cluster)
 	t.Cleanup(api.Close)
-	config := &rest.Config{Host: api.URL}
+	// The stand-in reads JSON only; the default is protobuf.
+	config := &rest.Config{Host: api.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	w.core = must(coreclient.NewForConfig(config))
 	authentication := must(authenticationclient.NewForConfig(config))
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no root certificates of its own
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
@@ -62,5 +63,6 @@ func setLogger(level string) {
 	}
 	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold})
 	ctrl.SetLogger(logr.FromSlogHandler(handler))
+	klog.SetSlogLogger(slog.New(handler)) // client-go's leader election
 	slog.SetDefault(slog.New(handler))
 }

@@ -15,9 +15,6 @@ const (
 	// baselinePatience is how long a baseline waits for its images once there is vulnerability data. What is
 	// missing then is named in the summary and becomes news later.
 	baselinePatience = 30 * time.Minute
-	// outboxAge is when a message that could not be delivered is thrown away and computed anew, since its
-	// content is out of date. Nothing is lost: what it said was not recorded as told.
-	outboxAge = 24 * time.Hour
 	// attemptGap is the least time between two attempts, whatever else asks for one.
 	attemptGap = time.Second
 )
@@ -128,9 +125,6 @@ func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	switch {
 	case outbox == nil:
-		return nil, nil
-	case l.state.Failures > 0 && !l.now.Before(outbox.Digest.CreatedAt.Add(outboxAge)):
-		l.state.Outbox = nil
 		return nil, nil
 	case l.now.Before(l.mayAttempt()):
 		return &Action{Until: l.mayAttempt()}, nil

@@ -18,6 +18,9 @@ const (
 	stoppedRetry = 5 * time.Minute
 	// maxRetryAfter bounds what a receiver may ask for.
 	maxRetryAfter = time.Hour
+	// outboxAge is when a message that could not be delivered is thrown away and computed anew, since its
+	// content is out of date. Nothing is lost: what it said was not recorded as told.
+	outboxAge = 24 * time.Hour
 )
 
 // Settle says what an attempt to deliver the message in the outbox means: the next state and, when it was
@@ -35,6 +38,11 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 		return state, nil, nil
 	}
 	state.Failures++
+	// Only an answer that the receiver does not have it ends a message: in doubt it goes on under its id, by
+	// which the notifier knows it.
+	if outcome.Result != UnknownOutcome && !now.Before(state.Outbox.Digest.CreatedAt.Add(outboxAge)) {
+		state.Outbox = nil
+	}
 	state.LastError = &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 	if outcome.Result == Permanent {
 		state.Stopped = stop(now, settings, state, outcome)

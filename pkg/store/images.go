@@ -14,7 +14,7 @@ type ImageUse struct {
 	Key       image.Key
 	// References by which workloads name it, sorted; empty if nothing runs it now.
 	References []string
-	// Subject's platform digest is empty as long as the image is not cataloged.
+	// Subject's platform digest is empty as long as the image is not catalogued.
 	Subject
 }
 
@@ -45,15 +45,12 @@ func scanImageUses(rows *sql.Rows) (uses []ImageUse, err error) {
 	for rows.Next() {
 		var id int64
 		var u ImageUse
-		var platformText, reference string
-		err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, &platformText, &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
+		var reference string
+		err := rows.Scan(&id, &u.Scanner, &u.Namespace, &u.Key.Digest, (*platform)(&u.Key.Platform), &u.Scope, &u.Engine, &u.PlatformDigest, &reference)
 		if err != nil {
 			return nil, err
 		}
 		if id != last {
-			if u.Key.Platform, err = image.ParsePlatform(platformText); err != nil {
-				return nil, err
-			}
 			uses, last = append(uses, u), id
 		}
 		if reference != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	// Each check opens a store. For more of them: go test ./pkg/store -rapid.checks=1000
+	if err := flag.Set("rapid.checks", "25"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

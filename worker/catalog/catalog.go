@@ -73,11 +73,11 @@ func open(img *registry.Image, temp *stereoscopefile.TempDirGenerator) (source.S
 	if err != nil {
 		return nil, err
 	}
-	manifest, err := img.RawManifest()
+	manifest, err := img.Content.RawManifest()
 	if err != nil {
 		return nil, err
 	}
-	content := image.New(img.Image, temp, dir,
+	content := image.New(img.Content, temp, dir,
 		image.WithRepoDigests(fmt.Sprintf("%s@%s", img.Reference.Context().Name(), img.Root)),
 		image.WithManifest(manifest))
 	if err := content.Read(); err != nil {

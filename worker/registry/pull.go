@@ -33,7 +33,8 @@ type Puller struct {
 
 // Image is an image of one platform in a registry. Its layers are pulled when they are read.
 type Image struct {
-	v1.Image
+	// Content gives access to the manifest, the configuration and the layers.
+	Content v1.Image
 	// Reference that it was pulled by.
 	Reference name.Reference
 	// Root is the digest that the reference resolved to: of the index, or of the manifest itself.
@@ -130,7 +131,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	if err != nil {
 		return nil, classify(err, guard.wait())
 	}
-	image.Image = &loggedImage{Image: image.Image, log: p.Log, wait: guard.wait}
+	image.Content = &loggedImage{Image: image.Content, log: p.Log, wait: guard.wait}
 	return image, nil
 }
 

@@ -34,7 +34,7 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 	if err != nil {
 		return nil, err
 	}
-	return &Image{Image: image, Reference: ref, Root: descriptor.Digest, Digest: digest, Platform: actual}, nil
+	return &Image{Content: image, Reference: ref, Root: descriptor.Digest, Digest: digest, Platform: actual}, nil
 }
 
 // requirePlatform says what an index offers if it does not have the platform: the client library's own

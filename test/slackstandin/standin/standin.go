@@ -36,14 +36,15 @@ type Message struct {
 
 // Trouble is what a test asks for. It holds for the next Times requests.
 type Trouble struct {
-	// Status to answer with instead of taking the message; 0 with Hang.
+	// Status to answer with instead of taking the message; 0 with Hang or Drop.
 	Status int `json:"status,omitempty"`
 	// Body of that answer; Slack's own word for the status if empty.
 	Body string `json:"body,omitempty"`
 	// RetryAfter is sent as a header, in seconds; 0 sends none.
 	RetryAfter int `json:"retryAfter,omitempty"`
-	// Hang takes the message and never answers.
+	// Hang takes the message and never answers. Drop takes it and closes the connection.
 	Hang bool `json:"hang,omitempty"`
+	Drop bool `json:"drop,omitempty"`
 	// Times is the number of requests that this holds for; 0 means 1.
 	Times int `json:"times,omitempty"`
 }
@@ -98,8 +99,8 @@ func (s *Standin) Control() http.Handler {
 			answer(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		if t.Status != 0 && (t.Status < 200 || t.Status > 599) {
-			answer(w, http.StatusBadRequest, "status: want 200 to 599")
+		if !t.Hang && !t.Drop && (t.Status < 200 || t.Status > 599) {
+			answer(w, http.StatusBadRequest, "want a status from 200 to 599, or hang, or drop")
 			return
 		}
 		s.Expect(t)
@@ -132,10 +133,12 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 	}
 	trouble, troubled := s.nextTrouble()
 	switch {
-	case troubled && trouble.Hang:
+	case troubled && (trouble.Hang || trouble.Drop):
 		s.keep(r.URL.Path, body, Check(body), false)
-		<-r.Context().Done()
-		return
+		if trouble.Hang {
+			<-r.Context().Done()
+		}
+		panic(http.ErrAbortHandler) // closes the connection without an answer
 	case troubled:
 		if trouble.RetryAfter > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(trouble.RetryAfter))

@@ -1,0 +1,98 @@
+package slack
+
+import (
+	"context"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// slackServer is a Slack over TLS and a pool that trusts it.
+func slackServer(t *testing.T) (*standin.Standin, string, *x509.CertPool) {
+	t.Helper()
+	slack := standin.New(time.Now, io.Discard)
+	server := httptest.NewTLSServer(slack.Webhooks())
+	t.Cleanup(server.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	return slack, server.URL, pool
+}
+
+// TestPostThroughProxy: where a proxy is configured, Slack is reached through it, encrypted all the way.
+func TestPostThroughProxy(t *testing.T) {
+	slack, address, pool := slackServer(t)
+	var tunnels atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			t.Errorf("the proxy was asked for %s, want CONNECT only", r.Method)
+			return
+		}
+		tunnels.Add(1)
+		tunnel(t, w, r.Host)
+	}))
+	defer proxy.Close()
+	proxyURL, err := url.Parse(proxy.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := NewPoster(pool, http.ProxyURL(proxyURL)).Post(t.Context(), address+"/services/T1/B1/x", newDigest())
+	if got.Result != notify.Delivered {
+		t.Errorf("outcome %+v, want Delivered", got)
+	}
+	if tunnels.Load() != 1 || len(slack.Messages()) != 1 {
+		t.Errorf("%d tunnels and %d messages, want one of each", tunnels.Load(), len(slack.Messages()))
+	}
+}
+
+// tunnel connects both sides.
+func tunnel(t *testing.T, w http.ResponseWriter, host string) {
+	inner, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	outer, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := io.WriteString(outer, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		t.Error(err)
+	}
+	go func() { defer inner.Close(); _, _ = io.Copy(inner, outer) }()
+	go func() { defer outer.Close(); _, _ = io.Copy(outer, inner) }()
+}
+
+// TestPostInTime: a Slack that never answers costs no more than the time given, and what it had got is unknown.
+func TestPostInTime(t *testing.T) {
+	slack, address, pool := slackServer(t)
+	slack.Expect(standin.Trouble{Hang: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	got := NewPoster(pool, nil).Post(ctx, address+"/services/T1/B1/verysecret", newDigest())
+	if got.Result != notify.UnknownOutcome || !strings.Contains(got.Message, "no answer in time") || strings.Contains(got.Message, "verysecret") {
+		t.Errorf("outcome %+v, want Unknown: no answer in time, without the address", got)
+	}
+}
+
+// TestRetryAfter: what a server asks for is kept within bounds.
+func TestRetryAfter(t *testing.T) {
+	for header, want := range map[string]time.Duration{
+		"": 30 * time.Second, "soon": 30 * time.Second, "Wed, 21 Oct 2026 07:28:00 GMT": 30 * time.Second,
+		"0": time.Second, "-5": time.Second, " 7 ": 7 * time.Second, "100000": time.Hour,
+	} {
+		if got := retryAfter(header); got != want {
+			t.Errorf("Retry-After %q: wait %s, want %s", header, got, want)
+		}
+	}
+}

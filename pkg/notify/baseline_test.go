@@ -1,0 +1,190 @@
+package notify
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// TestFirstScanSummary: one message when all images of the beginning have a result, then only what is new.
+func TestFirstScanSummary(t *testing.T) {
+	s := newStory(t)
+	s.image("web", ImagePending)
+	none(t, s.visit(), "the snapshot is open for groupWait")
+	s.wantNext(30 * time.Second)
+	s.image("clean", ImageScanned)
+	none(t, s.visit(), "the snapshot is still open")
+	none(t, s.next(), "web has no result yet")
+	s.wantNext(30*time.Minute - 30*time.Second)
+
+	s.find("web", finding.Critical, 1, 7)
+	s.find("web", finding.Medium, 100, 3)
+	d := only(t, s.visit())
+	if d.Kind != KindFirstScan || d.Images != 2 || len(d.Sections) != 0 || len(d.Worst) != 5 || d.Worst[0].Repository != "web" {
+		t.Errorf("summary %+v, want the worst 5 of 2 images and no sections", d)
+	}
+	if diff := cmp.Diff(finding.Counts{Critical: 7, Medium: 3, Fixable: 10}, d.Totals); diff != "" {
+		t.Errorf("the summary counts everything, also what is below the threshold (-want +got):\n%s", diff)
+	}
+	s.wantIdle()
+
+	s.find("web", finding.High, 200, 1)
+	s.pass(time.Hour)
+	s.visit()
+	d = only(t, s.next())
+	if d.Kind != KindNew || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+		t.Errorf("message %+v, want the one new finding in a known image", d)
+	}
+}
+
+// TestBaselineCompletes: when each image of the snapshot is scanned, excluded, gone or has failed once, or
+// after 30 minutes with vulnerability data; the message says what remains.
+func TestBaselineCompletes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arrange func(s *story)
+		after   time.Duration // since the first sight; 0: never
+		want    Remaining
+	}{
+		"all have a result": {func(s *story) { s.image("b", ImageScanned) }, 30 * time.Second, Remaining{}},
+		"one failed":        {func(s *story) { s.image("b", ImageFailed) }, 30 * time.Second, Remaining{Failed: map[string]int{"Broken": 1}}},
+		"one excluded":      {func(s *story) { s.image("b", ImageExcluded) }, 30 * time.Second, Remaining{Excluded: 1}},
+		"one gone":          {func(s *story) { s.gone("b") }, 30 * time.Second, Remaining{}},
+		"one came later and is pending": {
+			func(s *story) { s.image("b", ImageScanned); s.pass(time.Minute); s.image("c", ImagePending) }, time.Minute, Remaining{Pending: 1},
+		},
+		"one takes too long": {func(*story) {}, 30 * time.Minute, Remaining{Pending: 1}},
+		"data came late":     {func(s *story) { s.coverage.DataSince = noon.Add(10 * time.Minute) }, 40 * time.Minute, Remaining{Pending: 1}},
+		"never any data":     {func(s *story) { s.coverage.DataSince = time.Time{} }, 0, Remaining{}},
+		"others that have no key": {
+			func(s *story) {
+				s.image("b", ImageScanned)
+				s.coverage.Others = Remaining{Failed: map[string]int{"NotPulled": 2}, Excluded: 1}
+			}, 30 * time.Second, Remaining{Failed: map[string]int{"NotPulled": 2}, Excluded: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.image("a", ImageScanned)
+			s.image("b", ImagePending)
+			s.visit()
+			tt.arrange(s)
+			var got []Digest
+			for got = s.visit(); len(got) == 0 && !s.last.Next.IsZero(); {
+				got = s.next()
+			}
+			if tt.after == 0 {
+				none(t, got, "there is nothing to match with")
+				return
+			}
+			if diff := cmp.Diff(tt.want, only(t, got).Remaining); diff != "" {
+				t.Errorf("what remains (-want +got):\n%s", diff)
+			}
+			if s.now.Sub(noon) != tt.after {
+				t.Errorf("sent after %s, want %s", s.now.Sub(noon), tt.after)
+			}
+		})
+	}
+}
+
+// TestFirstScanSilent: nothing is said of the beginning, and of everything after.
+func TestFirstScanSilent(t *testing.T) {
+	s := newStory(t)
+	s.settings.FirstScan = FirstScanSilent
+	s.find("web", finding.Critical, 1, 7)
+	s.visit()
+	none(t, s.next(), "the baseline is silent")
+	s.wantIdle()
+	s.find("web", finding.Critical, 100, 1)
+	s.visit()
+	if d := only(t, s.next()); d.Totals.Total() != 1 {
+		t.Errorf("%d findings are told, want the new one only", d.Totals.Total())
+	}
+}
+
+// TestFirstScanAll: everything is news from the start, new images included.
+func TestFirstScanAll(t *testing.T) {
+	s := newStory(t)
+	s.settings.FirstScan = FirstScanAll
+	s.find("web", finding.Critical, 1, 7)
+	none(t, s.visit(), "groupWait")
+	d := only(t, s.next())
+	if d.Kind != KindNew || len(d.Sections) != 1 || len(d.Sections[0].Items) != 7 || d.Sections[0].FirstTime {
+		t.Errorf("message %+v, want all 7 findings as news", d)
+	}
+}
+
+// TestNothingAtFirst: without any image there is nothing to sum up; the first image is a new one.
+func TestNothingAtFirst(t *testing.T) {
+	s := newStory(t)
+	s.visit()
+	none(t, s.next(), "there are no images")
+	s.wantIdle()
+	s.find("web", finding.High, 1, 2)
+	s.visit()
+	if d := only(t, s.next()); d.Kind != KindNew || !d.Sections[0].FirstTime {
+		t.Errorf("message %+v, want a first-time section", d)
+	}
+}
+
+// TestNotLookedYet: before the Scanner has looked for images, nothing is decided.
+func TestNotLookedYet(t *testing.T) {
+	s := newStory(t)
+	s.coverage.Known = false
+	none(t, s.visit(), "nothing is known")
+	if s.last.After.Baseline.Phase != BaselineNone {
+		t.Errorf("the baseline is %q, want it not begun", s.last.After.Baseline.Phase)
+	}
+}
+
+// TestStoreRenewed: each receiver gets one message that claims nothing to be new, whatever its firstScan is.
+func TestStoreRenewed(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
+		s := newStory(t)
+		s.settings.FirstScan, s.settings.StoreRenewed = policy, true
+		s.find("web", finding.Critical, 1, 7)
+		s.visit()
+		// The Scanner remembers the new store as soon as the baseline has begun.
+		s.settings.StoreRenewed = false
+		if d := only(t, s.next()); d.Kind != KindBaselineRenewed || d.Totals.Critical != 7 {
+			t.Errorf("firstScan %s: message %+v, want the renewed baseline with 7 findings", policy, d)
+		}
+		s.wantIdle()
+	}
+}
+
+// TestBelowThreshold: what the summary passed over since it was below the threshold is new when it crosses it.
+func TestBelowThreshold(t *testing.T) {
+	s := newStory(t)
+	s.find("web", finding.Medium, 1, 1)
+	s.visit()
+	if d := only(t, s.next()); len(d.Worst) != 0 || d.Totals.Medium != 1 {
+		t.Errorf("summary %+v, want one Medium finding counted and none shown", d)
+	}
+	s.find("web", finding.Critical, 1, 1) // the same one, now worse
+	s.pass(time.Hour)
+	s.visit()
+	if d := only(t, s.next()); d.Sections[0].Items[0].Severity != finding.Critical || d.Sections[0].FirstTime {
+		t.Errorf("message %+v, want the finding as news in a known image", d)
+	}
+}
+
+// TestBaselineRetried: a summary that cannot be delivered stays the first message; nothing overtakes it.
+func TestBaselineRetried(t *testing.T) {
+	s := newStory(t)
+	s.find("web", finding.Critical, 1, 1)
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+	s.visit()
+	first := only(t, s.next())
+	s.find("web", finding.Critical, 2, 1)
+	second := only(t, s.next())
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("the message changed between two attempts (-first +second):\n%s", diff)
+	}
+	s.visit()
+	if d := only(t, s.next()); d.Kind != KindNew || d.Sections[0].Items[0].ID != "CVE-2026-0002" {
+		t.Errorf("message %+v, want what was found while the summary was on its way", d)
+	}
+}

@@ -1,0 +1,184 @@
+package client_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
+)
+
+var someDelivery = notify.Delivery{
+	Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
+	Digest:   notify.Digest{ID: strings.Repeat("0", 32), Kind: notify.KindNew},
+}
+
+// notifierThat is a notifier with a handler of its own, and a client for it.
+func notifierThat(t *testing.T, handler http.HandlerFunc) (*httptest.Server, client.Config) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	return server, client.Config{URL: server.URL + "/", TokenFile: tokenFile(t, "secret-token\n"), CA: trust(server)}
+}
+
+func trust(server *httptest.Server) func() (*x509.CertPool, error) {
+	return func() (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		pool.AddCert(server.Certificate())
+		return pool, nil
+	}
+}
+
+func tokenFile(t *testing.T, token string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestSend: the notifier gets the message with the token of the moment, and its outcome comes back whole.
+func TestSend(t *testing.T) {
+	want := notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "later", RetryAfter: 17 * time.Second}
+	var tokens []string
+	_, config := notifierThat(t, func(w http.ResponseWriter, r *http.Request) {
+		tokens = append(tokens, r.Header.Get("Authorization"))
+		var got notify.Delivery
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.URL.Path != notify.PathDigests || r.Method != http.MethodPost {
+			t.Errorf("%s %s with error %v, want POST %s with a delivery", r.Method, r.URL.Path, err, notify.PathDigests)
+		}
+		if diff := cmp.Diff(someDelivery, got); diff != "" {
+			t.Errorf("delivery (-want +got):\n%s", diff)
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+		_ = json.NewEncoder(w).Encode(want)
+	})
+	c := client.New(config)
+	if diff := cmp.Diff(want, c.Send(t.Context(), someDelivery)); diff != "" {
+		t.Errorf("outcome (-want +got):\n%s", diff)
+	}
+	if err := os.WriteFile(config.TokenFile, []byte("renewed-token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Send(t.Context(), someDelivery)
+	if diff := cmp.Diff([]string{"Bearer secret-token", "Bearer renewed-token"}, tokens); diff != "" {
+		t.Errorf("tokens (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnswers: every answer has its meaning; only one that says so is a delivery.
+func TestAnswers(t *testing.T) {
+	said := func(result notify.Result) string { return fmt.Sprintf(`{"result":%q}`, result) }
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+		want   notify.Result
+		reason string
+	}{
+		"delivered":             {200, said(notify.Delivered), notify.Delivered, ""},
+		"permanent":             {422, said(notify.Permanent), notify.Permanent, ""},
+		"temporary":             {502, said(notify.Temporary), notify.Temporary, ""},
+		"unknown":               {504, said(notify.UnknownOutcome), notify.UnknownOutcome, ""},
+		"ok without an outcome": {200, "", notify.UnknownOutcome, notify.ReasonAnswerLost},
+		"ok for somebody else":  {200, "<html>", notify.UnknownOutcome, notify.ReasonAnswerLost},
+		"contradicts itself":    {200, said(notify.Temporary), notify.UnknownOutcome, notify.ReasonAnswerLost},
+		"a proxy's 502":         {502, "bad gateway", notify.UnknownOutcome, notify.ReasonAnswerLost},
+		"not authenticated":     {401, "no", notify.Temporary, notify.ReasonNotifierUnavail},
+		"forbidden":             {403, "no", notify.Temporary, notify.ReasonNotifierUnavail},
+		"malformed":             {400, "no", notify.Temporary, notify.ReasonNotifierUnavail},
+		"too large":             {413, "no", notify.Temporary, notify.ReasonNotifierUnavail},
+		"review failed":         {503, "no", notify.Temporary, notify.ReasonNotifierUnavail},
+		"elsewhere":             {302, "", notify.Temporary, notify.ReasonNotifierUnavail},
+	} {
+		_, config := notifierThat(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Location", "https://127.0.0.1:1/")
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.body)
+		})
+		got := client.New(config).Send(t.Context(), someDelivery)
+		if got.Result != tt.want || got.Reason != tt.reason {
+			t.Errorf("%s: %+v, want %s %s", name, got, tt.want, tt.reason)
+		}
+	}
+}
+
+// TestUnreachable: what certainly was not sent is temporary.
+func TestUnreachable(t *testing.T) {
+	server, good := notifierThat(t, func(http.ResponseWriter, *http.Request) { t.Error("the notifier was asked, want that it is not") })
+	stopped := httptest.NewTLSServer(nil)
+	stopped.Close()
+	for name, tt := range map[string]struct {
+		change func(*client.Config)
+		want   string
+	}{
+		"nobody listens": {func(c *client.Config) { c.URL = stopped.URL }, "connection refused"},
+		"untrusted":      {func(c *client.Config) { c.CA = func() (*x509.CertPool, error) { return x509.NewCertPool(), nil } }, "certificate"},
+		"no certificates": {func(c *client.Config) {
+			c.CA = func() (*x509.CertPool, error) { return nil, errors.New("not made yet") }
+		}, "not made yet"},
+		"no token":           {func(c *client.Config) { c.TokenFile = "/nowhere/token" }, "token"},
+		"no address":         {func(c *client.Config) { c.URL = "http://[" }, "address"},
+		"another name in it": {func(c *client.Config) { c.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1) }, "certificate"},
+	} {
+		config := good
+		tt.change(&config)
+		got := client.New(config).Send(t.Context(), someDelivery)
+		if got.Result != notify.Temporary || got.Reason != notify.ReasonNotifierUnavail || !strings.Contains(got.Message, tt.want) {
+			t.Errorf("%s: %+v, want Temporary, NotifierUnavailable and %q", name, got, tt.want)
+		}
+		if strings.Contains(got.Message, "secret-token") {
+			t.Errorf("%s: the message shows the token: %s", name, got.Message)
+		}
+	}
+}
+
+// TestLost: what was sent and not answered is unknown, within the deadline.
+func TestLost(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"silent": func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() },
+		"halved": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"result":"Delivered"}`)
+		},
+	} {
+		_, config := notifierThat(t, handler)
+		config.Deadline = 500 * time.Millisecond
+		got := client.New(config).Send(context.Background(), someDelivery)
+		if got.Result != notify.UnknownOutcome || got.Reason != notify.ReasonAnswerLost {
+			t.Errorf("%s: %+v, want Unknown, AnswerLost", name, got)
+		}
+	}
+}
+
+// TestRotatedCA: a new certificate of the notifier is trusted as soon as the manager has its CA.
+func TestRotatedCA(t *testing.T) {
+	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"result":"Delivered"}`) }
+	server, config := notifierThat(t, ok)
+	pool := x509.NewCertPool()
+	config.CA = func() (*x509.CertPool, error) { return pool, nil }
+	c := client.New(config)
+	if got := c.Send(t.Context(), someDelivery); got.Result != notify.Temporary {
+		t.Errorf("%+v before the CA is known, want Temporary", got)
+	}
+	pool = x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	if got := c.Send(t.Context(), someDelivery); got.Result != notify.Delivered {
+		t.Errorf("%+v with the CA, want Delivered", got)
+	}
+}

@@ -1,0 +1,192 @@
+package notify
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// onItsWay is a story with one finding to tell, up to the moment of sending.
+func onItsWay(t *testing.T, outcomes ...Outcome) *story {
+	s := begun(t, "web")
+	s.find("web", finding.High, 1, 1)
+	s.visit()
+	s.outcomes = outcomes
+	return s
+}
+
+// TestBackoff: failures wait longer and longer, from 5 seconds to 15 minutes, and the message stays the same.
+func TestBackoff(t *testing.T) {
+	for _, result := range []Result{Temporary, UnknownOutcome, "SomethingNewer"} {
+		s := onItsWay(t)
+		for range 14 {
+			s.outcomes = append(s.outcomes, Outcome{Result: result, Reason: ReasonNetwork, Message: "no route"})
+		}
+		first := only(t, s.next())
+		for n := range 14 {
+			wait := s.last.Next.Sub(s.now)
+			low, high := 5*time.Second<<n*3/4, 5*time.Second<<n*5/4
+			if low = min(max(low, 5*time.Second), 15*time.Minute*3/4); wait < low || wait > min(high, 15*time.Minute) {
+				t.Errorf("%s: wait %s after failure %d, want %s to %s", result, wait, n+1, low, min(high, 15*time.Minute))
+			}
+			if diff := cmp.Diff(first, only(t, s.next())); diff != "" {
+				t.Fatalf("%s: the message changed (-first +now):\n%s", result, diff)
+			}
+		}
+		if s.last.After.Failures != 0 || s.last.After.LastError != nil {
+			t.Errorf("%s: state %+v after a delivery, want no trouble", result, s.last.After)
+		}
+	}
+}
+
+// TestRateLimited: waiting as told is no failure.
+func TestRateLimited(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		0: time.Second, 7 * time.Second: 7 * time.Second, 48 * time.Hour: time.Hour,
+	} {
+		s := onItsWay(t, Outcome{Result: RateLimited, Reason: ReasonReceiverLimited, RetryAfter: asked})
+		s.next()
+		s.wantNext(want)
+		if s.last.After.Failures != 0 || s.last.After.LastError != nil {
+			t.Errorf("state %+v, want no failure", s.last.After)
+		}
+		only(t, s.next())
+		s.wantIdle()
+	}
+}
+
+// TestStopped: after a permanent error only a change of the Scanner, or five minutes, bring a new attempt.
+func TestStopped(t *testing.T) {
+	forbidden := Outcome{Result: Permanent, Reason: ReasonSecretForbidden, Message: "kubectl create role"}
+	s := onItsWay(t, forbidden, forbidden, forbidden, forbidden)
+	s.next()
+	stoppedAt := s.now
+	s.wantNext(5 * time.Minute)
+	s.pass(time.Minute)
+	none(t, s.visit(), "nothing has changed")
+
+	only(t, s.next())
+	if got := s.last.After.Stopped; got == nil || !got.Since.Equal(stoppedAt) || got.Reason != ReasonSecretForbidden {
+		t.Errorf("stopped %+v, want since the first time for that reason", got)
+	}
+
+	s.settings.Generation++
+	none(t, s.visit(), "not twice within a second")
+	s.wantNext(time.Second)
+	only(t, s.next())
+	s.wantNext(5 * time.Minute)
+	s.pass(time.Second)
+	none(t, s.visit(), "this generation was tried")
+
+	s.settings.Generation++
+	only(t, s.visit())
+	s.outcomes = nil
+	only(t, s.next())
+	if s.last.After.Stopped != nil || s.last.After.LastError != nil {
+		t.Errorf("state %+v after a delivery, want it running", s.last.After)
+	}
+	s.wantIdle()
+}
+
+// TestStatus: what is shown of a receiver at each point of its life.
+func TestStatus(t *testing.T) {
+	status := func(s *story) ReceiverStatus {
+		t.Helper()
+		got, err := Status(s.ledger.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	fresh, err := Status(nil)
+	if err != nil || fresh != (ReceiverStatus{}) {
+		t.Errorf("status %+v, error %v of a receiver that was never seen, want neither", fresh, err)
+	}
+	s := onItsWay(t, Outcome{Result: Permanent, Reason: ReasonReceiverRefused, Message: "no_service" + strings.Repeat("x", 5000)})
+	want := ReceiverStatus{Begun: true, BaselineDone: true, Pending: 1}
+	if diff := cmp.Diff(want, status(s)); diff != "" {
+		t.Errorf("while a finding waits (-want +got):\n%s", diff)
+	}
+	s.next()
+	got := status(s)
+	if !got.Stopped || !got.StoppedSince.Equal(s.now) || !got.Sending || got.Pending != 1 || got.LastErrorReason != ReasonReceiverRefused {
+		t.Errorf("status %+v, want it stopped with one message on its way", got)
+	}
+	if len(got.LastError) > MaxMessageBytes || !strings.HasPrefix(got.LastError, "no_service") {
+		t.Errorf("error of %d bytes %.20q, want the receiver's words, at most %d", len(got.LastError), got.LastError, MaxMessageBytes)
+	}
+	s.next()
+	if diff := cmp.Diff(ReceiverStatus{Begun: true, BaselineDone: true, LastDelivery: s.now}, status(s)); diff != "" {
+		t.Errorf("after the delivery (-want +got):\n%s", diff)
+	}
+	if _, err := Status([]byte("{")); err == nil {
+		t.Error("a broken state is no error, want one")
+	}
+}
+
+// TestOldMessage: after a day of failures the message is computed anew; what has gone is not told any more.
+func TestOldMessage(t *testing.T) {
+	s := onItsWay(t)
+	for range 200 {
+		s.outcomes = append(s.outcomes, Outcome{Result: Temporary, Reason: ReasonReceiverFailed})
+	}
+	first := only(t, s.next())
+	clear(s.ledger.present)
+	s.find("web", finding.Critical, 2, 1)
+	for s.now.Before(first.CreatedAt.Add(outboxAge)) {
+		s.next()
+	}
+	latest := s.sent[len(s.sent)-1]
+	if latest.ID == first.ID || latest.Sections[0].Items[0].ID != "CVE-2026-0002" {
+		t.Errorf("message %s about %v after a day, want a new one about CVE-2026-0002", latest.ID, ids(latest.Sections[0].Items))
+	}
+	if wait := s.last.Next.Sub(s.now); wait < 10*time.Minute {
+		t.Errorf("next attempt in %s, want the new message to wait as long as the old one", wait)
+	}
+}
+
+// TestCrash: a crash before the sending or after it leads to the same message again.
+func TestCrash(t *testing.T) {
+	s := onItsWay(t)
+	s.now = s.last.Next
+	s.ledger.broken = 1 // before the message is stored
+	if err := s.tryVisit(); err == nil || len(s.sent) != 0 {
+		t.Fatalf("error %v, %d messages; want an error and none: nothing is sent that is not stored", err, len(s.sent))
+	}
+	only(t, s.visit())
+
+	s = onItsWay(t)
+	s.now = s.last.Next
+	s.taken = func() { s.ledger.broken = 1 } // after the message was taken, before that is recorded
+	if err := s.tryVisit(); err == nil {
+		t.Fatal("no error, want that of the store")
+	}
+	s.taken = nil
+	if diff := cmp.Diff(s.sent[0], only(t, append(s.visit(), s.next()...))); diff != "" {
+		t.Errorf("another message after the crash (-before +after):\n%s", diff)
+	}
+	s.wantIdle()
+}
+
+// TestDigestIDs: 32 hexadecimal digits, another one for each message.
+func TestDigestIDs(t *testing.T) {
+	s := begun(t, "web")
+	seen := map[string]bool{}
+	for i := range 5 {
+		s.find("web", finding.High, i, 1)
+		s.visit()
+		id := only(t, s.next()).ID
+		if !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(id) {
+			t.Errorf("id %q, want 32 hexadecimal digits", id)
+		}
+		if seen[id] {
+			t.Errorf("id %s is used twice", id)
+		}
+		seen[id] = true
+	}
+}

@@ -1,0 +1,179 @@
+package catalog_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anchore/syft/syft/format/syftjson/model"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/scanner-operator/scanner-operator/worker/catalog"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// pulled pushes an image and resolves it again.
+func pulled(t *testing.T, image v1.Image) *registry.Image {
+	t.Helper()
+	server := fixture.NewRegistry(t, nil)
+	puller := registry.Puller{
+		Registries: []workerapi.Registry{{Host: server.Host, PlainHTTP: true}},
+		Log:        slog.New(slog.DiscardHandler), Now: time.Now,
+	}
+	img, err := puller.Pull(t.Context(), []string{server.Push(t, "app:1", image)}, v1.Platform{OS: "linux", Architecture: "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// temporary gives the test an empty temporary directory and says at the end what was left in it.
+func temporary(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+func left(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+func TestSBOMOfImages(t *testing.T) {
+	for what, c := range map[string]struct {
+		files    fixture.Files
+		distro   string
+		packages []string // "name version" that must be among the packages
+	}{
+		"Debian": {fixture.Debian(), "debian 12", []string{"libssl3 3.0.9-1", "golang.org/x/net v0.7.0"}},
+		"Alpine": {fixture.Alpine(), "alpine 3.18.2", []string{"musl 1.2.4-r0", "stdlib go1.22.0"}},
+		// Nothing says that the RPM database could not be read: only its packages do.
+		"Rocky":     {fixture.Rocky(t), "rocky 9.2", []string{"openssl-libs 1:3.0.7-6.el9_2", "tar 2:1.34-6.el9"}},
+		"no distro": {fixture.Files{"hello": "world"}, "", nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := temporary(t)
+			s, err := catalog.SBOM(t.Context(), pulled(t, fixture.Image(t, c.files)), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := catalog.Distro(s); got != c.distro {
+				t.Errorf("distro %q, want %q", got, c.distro)
+			}
+			var found []string
+			for p := range s.Artifacts.Packages.Enumerate() {
+				found = append(found, p.Name+" "+p.Version)
+			}
+			for _, want := range c.packages {
+				if !slices.Contains(found, want) {
+					t.Errorf("package %q is missing, found are %q", want, found)
+				}
+			}
+			if names := left(t, dir); len(names) > 0 {
+				t.Errorf("left in the temporary directory: %q", names)
+			}
+		})
+	}
+}
+
+func TestUnreadableLayers(t *testing.T) {
+	gzipped := types.DockerLayer
+	for what, c := range map[string]struct {
+		content   string
+		mediaType types.MediaType
+	}{
+		"corrupt gzip":            {"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + strings.Repeat("\xff", 64), gzipped},
+		"not a tar archive":       {strings.Repeat("not a tar archive ", 100), types.OCIUncompressedLayer},
+		"unknown kind of a layer": {"anything", "application/vnd.example.layer"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			image, err := mutate.AppendLayers(empty.Image, static.NewLayer([]byte(c.content), c.mediaType))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := temporary(t)
+			_, err = catalog.SBOM(t.Context(), pulled(t, image), slog.New(slog.DiscardHandler))
+			var known *failure.Error
+			if !errors.As(err, &known) || known.Reason != workerapi.ReasonNotAnImage {
+				t.Errorf("got %v, want reason %s", err, workerapi.ReasonNotAnImage)
+			}
+			if names := left(t, dir); len(names) > 0 {
+				t.Errorf("left in the temporary directory: %q", names)
+			}
+		})
+	}
+}
+
+// A disk that is full or read-only is the pod's problem, not the image's.
+func TestTemporaryDirectoryProblems(t *testing.T) {
+	img := pulled(t, fixture.Image(t, fixture.Files{"a": "b"}))
+	t.Setenv("TMPDIR", "/proc/no-such-directory")
+	_, err := catalog.SBOM(t.Context(), img, slog.New(slog.DiscardHandler))
+	var known *failure.Error
+	if !errors.As(err, &known) || known.Reason != workerapi.ReasonCatalogFailed {
+		t.Errorf("got %v, want reason %s", err, workerapi.ReasonCatalogFailed)
+	}
+}
+
+// Syft skips RPM databases without a word when there is no driver of this name.
+func TestSQLiteDriverIsRegistered(t *testing.T) {
+	if !slices.Contains(sql.Drivers(), "sqlite") {
+		t.Errorf("no SQL driver is called sqlite: %q", sql.Drivers())
+	}
+}
+
+func TestWrite(t *testing.T) {
+	document := model.Document{Source: model.Source{Name: "a & b"}, Schema: model.Schema{Version: "1.2.3"}}
+	artifact, err := catalog.Write(t.TempDir(), document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(artifact.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	if want := "sha256:" + hex.EncodeToString(sum[:]); artifact.Digest != want || artifact.Size != int64(len(raw)) {
+		t.Errorf("artifact says %s and %d bytes, the file has %s and %d", artifact.Digest, artifact.Size, want, len(raw))
+	}
+	decoder, err := zstd.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer decoder.Close()
+	content, err := io.ReadAll(decoder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got model.Document
+	if err := json.Unmarshal(content, &got); err != nil || got.Source.Name != "a & b" || artifact.ContentSize != int64(len(content)) {
+		t.Errorf("read back %+v (%v) of %d bytes, want the document of %d bytes", got.Source, err, len(content), artifact.ContentSize)
+	}
+}

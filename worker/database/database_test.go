@@ -1,0 +1,461 @@
+package database_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anchore/grype/grype/search"
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/version"
+	"github.com/scanner-operator/scanner-operator/worker/vulndb"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+var later = fixture.Built.Add(24 * time.Hour)
+
+// bench is a store with a publisher.
+type bench struct {
+	dir       string
+	clock     *clock.Fake
+	publisher *fixture.Publisher
+	source    *database.Source
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{dir: t.TempDir(), clock: clock.NewFake(later), publisher: fixture.Publish(t, fixture.Database(t, fixture.Built))}
+	var err error
+	if b.source, err = database.NewSource(b.publisher.URL, http.DefaultTransport); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) store(t *testing.T) *database.Store {
+	t.Helper()
+	store, err := database.OpenStore(b.dir, b.clock, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func (b *bench) updater(t *testing.T) *database.Updater {
+	t.Helper()
+	u, err := database.NewUpdater(b.store(t), b.source, b.clock, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.Close() })
+	return u
+}
+
+// built are the build times of what is installed, newest first.
+func built(t *testing.T, store *database.Store) []time.Time {
+	t.Helper()
+	versions, err := store.Versions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var times []time.Time
+	for _, v := range versions {
+		times = append(times, v.Built)
+	}
+	return times
+}
+
+// knows says whether an open database knows a vulnerability.
+func knows(t *testing.T, db *database.DB, id string) bool {
+	t.Helper()
+	found, err := db.Provider().FindVulnerabilities(search.ByID(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found) > 0
+}
+
+func TestNewSource(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://example.org/databases":          "https://example.org/databases/v6/latest.json",
+		"https://example.org/databases/":         "https://example.org/databases/v6/latest.json",
+		"https://example.org/own.json":           "https://example.org/own.json",
+		"https://user:secret@example.org":        "https://user:xxxxx@example.org/v6/latest.json",
+		"file:///databases":                      "file:///databases/v6/latest.json",
+		"ftp://example.org":                      "",
+		"example.org":                            "",
+		"https://user:secret@example.org:port/x": "",
+	} {
+		source, err := database.NewSource(address, nil)
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error tells the password: %v", address, err)
+		}
+		got := ""
+		if err == nil {
+			got = source.String()
+		}
+		if got != want {
+			t.Errorf("listing of %s: got %q (%v), want %q", address, got, err, want)
+		}
+	}
+}
+
+func TestInstallAndOpen(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	if u.DB() != nil {
+		t.Fatal("a database is open before one was installed")
+	}
+	status := u.Refresh(t.Context())
+	listing, err := b.source.Latest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := workerapi.DatabaseStatus{Tool: version.Grype(), Installed: &listing.Database}
+	if diff := cmp.Diff(want, status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if !knows(t, u.DB(), "CVE-2023-4911") || u.DB().Failures() != 0 {
+		t.Errorf("want a database that knows CVE-2023-4911 and never failed, it failed %d times", u.DB().Failures())
+	}
+	// The next worker on the same volume has it without any download.
+	b.publisher.Replace(&vulndb.Result{Dist: t.TempDir()})
+	if again := b.updater(t); again.DB() == nil || !again.DB().Built.Equal(fixture.Built) {
+		t.Error("the installed database is not open in the next worker")
+	}
+}
+
+func TestInstallFromVolume(t *testing.T) {
+	b := newBench(t)
+	source, err := database.NewSource("file://"+b.publisher.Dir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.source = source
+	if status := b.updater(t).Refresh(t.Context()); status.Error != "" || status.Installed == nil {
+		t.Errorf("status %+v, want an installed database", status)
+	}
+}
+
+// The old and the new build are open side by side, each with its own content.
+func TestNewerBuildSideBySide(t *testing.T) {
+	b := newBench(t)
+	first, second := b.updater(t), b.updater(t)
+	first.Refresh(t.Context())
+	b.publisher.Replace(fixture.Database(t, later, fixture.NextAdvisoriesDir()))
+	second.Refresh(t.Context())
+
+	if !first.DB().Built.Equal(fixture.Built) || knows(t, first.DB(), "CVE-2099-10001") {
+		t.Error("the worker with the old build sees the new one's content")
+	}
+	if !second.DB().Built.Equal(later) || !knows(t, second.DB(), "CVE-2099-10001") || !knows(t, second.DB(), "CVE-2023-4911") {
+		t.Error("the worker with the new build does not see its content")
+	}
+	if status := first.Refresh(t.Context()); !status.Installed.Built.Equal(later) || !knows(t, first.DB(), "CVE-2099-10001") {
+		t.Errorf("status %+v, want the first worker to move to the new build", status)
+	}
+}
+
+func TestOlderBuildIsNoUpdate(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	b.publisher.Replace(fixture.Database(t, fixture.Built.Add(-time.Hour)))
+	if status := u.Refresh(t.Context()); !status.Installed.Built.Equal(fixture.Built) || status.Error != "" {
+		t.Errorf("status %+v, want the installed build and no error", status)
+	}
+}
+
+// publish writes a listing for an archive with the given files.
+func publish(t *testing.T, at time.Time, files map[string][]byte) *vulndb.Result {
+	t.Helper()
+	var archive bytes.Buffer
+	encoder, err := zstd.NewWriter(&archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer := tar.NewWriter(encoder)
+	for name, content := range files {
+		if err := writer.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(content)), Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := writer.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(writer.Close(), encoder.Close()); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(archive.Bytes())
+	return list(t, at, "v6.1.4", "db.tar.zst", "sha256:"+hex.EncodeToString(sum[:]), archive.Bytes())
+}
+
+func list(t *testing.T, at time.Time, schema, name, checksum string, archive []byte) *vulndb.Result {
+	t.Helper()
+	dist := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dist, "v6"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listing, err := json.Marshal(map[string]string{"status": "active", "schemaVersion": schema, "built": at.Format(time.RFC3339), "path": name, "checksum": checksum})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string][]byte{"latest.json": listing, name: archive} {
+		if err := os.WriteFile(filepath.Join(dist, "v6", filepath.Base(file)), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &vulndb.Result{Dist: dist}
+}
+
+// rawDatabase is the file inside of a published archive.
+func rawDatabase(t *testing.T, at time.Time, change string) []byte {
+	t.Helper()
+	file := filepath.Join(fixture.Database(t, at).Cache, "6", "vulnerability.db")
+	if change != "" {
+		db, err := sql.Open("sqlite", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec(change); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// A newer build that is broken is refused, the last good one stays, and nothing of the broken one is left.
+func TestBrokenBuildsAreRefused(t *testing.T) {
+	const file = "vulnerability.db"
+	good := rawDatabase(t, later, "")
+	torn := slices.Clone(good)
+	copy(torn[len(torn)/2:], make([]byte, len(torn)/4))
+	for what, c := range map[string]struct {
+		published *vulndb.Result
+		want      string // in the error
+	}{
+		"another checksum":              {list(t, later, "v6.1.4", "db.tar.zst", "sha256:"+strings.Repeat("0", 64), []byte("archive")), "checksum"},
+		"an archive that is not there":  {list(t, later, "v6.1.4", "", "sha256:"+strings.Repeat("0", 64), nil), "this worker reads"},
+		"no database in the archive":    {publish(t, later, map[string][]byte{"other.db": good, "../vulnerability.db": good}), "has no vulnerability.db"},
+		"not a database":                {publish(t, later, map[string][]byte{file: []byte(strings.Repeat("nonsense", 1000))}), "not a database"},
+		"half a database":               {publish(t, later, map[string][]byte{file: good[:len(good)/2]}), "malformed"},
+		"a database with torn pages":    {publish(t, later, map[string][]byte{file: torn}), "database"},
+		"another build than is listed":  {publish(t, later, map[string][]byte{file: rawDatabase(t, fixture.Built, "")}), "the listing says"},
+		"a database of another schema":  {publish(t, later, map[string][]byte{file: rawDatabase(t, later, "UPDATE db_metadata SET model = 7")}), "v6 database"},
+		"a database without advisories": {publish(t, later, map[string][]byte{file: rawDatabase(t, later, "PRAGMA foreign_keys=OFF; DELETE FROM vulnerability_handles")}), "no vulnerability"},
+		"a listing of another schema":   {list(t, later, "v7.0.0", "db.tar.zst", "sha256:"+strings.Repeat("0", 64), nil), "this worker reads v6"},
+		"a listing without a checksum":  {list(t, later, "v6.1.4", "db.tar.zst", "", nil), "no sha256 checksum"},
+		"an unknown kind of archive":    {list(t, later, "v6.1.4", "db.zip", "sha256:"+strings.Repeat("0", 64), nil), "tar.zst"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			u := b.updater(t)
+			u.Refresh(t.Context())
+			b.publisher.Replace(c.published)
+			status := u.Refresh(t.Context())
+			if !strings.Contains(status.Error, c.want) || status.Installed == nil || !status.Installed.Built.Equal(fixture.Built) {
+				t.Errorf("status %+v, want the last good build and an error with %q", status, c.want)
+			}
+			if !knows(t, u.DB(), "CVE-2023-4911") {
+				t.Error("the last good build does not answer any more")
+			}
+			if diff := cmp.Diff([]time.Time{fixture.Built}, built(t, b.store(t))); diff != "" {
+				t.Errorf("installed builds (-want +got):\n%s", diff)
+			}
+			entries, err := os.ReadDir(b.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(entries) != 2 { // the lock and the good version
+				t.Errorf("%d entries in the store, want nothing left of the broken build", len(entries))
+			}
+		})
+	}
+}
+
+// A download that breaks off, or is altered on its way, is not the listing's archive.
+func TestTruncatedDownload(t *testing.T) {
+	b := newBench(t)
+	next := fixture.Database(t, later)
+	archives, err := filepath.Glob(filepath.Join(next.Dist, "v6", "*.tar.zst"))
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("archives %q, %v", archives, err)
+	}
+	if err := os.Truncate(archives[0], 1000); err != nil {
+		t.Fatal(err)
+	}
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	b.publisher.Replace(next)
+	status := u.Refresh(t.Context())
+	if !strings.Contains(status.Error, "checksum") || status.Refused == nil || !status.Refused.Built.Equal(later) {
+		t.Errorf("status %+v, want the build of %s refused for its checksum", status, later)
+	}
+}
+
+// counting counts requests for archives.
+type counting struct{ archives int }
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, ".tar.zst") {
+		c.archives++
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A broken build is left alone for a while, unless another one is listed.
+func TestRefusedBuildIsNotTriedAllTheTime(t *testing.T) {
+	b := newBench(t)
+	var downloads counting
+	var err error
+	if b.source, err = database.NewSource(b.publisher.URL, &downloads); err != nil {
+		t.Fatal(err)
+	}
+	b.publisher.Replace(publish(t, later, map[string][]byte{"vulnerability.db": []byte("nonsense")}))
+	u := b.updater(t)
+	for range 3 {
+		if status := u.Refresh(t.Context()); status.Refused == nil || status.Error == "" {
+			t.Errorf("status %+v, want a refused build and the reason", status)
+		}
+	}
+	if downloads.archives != 1 {
+		t.Errorf("the broken archive was downloaded %d times at once, want 1", downloads.archives)
+	}
+	b.clock.Advance(6 * time.Minute)
+	u.Refresh(t.Context())
+	if downloads.archives != 2 {
+		t.Errorf("the broken archive was downloaded %d times after a while, want 2", downloads.archives)
+	}
+	b.publisher.Replace(fixture.Database(t, later.Add(time.Hour)))
+	if status := u.Refresh(t.Context()); status.Error != "" || status.Refused != nil || status.Installed == nil {
+		t.Errorf("status %+v, want the next build installed at once", status)
+	}
+}
+
+func TestUnreachableListing(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	b.publisher.Replace(&vulndb.Result{Dist: t.TempDir()})
+	status := u.Refresh(t.Context())
+	if !strings.Contains(status.Error, "404") || status.Installed == nil || status.Refused != nil {
+		t.Errorf("status %+v, want the installed build and that the listing cannot be read", status)
+	}
+}
+
+// What a crash leaves is removed: only complete versions have a marker, and its file must be as long as it was.
+func TestHalfInstalledVersionsAreRemoved(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	half := filepath.Join(b.dir, "20261231T000000Z-0123456789ab", "6")
+	if err := os.MkdirAll(half, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(b.dir, "lost+found")
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]time.Time{fixture.Built}, built(t, b.store(t))); diff != "" {
+		t.Errorf("installed (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the half-installed version is still there")
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Error("a directory that is not the store's was removed")
+	}
+	files, err := filepath.Glob(filepath.Join(b.dir, "*", "6", "vulnerability.db"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	if err := os.Truncate(files[0], 1000); err != nil {
+		t.Fatal(err)
+	}
+	if times := built(t, b.store(t)); len(times) > 0 {
+		t.Errorf("a truncated database still counts as installed: %v", times)
+	}
+}
+
+func TestPruneKeepsTheNewestAndTheOpen(t *testing.T) {
+	b := newBench(t)
+	old := b.updater(t)
+	old.Refresh(t.Context())
+	u := b.updater(t)
+	var times []time.Time
+	for hours := range 4 {
+		at := later.Add(time.Duration(hours) * time.Hour)
+		times = append(times, at)
+		b.publisher.Replace(fixture.Database(t, at))
+		u.Refresh(t.Context())
+	}
+	if diff := cmp.Diff([]time.Time{times[3], times[2], fixture.Built}, built(t, b.store(t))); diff != "" {
+		t.Errorf("installed: want the newest two and the one that another worker has open (-want +got):\n%s", diff)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.store(t).Prune(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]time.Time{times[3], times[2]}, built(t, b.store(t))); diff != "" {
+		t.Errorf("installed after it was closed (-want +got):\n%s", diff)
+	}
+}
+
+// A database that gets damaged after its installation is found out and replaced by the one before.
+func TestDamagedDatabaseFallsBack(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	b.publisher.Replace(fixture.Database(t, later))
+	u.Refresh(t.Context())
+	if u.Recheck(t.Context()) {
+		t.Fatal("a sound database is called damaged")
+	}
+	files, err := filepath.Glob(filepath.Join(b.dir, later.Format("20060102")+"*", "6", "vulnerability.db"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	file, err := os.OpenFile(files[0], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteAt(make([]byte, 64<<10), 8<<10); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	if !u.Recheck(t.Context()) {
+		t.Error("the damage was not found")
+	}
+	if u.DB() == nil || !u.DB().Built.Equal(fixture.Built) || !knows(t, u.DB(), "CVE-2023-4911") {
+		t.Error("want the build before to be open")
+	}
+	if status := u.Refresh(t.Context()); status.Error != "" || !status.Installed.Built.Equal(later) {
+		t.Errorf("status %+v, want the newest build installed again", status)
+	}
+}
