@@ -141,6 +141,7 @@ func TestOldMessage(t *testing.T) {
 	for s.now.Before(first.CreatedAt.Add(outboxAge)) {
 		s.next()
 	}
+	s.next()
 	latest := s.sent[len(s.sent)-1]
 	if latest.ID == first.ID || latest.Sections[0].Items[0].ID != "CVE-2026-0002" {
 		t.Errorf("message %s about %v after a day, want a new one about CVE-2026-0002", latest.ID, ids(latest.Sections[0].Items))
