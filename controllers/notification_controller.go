@@ -6,10 +6,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,6 +30,9 @@ const (
 	defaultGroupWait     = 30 * time.Second
 	defaultGroupInterval = 5 * time.Minute
 )
+
+// maxEventNote is the API server's limit for an event's note, in characters; it refuses longer ones.
+const maxEventNote = 1024
 
 // NotificationReconciler tells the receivers of a Scanner what they have not been told. It writes nothing to
 // the Kubernetes API but events: what became of messages is in the store, where the ScannerReconciler reads it.
@@ -53,18 +56,20 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
-	covered, err := (inventory{client: r.Client, jobs: r.Store}).coverage(ctx, &scanner)
+	coverage, err := r.coverage(ctx, &scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
-	coverage := describeCoverage(covered, dataSince(&scanner))
 	var errs []error
 	var next time.Time
 	for _, receiver := range scanner.Spec.Notifications {
 		progress, err := courier.Visit(ctx, string(scanner.UID), r.settings(&scanner, receiver), coverage)
 		errs = append(errs, err)
 		r.tell(ctx, &scanner, receiver.Name, progress)
+		if !reflect.DeepEqual(progress.Before, progress.After) {
+			r.Wakeups.Scanner(ctx, &scanner)
+		}
 		if next.IsZero() || (!progress.Next.IsZero() && progress.Next.Before(next)) {
 			next = progress.Next
 		}
@@ -124,47 +129,8 @@ var firstScans = map[v1alpha1.FirstScanPolicy]notify.FirstScan{
 	v1alpha1.FirstScanAll:     notify.FirstScanAll,
 }
 
-// dataSince is since when the Scanner's engine has vulnerability data; zero if it has none.
-func dataSince(scanner *v1alpha1.Scanner) time.Time {
-	condition := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
-	if condition == nil || scanner.Status.VulnerabilityData == nil {
-		return time.Time{}
-	}
-	return condition.LastTransitionTime.Time
-}
-
-// describeCoverage says it in the planner's terms: images with a digest one by one, all others as numbers.
-func describeCoverage(covered []coveredImage, since time.Time) notify.Coverage {
-	coverage := notify.Coverage{Known: true, DataSince: since}
-	for _, img := range covered {
-		if len(img.Repositories) > 0 && img.State != imageExcluded {
-			coverage.Images = append(coverage.Images, notify.Image{
-				Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
-			})
-			continue
-		}
-		switch img.State {
-		case imageExcluded:
-			coverage.Others.Excluded++
-		case imageFailed:
-			if coverage.Others.Failed == nil {
-				coverage.Others.Failed = map[string]int{}
-			}
-			coverage.Others.Failed[img.Reason]++
-		default:
-			coverage.Others.Pending++
-		}
-	}
-	return coverage
-}
-
-var imageStates = map[imageState]notify.ImageState{
-	imageScanned: notify.ImageScanned, imagePending: notify.ImagePending,
-	imageFailed: notify.ImageFailed, imageExcluded: notify.ImageExcluded,
-}
-
-// tell makes events of what users would ask about: a message that went out, a receiver that no longer takes any,
-// and one that does again.
+// tell makes events of what users would ask about: a message that went out, and a receiver that does not take
+// one, once for each reason.
 func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p notify.Progress) {
 	if p.Outcome == nil {
 		return
@@ -178,8 +144,9 @@ func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Sca
 		log.V(1).Info("A receiver wants to be told later")
 	default:
 		log.Info("A message was not delivered", "result", p.Outcome.Result, "reason", p.Outcome.Reason, "message", p.Outcome.Message)
-		if p.Before.LastError == nil {
-			r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, p.Outcome.Reason, "Notify", "receiver %s: %s", receiver, p.Outcome.Message)
+		if p.Before.LastError == nil || p.Before.LastError.Reason != p.Outcome.Reason {
+			note := truncate(fmt.Sprintf("receiver %s: %s", receiver, p.Outcome.Message), maxEventNote)
+			r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, cmp.Or(p.Outcome.Reason, v1alpha1.ReasonDeliveryFailed), "Notify", "%s", note)
 		}
 	}
 }

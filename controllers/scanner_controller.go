@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -35,6 +36,7 @@ type ScannerReconciler struct {
 	Backends map[v1alpha1.BackendType]backend.Backend
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
+	Wakeups  *Wakeups
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
@@ -58,7 +60,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	if err != nil || !scanner.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, r.forgetGone(ctx)
+		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	before := scanner.DeepCopy()
 	s := &scannerScope{scanner: &scanner, backend: r.Backends[scanner.Spec.Backend.Type]}
@@ -78,8 +80,9 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	return ctrl.Result{RequeueAfter: statusInterval}, nil
 }
 
-// forgetGone removes from the store what belongs to Scanners that have gone.
-func (r *ScannerReconciler) forgetGone(ctx context.Context) error {
+// ForgetGone removes from the store what belongs to Scanners that have gone. It is also to be called now and
+// then: an ImageScan may have been looked at a moment after its Scanner went.
+func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners); err != nil {
 		return err
@@ -133,6 +136,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
+		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
 		Complete(r)
 }
 

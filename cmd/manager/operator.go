@@ -42,6 +42,7 @@ const (
 	listingTimeout     = 30 * time.Second
 	headerTimeout      = 10 * time.Second
 	certificateRefresh = time.Hour
+	forgetInterval     = 30 * time.Second
 	// unusedRecords is how long the store keeps what no Scanner has any more.
 	unusedRecords = 24 * time.Hour
 )
@@ -195,15 +196,19 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	scanners := &controllers.ScannerReconciler{
+		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		StoreDurable: durable, StoreAdvice: advice,
+	}
+	if err := op.manager.Add(every(forgetInterval, "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
+		return err
+	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store},
 		&controllers.ImageScanReconciler{
 			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		},
-		&controllers.ScannerReconciler{
-			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events,
-			StoreDurable: durable, StoreAdvice: advice,
-		},
+		scanners,
 		op.notifications(),
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {

@@ -82,6 +82,8 @@ func Worse(a, b Finding) int {
 		cmp.Compare(a.Package.Name, b.Package.Name),
 		cmp.Compare(a.Package.Version, b.Package.Version),
 		slices.Compare(a.Paths, b.Paths),
+		cmp.Compare(a.Package.Type, b.Package.Type),
+		cmp.Compare(a.Package.PURL, b.Package.PURL),
 	)
 }
 

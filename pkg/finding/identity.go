@@ -11,31 +11,31 @@ import (
 var cvePattern = regexp.MustCompile(`^CVE-[0-9]{4}-[0-9]{4,}$`)
 
 // Canonical returns the id by which a vulnerability is known across sources: the id itself if it is a CVE,
-// else its CVE alias when there is exactly one, else a GHSA id, else the native id. An advisory that covers
-// several CVEs keeps its own id, since no one of them would be right.
+// else its CVE alias when there is exactly one, else a GHSA id when there is exactly one, else the native id. An
+// advisory that covers several keeps its own id, since no one of them would be right. The order of aliases does
+// not matter.
 func Canonical(id string, aliases []string) string {
 	id = strings.TrimSpace(id)
 	if cvePattern.MatchString(strings.ToUpper(id)) {
 		return strings.ToUpper(id)
 	}
-	var cves []string
-	ghsa := ""
+	var cves, ghsas []string
 	for _, alias := range aliases {
 		upper := strings.ToUpper(alias)
 		switch {
 		case cvePattern.MatchString(upper) && !slices.Contains(cves, upper):
 			cves = append(cves, upper)
-		case strings.HasPrefix(upper, "GHSA-") && ghsa == "":
-			ghsa = alias
+		case strings.HasPrefix(upper, "GHSA-") && !slices.Contains(ghsas, alias):
+			ghsas = append(ghsas, alias)
 		}
 	}
 	switch {
 	case len(cves) == 1:
 		return cves[0]
-	case strings.HasPrefix(strings.ToUpper(id), "GHSA-") || ghsa == "":
+	case strings.HasPrefix(strings.ToUpper(id), "GHSA-") || len(ghsas) != 1:
 		return id
 	}
-	return ghsa
+	return ghsas[0]
 }
 
 // osPackageTypes are installed once per image, whatever files they own, so their path is no part of their identity.

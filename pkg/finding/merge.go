@@ -5,7 +5,8 @@ import (
 )
 
 // Merge unites findings with the same key: several sources may speak of one vulnerability in one package.
-// The worst severity and probability win, every advisory is kept. The result is ordered by Worse.
+// The worst severity and probability win, every advisory is kept. The result is ordered by Worse; it shares no
+// list that Merge changes with the input, which stays as it was.
 func Merge(findings []Finding) []Finding {
 	byKey := make(map[string]*Finding, len(findings))
 	var order []string
@@ -13,6 +14,7 @@ func Merge(findings []Finding) []Finding {
 		key := f.Key()
 		known, found := byKey[key]
 		if !found {
+			f.Aliases, f.Paths = slices.Clone(f.Aliases), slices.Clone(f.Paths)
 			byKey[key] = &f
 			order = append(order, key)
 			continue

@@ -1,20 +1,44 @@
 package image
 
 import (
-	"regexp"
-	"strings"
+	"unicode/utf8"
 )
 
 // Match says whether a glob fits a reference: with its tag, with its digest, or its repository alone. In a
-// glob "*" stands for any number of any characters and "?" for one.
+// glob "*" stands for any number of any characters and "?" for one. The time that it takes grows with the
+// product of both lengths at worst, whatever the glob.
 func Match(glob string, ref Reference) bool {
-	pattern := regexp.QuoteMeta(glob)
-	pattern = strings.ReplaceAll(pattern, `\*`, ".*")
-	pattern = strings.ReplaceAll(pattern, `\?`, ".")
-	expression, err := regexp.Compile("^(?s:" + pattern + ")$")
-	if err != nil {
-		return false // not reached: everything special is quoted
+	return matches(glob, ref.String()) || matches(glob, ref.Repository) ||
+		(ref.Digest != "" && matches(glob, ref.Repository+"@"+ref.Digest))
+}
+
+// matches walks along both texts. When it gets stuck it lets the last "*" take one character more: earlier
+// ones need not be tried again, since all that they could take the last one can take too.
+func matches(glob, text string) bool {
+	g, t := 0, 0
+	afterStar, resume := -1, 0
+	for t < len(text) {
+		_, size := utf8.DecodeRuneInString(text[t:])
+		switch {
+		case g < len(glob) && glob[g] == '*':
+			g++
+			afterStar, resume = g, t
+		case g < len(glob) && glob[g] == '?':
+			g++
+			t += size
+		case g < len(glob) && glob[g] == text[t]:
+			g++
+			t++
+		case afterStar >= 0:
+			_, size := utf8.DecodeRuneInString(text[resume:])
+			resume += size
+			g, t = afterStar, resume
+		default:
+			return false
+		}
 	}
-	return expression.MatchString(ref.String()) || expression.MatchString(ref.Repository) ||
-		(ref.Digest != "" && expression.MatchString(ref.Repository+"@"+ref.Digest))
+	for g < len(glob) && glob[g] == '*' {
+		g++
+	}
+	return g == len(glob)
 }

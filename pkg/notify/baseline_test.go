@@ -58,6 +58,23 @@ func TestBaselineCompletes(t *testing.T) {
 		"one takes too long": {func(*story) {}, 30 * time.Minute, Remaining{Pending: 1}},
 		"data came late":     {func(s *story) { s.coverage.DataSince = noon.Add(10 * time.Minute) }, 40 * time.Minute, Remaining{Pending: 1}},
 		"never any data":     {func(s *story) { s.coverage.DataSince = time.Time{} }, 0, Remaining{}},
+		"one is being pulled": {
+			func(s *story) {
+				s.image("b", ImageScanned)
+				s.coverage.Others.Pending = 1
+				s.visit()
+				s.pass(2 * time.Minute)
+				s.coverage.Others.Pending = 0
+				s.image("c", ImagePending)
+				s.visit()
+				s.pass(3 * time.Minute)
+				s.visit()
+				s.image("c", ImageScanned)
+			}, 5 * time.Minute, Remaining{},
+		},
+		"one is never pulled": {
+			func(s *story) { s.image("b", ImageScanned); s.coverage.Others.Pending = 1 }, 5 * time.Minute, Remaining{Pending: 1},
+		},
 		"others that have no key": {
 			func(s *story) {
 				s.image("b", ImageScanned)

@@ -189,7 +189,8 @@ func referencesOf(news []store.News) []string {
 }
 
 func tagOf(reference string) string {
-	ref, err := image.ParseReference(reference)
+	// No registry takes longer ones, and parsing them takes its time.
+	ref, err := image.ParseReference(clip(reference, 4*maxText))
 	switch {
 	case err != nil:
 		return reference

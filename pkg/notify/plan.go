@@ -15,6 +15,10 @@ const (
 	// baselinePatience is how long a baseline waits for its images once there is vulnerability data. What is
 	// missing then is named in the summary and becomes news later.
 	baselinePatience = 30 * time.Minute
+	// pullPatience is how long the snapshot waits for images that nodes are still pulling, which have no key yet.
+	pullPatience = 5 * time.Minute
+	// pullCheck is how often to look at them: that a node gives up changes no image, and may go unnoticed.
+	pullCheck = 10 * time.Second
 	// attemptGap is the least time between two attempts, whatever else asks for one.
 	attemptGap = time.Second
 )
@@ -108,17 +112,26 @@ func (l *look) begin() (*Action, error) {
 			b.Phase = BaselineDone
 		}
 	}
-	if b.Phase == BaselineOpen && !l.now.After(l.snapshotEnd()) {
+	if b.Phase == BaselineOpen && l.snapshotOpen() {
 		for _, img := range l.coverage.Images {
 			if !slices.Contains(b.Images, img.Key) {
 				b.Images = append(slices.Clone(b.Images), img.Key)
 			}
 		}
 	}
+	b.Pulling = b.Phase == BaselineOpen && l.coverage.Others.Pending > 0
 	return nil, nil
 }
 
+// snapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
+// looked at belong to it as well.
+func (l *look) snapshotOpen() bool {
+	return !l.now.After(l.snapshotEnd()) || l.state.Baseline.Pulling && !l.now.After(l.pullEnd())
+}
+
 func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
+
+func (l *look) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullPatience) }
 
 // deliver brings the message on its way to its end before anything else happens.
 func (l *look) deliver() (*Action, error) {
@@ -188,6 +201,9 @@ func (l *look) baselineWait() *Action {
 	b := l.state.Baseline
 	if l.now.Before(l.snapshotEnd()) {
 		return &Action{Until: l.snapshotEnd()}
+	}
+	if b.Pulling && l.now.Before(l.pullEnd()) {
+		return &Action{Until: earlier(l.now.Add(pullCheck), l.pullEnd())}
 	}
 	waiting := slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
 		return img.State == ImagePending && slices.Contains(b.Images, img.Key)
@@ -286,6 +302,13 @@ func (l *look) loadNews() (*loadedNews, error) {
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
 		return a
 	}
 	return b

@@ -52,6 +52,8 @@ type Baseline struct {
 	Started time.Time `json:"started,omitzero"`
 	// Images of the snapshot, by key, until the baseline is done.
 	Images []string `json:"images,omitempty"`
+	// Pulling says that some images had no key yet when they were last looked at.
+	Pulling bool `json:"pulling,omitempty"`
 }
 
 // Outbox holds a message, and what the receiver has heard of once it is delivered.

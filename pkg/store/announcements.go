@@ -91,10 +91,10 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 	for _, repository := range said.Repositories {
 		repositories[repository] = true
 	}
-	err = bulk(ctx, len(said.Keys), func(i int) error {
+	err = bulk(ctx, len(said.Keys), func(ctx context.Context, i int) error {
 		key := said.Keys[i]
 		repositories[key.Repository] = true
-		_, err := announce.Exec(receiver, key.Repository, key.ID, key.Package, said.DigestID, millis{at})
+		_, err := announce.ExecContext(ctx, receiver, key.Repository, key.ID, key.Package, said.DigestID, millis{at})
 		return err
 	})
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *SQLite) ImageUses(ctx context.Context) (uses []ImageUse, err error) {
 		if err != nil {
 			return err
 		}
-		defer rows.Close() //nolint:errcheck // only read
+		defer rows.Close()
 		uses, err = scanImageUses(rows)
 		return err
 	})

@@ -50,10 +50,10 @@ func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilte
 	return news, total, nil
 }
 
-// passing are the present findings of some reports that pass a filter, each once: three ranges of one index.
+// wanted are the present findings of some reports that pass a filter, each once: three ranges of one index.
 // @severity is 1 at least. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
-const passing = `
-	passing AS (
+const wanted = `
+	wanted AS (
 		SELECT f.id, f.vulnerability_id, f.package, f.report_id FROM json_each(@reports) j
 		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 		WHERE f.gone_at IS NULL AND f.known_exploited = 1
@@ -69,16 +69,16 @@ const passing = `
 
 const unannounced = `
 	NOT EXISTS (SELECT 1 FROM announcements a WHERE a.receiver_id = @receiver AND a.repository = @repository
-		AND a.canonical_id = v.canonical_id AND a.package = p.package)`
+		AND a.canonical_id = v.canonical_id AND a.package = wanted.package)`
 
-const countNews = `WITH ` + passing + `
+const countNews = `WITH ` + wanted + `
 	SELECT count(*) FROM (
-		SELECT DISTINCT v.canonical_id, p.package
-		FROM passing p CROSS JOIN vulnerabilities v ON v.id = p.vulnerability_id
+		SELECT DISTINCT v.canonical_id, wanted.package
+		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id
 		WHERE ` + unannounced + `)`
 
-const listNews = `WITH ` + passing + selectFinding + `, f.first_seen, f.report_id
-	FROM passing p CROSS JOIN vulnerabilities v ON v.id = p.vulnerability_id CROSS JOIN findings f ON f.id = p.id
+const listNews = `WITH ` + wanted + selectFinding + `, f.first_seen, f.report_id
+	FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
 	WHERE ` + unannounced
 
 // newsSearch looks for what one receiver wants to know and was not told.

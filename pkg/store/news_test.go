@@ -130,6 +130,7 @@ func TestNewsOfARepositoryAndEngineMix(t *testing.T) {
 	other := report("app:2", vulnerable("CVE-2026-0001", "a"))
 	other.Engine = "fake"
 	got[Difference](t)(f.SaveReport(t.Context(), other, ""))
+	f.report(t, "app:2", vulnerable("CVE-2026-0009", "a")) // by an engine that nobody asked
 	news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
 	must(t, err)
 	if total != 1 || len(news) != 1 || news[0].Finding.Severity != finding.High || len(news[0].Workloads) != 2 {

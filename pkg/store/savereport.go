@@ -199,7 +199,7 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, rows []*
 	}
 	defer writer.close()
 	var d Difference
-	err = bulk(ctx, len(rows), func(i int) error {
+	err = bulk(ctx, len(rows), func(ctx context.Context, i int) error {
 		row := rows[i]
 		k, found := known[row.key]
 		if found {
@@ -208,13 +208,13 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, rows []*
 		switch {
 		case !found:
 			d.New++
-			return writer.add(before.id, row, now)
+			return writer.add(ctx, before.id, row, now)
 		case k.gone:
 			d.New++
-			return writer.change(k.id, row)
+			return writer.change(ctx, k.id, row)
 		case k.content != row.content:
 			d.Still++
-			return writer.change(k.id, row)
+			return writer.change(ctx, k.id, row)
 		}
 		d.Still++
 		return nil
@@ -222,16 +222,17 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, rows []*
 	if err != nil {
 		return Difference{}, err
 	}
+	var gone []int64
 	for _, k := range known {
-		if k.seen || k.gone {
-			continue
-		}
-		d.Gone++
-		if _, err := writer.goes.ExecContext(ctx, before.matchedAt, millis{now}, k.id); err != nil {
-			return Difference{}, err
+		if !k.seen && !k.gone {
+			gone = append(gone, k.id)
 		}
 	}
-	return d, nil
+	d.Gone = len(gone)
+	return d, bulk(ctx, len(gone), func(ctx context.Context, i int) error {
+		_, err := writer.goes.ExecContext(ctx, before.matchedAt, millis{now}, gone[i])
+		return err
+	})
 }
 
 // findingWriter holds the statements that are run for each of many findings.
@@ -252,7 +253,7 @@ func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
 		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ? WHERE id = ?`},
 	} {
 		var err error
-		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil {
+		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil { //nolint:sqlclosecheck // findingWriter.close does it
 			w.close()
 			return nil, err
 		}
@@ -260,15 +261,15 @@ func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
 	return &w, nil
 }
 
-func (w *findingWriter) add(report int64, row *findingRow, now time.Time) error {
+func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow, now time.Time) error {
 	args := append([]any{report, row.key[:], row.vulnerability, row.content, millis{now}}, row.columns...)
-	_, err := w.adds.Exec(args...)
+	_, err := w.adds.ExecContext(ctx, args...)
 	return err
 }
 
-func (w *findingWriter) change(id int64, row *findingRow) error {
+func (w *findingWriter) change(ctx context.Context, id int64, row *findingRow) error {
 	args := append([]any{row.content}, row.columns...)
-	_, err := w.changes.Exec(append(args, id)...)
+	_, err := w.changes.ExecContext(ctx, append(args, id)...)
 	return err
 }
 

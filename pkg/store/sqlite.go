@@ -46,8 +46,9 @@ type SQLite struct {
 	lock   *os.File // nil if opened for reading only
 	counts countMemory
 
-	// gate guards the step from open to closed; closing is done once closed, inFlight counts running calls.
+	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex
+	closed   bool
 	closing  context.Context
 	end      context.CancelCauseFunc
 	inFlight sync.WaitGroup
@@ -99,14 +100,14 @@ func newSQLite(path string, now func() time.Time) (*SQLite, error) {
 }
 
 func (s *SQLite) openForWriting(ctx context.Context) (err error) {
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil { //nolint:gosec // the path is the operator's own flag
 		return fmt.Errorf("make the directory: %w", err)
 	}
 	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
 		return err
 	}
 	// SQLite gives its other files the mode of this one.
-	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
 		return fmt.Errorf("make the file: %w", err)
 	}
@@ -178,7 +179,8 @@ func (s *SQLite) ID() string { return s.id }
 // Close cancels what runs, waits for it to end and releases the lock. Further calls return nil.
 func (s *SQLite) Close() error {
 	s.gate.Lock()
-	closed := s.closing.Err() != nil
+	closed := s.closed
+	s.closed = true
 	s.end(ErrClosed)
 	s.gate.Unlock()
 	if closed {

@@ -54,7 +54,7 @@ func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work f
 func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	s.gate.Lock()
 	defer s.gate.Unlock()
-	if s.closing.Err() != nil {
+	if s.closed {
 		return nil, nil, ErrClosed
 	}
 	s.inFlight.Add(1)
@@ -102,14 +102,15 @@ func advice(err error) string {
 // interval is how many statements a bulk operation runs between two looks at its context.
 const interval = 1000
 
-// bulk runs each with the numbers from 0 to n-1 until the first error. Statements within it are given no
-// context, because watching one costs more than the statement; it is looked at now and then instead.
-func bulk(ctx context.Context, n int, each func(int) error) error {
+// bulk runs each with the numbers from 0 to n-1 until the first error. It gives it a context that cannot be
+// cancelled, because to watch one costs more than the statement; ctx itself is looked at now and then.
+func bulk(ctx context.Context, n int, each func(ctx context.Context, i int) error) error {
+	unwatched := context.WithoutCancel(ctx)
 	for i := range n {
 		if i%interval == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := each(i); err != nil {
+		if err := each(unwatched, i); err != nil {
 			return err
 		}
 	}

@@ -43,11 +43,11 @@ func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []
 	}
 	defer lookup.Close()
 	saved := make(map[string]int64, len(ids))
-	err = bulk(ctx, len(ids), func(i int) error {
+	err = bulk(ctx, len(ids), func(ctx context.Context, i int) error {
 		var id int64
 		var before vulnerability
 		now := *byID[ids[i]]
-		err := lookup.QueryRow(ids[i], engine).
+		err := lookup.QueryRowContext(ctx, ids[i], engine).
 			Scan(&id, &before.description, &before.url, &before.cvss, &before.epss, &before.knownExploited)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):

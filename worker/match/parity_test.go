@@ -83,8 +83,23 @@ func contents(t *testing.T, image v1.Image) *sbom.SBOM {
 	return s
 }
 
-// store installs a database the way the worker does.
+// store installs and opens a database the way the worker does.
 func store(t *testing.T, advisories ...string) *database.DB {
+	t.Helper()
+	return open(t, install(t, t.TempDir(), advisories...))
+}
+
+func open(t *testing.T, version database.Version) *database.DB {
+	t.Helper()
+	db, err := database.Open(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func install(t *testing.T, dir string, advisories ...string) database.Version {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	publisher := fixture.Publish(t, fixture.Database(t, fixture.Built, advisories...))
@@ -92,7 +107,7 @@ func store(t *testing.T, advisories ...string) *database.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := database.OpenStore(t.TempDir(), clock.System{}, log)
+	store, err := database.OpenStore(dir, clock.System{}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +119,7 @@ func store(t *testing.T, advisories ...string) *database.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := database.Open(version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	return db
+	return version
 }
 
 // write puts a document into a file.

@@ -100,7 +100,7 @@ func (a *Advisories) moduleRecords() []record {
 	var records []record
 	for _, r := range a.Go {
 		fixedIn := r.fixedIn()
-		if len(fixedIn) == 0 {
+		if len(fixedIn) == 0 || r.Withdrawn != "" {
 			continue
 		}
 		id, link := r.ID, "https://pkg.go.dev/vuln/"+r.ID
@@ -110,7 +110,7 @@ func (a *Advisories) moduleRecords() []record {
 		cves := r.aliases("CVE-")
 		advisory := map[string]any{
 			"ghsaId": id, "url": link, "Summary": r.Summary, "namespace": "github:go",
-			"published": r.Published, "withdrawn": r.Withdrawn,
+			"published": r.Published,
 			"CVE": cves, "Metadata": map[string]any{"CVE": cves}, "FixedIn": fixedIn,
 		}
 		if rating, ok := a.worst(cves); ok {

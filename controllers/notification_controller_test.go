@@ -1,0 +1,323 @@
+package controllers
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	webDigest   = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	webPlatform = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+)
+
+var notifyNoon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// receivers stands for the notifier: outcomes by Secret, Delivered where there is none.
+type receivers struct {
+	outcomes map[string]notify.Outcome
+	sent     []notify.Delivery
+}
+
+// Send implements notify.Sender.
+func (r *receivers) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+	r.sent = append(r.sent, d)
+	if outcome, found := r.outcomes[d.Receiver.SecretName]; found {
+		return outcome
+	}
+	return notify.Outcome{Result: notify.Delivered}
+}
+
+// notifyWorld is a Scanner in namespace shop with one pod that runs one image, over a real store.
+type notifyWorld struct {
+	t          *testing.T
+	clock      *testingclock.FakePassiveClock
+	client     client.Client
+	store      store.Store
+	receivers  *receivers
+	events     *events.FakeRecorder
+	reconciler *NotificationReconciler
+	scanner    *v1alpha1.Scanner
+	scan       *v1alpha1.ImageScan
+}
+
+func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
+	t.Helper()
+	w := &notifyWorld{t: t, clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &receivers{outcomes: map[string]notify.Outcome{}}, events: events.NewFakeRecorder(100)}
+	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.store = db
+	w.scanner = &v1alpha1.Scanner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default", UID: "scanner-uid", Generation: 1},
+		Spec: v1alpha1.ScannerSpec{
+			Backend:       v1alpha1.Backend{Type: v1alpha1.BackendGrype},
+			Notifications: []v1alpha1.Receiver{slackReceiver("team")},
+		},
+		Status: v1alpha1.ScannerStatus{VulnerabilityData: &v1alpha1.VulnerabilityData{}, Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionBackendAvailable, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(notifyNoon.Add(-time.Hour)),
+		}}},
+	}
+	if change != nil {
+		change(w.scanner)
+	}
+	w.scan = &v1alpha1.ImageScan{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web", UID: "scan-uid",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.scanner, v1alpha1.GroupVersion.WithKind("Scanner"))},
+		},
+		Spec:   v1alpha1.ImageScanSpec{Digest: webDigest, Platform: "linux/amd64", Scanner: "default"},
+		Status: v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseScanned},
+	}
+	w.client = newNotifyClient(t, w.scanner, w.scan, webPod(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node"},
+		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}},
+	})
+	w.reconciler = &NotificationReconciler{Client: w.client, Store: w.store, Clock: w.clock, Events: w.events, Sender: w.receivers}
+	return w
+}
+
+func slackReceiver(name string) v1alpha1.Receiver {
+	return v1alpha1.Receiver{Name: name, Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack-" + name, Key: "url"}}}
+}
+
+func webPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "pod-uid"},
+		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "web", Image: "web:1.0"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "web", ImageID: "docker.io/library/web@" + webDigest, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}},
+	}
+}
+
+// newNotifyClient has the indexes that the reconcilers use.
+func newNotifyClient(t *testing.T, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(objects...).
+		WithIndex(&v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
+		}).Build()
+}
+
+// found stores a report of the image with findings of the given severities.
+func (w *notifyWorld) found(severities ...finding.Severity) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	key := image.Key{Digest: webDigest, Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
+	w.must(w.store.SaveCatalogue(ctx, store.Catalogued{Key: key, PlatformDigest: webPlatform}, nil))
+	w.must(w.store.SetUsed(ctx, store.Used{
+		Scanner: "scanner-uid", Namespace: "shop", Key: key, Engine: "grype",
+		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "web", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1.0"}},
+	}))
+	report := store.Report{Subject: store.Subject{PlatformDigest: webPlatform, Engine: "grype"}, DataVersion: "1", MatchedAt: w.clock.Now()}
+	for i, severity := range severities {
+		report.Findings = append(report.Findings, finding.Finding{
+			ID: "CVE-2026-000" + string(rune('1'+i)), Severity: severity, FixState: finding.FixStateNotFixed,
+			Package: finding.Package{Name: "openssl", Version: "1", Type: "deb"},
+		})
+	}
+	_, err := w.store.SaveReport(ctx, report, "")
+	w.must(err)
+}
+
+func (w *notifyWorld) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// reconcile returns when the next time is asked for, and what was sent.
+func (w *notifyWorld) reconcile() (time.Duration, []notify.Delivery) {
+	w.t.Helper()
+	before := len(w.receivers.sent)
+	result, err := w.reconciler.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})
+	w.must(err)
+	return result.RequeueAfter, w.receivers.sent[before:]
+}
+
+// after lets time pass and reconciles.
+func (w *notifyWorld) after(d time.Duration) (time.Duration, []notify.Delivery) {
+	w.t.Helper()
+	w.clock.SetTime(w.clock.Now().Add(d))
+	return w.reconcile()
+}
+
+func (w *notifyWorld) status(receiver string) notify.ReceiverStatus {
+	w.t.Helper()
+	raw, err := w.store.ReceiverState(w.t.Context(), "scanner-uid", receiver)
+	w.must(err)
+	status, err := notify.Status(raw)
+	w.must(err)
+	return status
+}
+
+// wantEvent takes the next event, and compares.
+func (w *notifyWorld) wantEvent(want string) {
+	w.t.Helper()
+	select {
+	case got := <-w.events.Events:
+		if !strings.HasPrefix(got, want) || len(got) > 1100 {
+			w.t.Errorf("event of %d bytes %.100q, want %q", len(got), got, want)
+		}
+	default:
+		w.t.Errorf("no event, want %q", want)
+	}
+}
+
+// TestNotifications: from a report in the store to a summary, and to what is new after it.
+func TestNotifications(t *testing.T) {
+	w := newNotifyWorld(t, nil)
+	w.found(finding.Critical, finding.Low)
+	if next, sent := w.reconcile(); next != 30*time.Second || len(sent) != 0 {
+		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
+	}
+	next, sent := w.after(30 * time.Second)
+	if len(sent) != 1 || next != 0 {
+		t.Fatalf("%d messages and the next look in %s, want the summary and no hurry", len(sent), next)
+	}
+	want := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"}
+	if diff := cmp.Diff(want, sent[0].Receiver); diff != "" {
+		t.Errorf("receiver (-want +got):\n%s", diff)
+	}
+	if d := sent[0].Digest; d.Kind != notify.KindFirstScan || d.Totals.Critical != 1 || d.Totals.Low != 1 || d.Images != 1 || d.ReadMore != "kubectl get imagescans -n shop" {
+		t.Errorf("message %+v, want a summary of both findings in one image", d)
+	}
+	w.wantEvent("Normal Delivered receiver team took a message")
+
+	w.found(finding.Critical, finding.Low, finding.High)
+	if next, sent = w.after(time.Hour); len(sent) != 0 || next != 30*time.Second {
+		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
+	}
+	if got := w.status("team"); got.Pending != 1 || got.LastDelivery.IsZero() {
+		t.Errorf("status %+v, want one finding pending", got)
+	}
+	_, sent = w.after(30 * time.Second)
+	if len(sent) != 1 || sent[0].Digest.Totals.Total() != 1 || sent[0].Digest.Sections[0].Workloads[0] != "Deployment shop/web" {
+		t.Fatalf("messages %+v, want the new finding with its workload", sent)
+	}
+	if next, sent = w.after(time.Hour); len(sent) != 0 || next != 0 {
+		t.Errorf("%d messages and the next look in %s, want nothing more", len(sent), next)
+	}
+}
+
+// TestStoppedReceiver: one receiver that cannot be told is said to be so, once, and keeps no other waiting.
+func TestStoppedReceiver(t *testing.T) {
+	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
+	})
+	w.found(finding.Critical)
+	w.receivers.outcomes["slack-broken"] = notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: strings.Repeat("kubectl … ", 200)}
+	w.reconcile()
+	next, sent := w.after(30 * time.Second)
+	if len(sent) != 2 || next != 5*time.Minute {
+		t.Fatalf("%d messages and the next look in %s, want 2 and 5m for the stopped one", len(sent), next)
+	}
+	w.wantEvent("Warning SecretForbidden receiver broken: kubectl")
+	w.wantEvent("Normal Delivered receiver team took a message")
+	if broken, team := w.status("broken"), w.status("team"); !broken.Stopped || team.Stopped || team.LastError != "" {
+		t.Errorf("status %+v and %+v, want only the first stopped", broken, team)
+	}
+	if _, sent = w.after(5 * time.Minute); len(sent) != 1 || len(w.events.Events) != 0 {
+		t.Errorf("%d messages and %d events, want another attempt and no event for the same reason", len(sent), len(w.events.Events))
+	}
+	delete(w.receivers.outcomes, "slack-broken")
+	w.after(5 * time.Minute)
+	w.wantEvent("Normal Delivered receiver broken took a message")
+}
+
+// TestNothingToNotify: without receivers, suspended, or gone, nothing is sent.
+func TestNothingToNotify(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.Scanner){
+		"suspended":    func(s *v1alpha1.Scanner) { s.Spec.Suspend = true },
+		"no receivers": func(s *v1alpha1.Scanner) { s.Spec.Notifications = nil },
+		"renamed":      func(s *v1alpha1.Scanner) { s.Name = "other" },
+	} {
+		w := newNotifyWorld(t, change)
+		w.scanner.Name = "default"
+		w.found(finding.Critical)
+		w.reconcile()
+		if next, sent := w.after(time.Hour); len(sent) != 0 || next != 0 {
+			t.Errorf("%s: %d messages and the next look in %s, want neither", name, len(sent), next)
+		}
+	}
+}
+
+// TestLostStore: ImageScans still say "Scanned" when the store is a new one. The renewed baseline waits until
+// everything was found again, so that nothing old is said to be new.
+func TestLostStore(t *testing.T) {
+	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
+		s.Status.StoreID = "the one that was lost"
+		s.Spec.Notifications[0].FirstScan = v1alpha1.FirstScanAll
+	})
+	w.reconcile()
+	if _, sent := w.after(10 * time.Minute); len(sent) != 0 {
+		t.Fatalf("message %+v before anything was found again, want none", sent[0].Digest)
+	}
+	w.found(finding.Critical)
+	_, sent := w.after(time.Minute)
+	if len(sent) != 1 || sent[0].Digest.Kind != notify.KindBaselineRenewed || sent[0].Digest.Totals.Critical != 1 {
+		t.Fatalf("messages %+v, want one renewed baseline", sent)
+	}
+	if _, sent := w.after(time.Hour); len(sent) != 0 {
+		t.Errorf("%d messages after the baseline, want none", len(sent))
+	}
+}
+
+// TestReceiverSettings: what the API says means the same to the planner, and what it does not say has a default.
+func TestReceiverSettings(t *testing.T) {
+	w := newNotifyWorld(t, nil)
+	full := slackReceiver("team")
+	full.MinSeverity, full.UnknownSeverity, full.OnlyFixable, full.FirstScan = "Low", v1alpha1.UnknownHold, true, v1alpha1.FirstScanSilent
+	full.GroupWait, full.GroupInterval = &metav1.Duration{Duration: time.Second}, &metav1.Duration{Duration: time.Hour}
+	base := notify.Settings{
+		Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1, ReadMore: "kubectl get imagescans -n shop",
+		Address: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
+	}
+	defaults, custom := base, base
+	defaults.Filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable}
+	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
+	custom.Filter = store.NewsFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true}
+	custom.GroupWait, custom.GroupInterval, custom.FirstScan = time.Second, time.Hour, notify.FirstScanSilent
+	for name, tt := range map[string]struct {
+		receiver v1alpha1.Receiver
+		want     notify.Settings
+	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}} {
+		if diff := cmp.Diff(tt.want, w.reconciler.settings(w.scanner, tt.receiver)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

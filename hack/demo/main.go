@@ -1,0 +1,141 @@
+// Command demo tells the whole story of the operator on a real cluster, the one that KUBECONFIG names.
+//
+//	demo build   compile the images of the story and the database builder; needs the Go module proxy the first time
+//	demo         tell the story and leave everything running; with CI=1 in the environment, remove everything after it
+//	demo down    remove what the story has made
+//
+// REGISTRY is where the operator's images were pushed. DEMO_DB=upstream takes the vulnerability database of the Grype
+// project from the internet, in place of the small one that is built here; that way is untested.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// cleanUpTime is how long removing everything may take, after an interruption too.
+const cleanUpTime = 4 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctrllog.SetLogger(logr.Discard()) // a library that this program has nothing to say through
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1) //nolint:gocritic // nothing is left for the deferred stop to do
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	options, err := story.OptionsFromEnvironment(os.Stdout)
+	if err != nil {
+		return err
+	}
+	command := "tell"
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case "build":
+		return build(ctx, options.Root)
+	case "tell":
+		return tell(ctx, options)
+	case "down":
+		return down(ctx, options)
+	}
+	return fmt.Errorf("%q is not a command: give build, down or nothing", command)
+}
+
+// build compiles everything that the story needs, since there is no internet beside the local cluster.
+func build(ctx context.Context, root string) error {
+	vulndb := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(root, "bin", "vulndb"), "./cmd/vulndb")
+	vulndb.Dir, vulndb.Stderr = filepath.Join(root, "worker"), os.Stderr
+	vulndb.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if err := vulndb.Run(); err != nil {
+		return fmt.Errorf("compile the database builder: %w", err)
+	}
+	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	return images.Compile(ctx, root, story.ImagesDir(root), platform, func(name string, number, of int) {
+		fmt.Printf("[%d/%d] building %s\n", number, of, name)
+	})
+}
+
+func tell(ctx context.Context, options story.Options) error {
+	unattended := os.Getenv("CI") != ""
+	environment, err := story.Connect(ctx, options)
+	if err != nil {
+		return err
+	}
+	var steps []story.Step
+	for _, part := range [][]story.Step{environment.SetUp(), environment.FirstAct(), environment.SecondAct()} {
+		steps = append(steps, part...)
+	}
+	began := time.Now()
+	err = story.Tell(ctx, os.Stdout, time.Now, steps)
+	if err == nil {
+		err = environment.Show(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		environment.Diagnose(ctx)
+	}
+	if unattended {
+		err = errors.Join(err, clean(ctx, environment))
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Printf("The story took %.0f s.\n", time.Since(began).Seconds())
+	if !unattended {
+		explain()
+	}
+	return nil
+}
+
+// clean removes everything even when the story was interrupted.
+func clean(ctx context.Context, environment *story.Environment) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+	defer cancel()
+	_, err := environment.Remove(ctx)
+	return err
+}
+
+func down(ctx context.Context, options story.Options) error {
+	environment, err := story.Connect(ctx, options)
+	if err != nil {
+		return err
+	}
+	removed, err := environment.Remove(ctx)
+	if err == nil && !removed {
+		fmt.Println("nothing of the demonstration is there")
+	}
+	return err
+}
+
+// explain says how to go on from here.
+func explain() {
+	fmt.Print(`Everything goes on running. Look around:
+
+  make cluster-exec CMD="kubectl get scanners,imagescans -A"
+  make cluster-exec CMD="kubectl describe scanner -n shop"
+  make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace shop"
+  make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"
+
+Stop:  make demo-down      remove the demonstration
+       make cluster-down   remove the local cluster with it
+`)
+}

@@ -1,0 +1,198 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// load reads a configuration file with this content.
+func load(t *testing.T, text string) (Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(path)
+}
+
+// TestDefaults: what the documentation says of a file that says nothing. No file and an empty file are the same.
+func TestDefaults(t *testing.T) {
+	config, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "{}", "# only a comment\n", "grype: {}\n"} {
+		loaded, err := load(t, text)
+		if err != nil {
+			t.Fatalf("the file %q: %v", text, err)
+		}
+		if diff := cmp.Diff(config, loaded); diff != "" {
+			t.Errorf("the file %q differs from the defaults:\n%s", text, diff)
+		}
+	}
+	if err := config.Validate(); err != nil {
+		t.Errorf("the defaults are not valid: %v", err)
+	}
+	for field, pair := range map[string][2]any{
+		"grype.database.url":          {config.Grype.Database.URL, "https://grype.anchore.io/databases"},
+		"grype.database.pollInterval": {config.Grype.Database.PollInterval.Duration, time.Hour},
+		"grype.database.volume.size":  {config.Grype.Database.Volume.Size.String(), "10Gi"},
+		"grype.catalog.maxJobs":       {config.Grype.Catalog.MaxJobs, 4},
+		"grype.catalog.deadline":      {config.Grype.Catalog.Deadline.Duration, 15 * time.Minute},
+		"grype.catalog.scratchSize":   {config.Grype.Catalog.ScratchSize.String(), "10Gi"},
+		"grype.catalog memory limit":  {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
+		"grype.match.maxWorkers":      {config.Grype.Match.MaxWorkers, 2},
+		"grype.match.imagesPerWorker": {config.Grype.Match.ImagesPerWorker, 500},
+		"grype.match.idleTimeout":     {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
+		"grype.match memory limit":    {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is %v by default, want %v", field, pair[0], pair[1])
+		}
+	}
+}
+
+// TestDefaultsAreFresh: whoever changes a configuration changes no other.
+func TestDefaultsAreFresh(t *testing.T) {
+	changed := Default()
+	changed.Grype.Catalog.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("9Gi")
+	limits := Default().Grype.Catalog.Resources.Limits
+	if got := limits.Memory().String(); got != "2Gi" {
+		t.Errorf("the default memory limit has become %s", got)
+	}
+}
+
+// TestLoadOverDefaults: what a file says counts, and all else stays as it is.
+func TestLoadOverDefaults(t *testing.T) {
+	config, err := load(t, `
+grype:
+  database:
+    url: http://mirror.example.com/databases/latest.json
+    volume: {claimName: databases}
+  catalog:
+    maxJobs: 1
+    resources: {limits: {memory: 4Gi}}
+registries:
+- {host: "198.51.100.10:5000", plainHTTP: true}
+- {host: ghcr.io}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Grype.Database.URL = "http://mirror.example.com/databases/latest.json"
+	want.Grype.Database.Volume.ClaimName = "databases"
+	want.Grype.Catalog.MaxJobs = 1
+	want.Grype.Catalog.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}
+	want.Registries = []Registry{{Host: "198.51.100.10:5000", PlainHTTP: true}, {Host: "ghcr.io"}}
+	if diff := cmp.Diff(want, config); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+}
+
+// TestLoadRefuses: a wrong file is an error that names the file and what is wrong in it.
+func TestLoadRefuses(t *testing.T) {
+	for name, tt := range map[string]struct{ text, want string }{
+		"a misspelled field":       {"grype:\n  catalog: {maxJob: 3}\n", "maxJob"},
+		"a field of another level": {"maxJobs: 3\n", "maxJobs"},
+		"a field twice":            {"registries: []\nregistries: []\n", "registries"},
+		"no YAML":                  {"grype: [\n", "yaml"},
+		"a list":                   {"- a\n", "config.yaml"},
+		"a text for a number":      {"grype:\n  catalog: {maxJobs: many}\n", "maxJobs"},
+		"no duration":              {"grype:\n  match: {idleTimeout: soon}\n", "soon"},
+		"no quantity":              {"grype:\n  catalog: {scratchSize: much}\n", "quantities"},
+		"a value out of range":     {"grype:\n  catalog: {maxJobs: 0}\n", "grype.catalog.maxJobs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, tt.text)
+			if err == nil {
+				t.Fatalf("the file is accepted:\n%s", tt.text)
+			}
+			for _, want := range []string{tt.want, "config.yaml"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error %q does not name %s", err, want)
+				}
+			}
+		})
+	}
+	if _, err := Load(filepath.Join(t.TempDir(), "missing.yaml")); err == nil || !strings.Contains(err.Error(), "missing.yaml") {
+		t.Errorf("a missing file gives %v, want an error that names it", err)
+	}
+}
+
+// invalid has one entry for each thing that can be wrong with a value, and the field that its error names.
+var invalid = map[string]struct {
+	field  string
+	change func(*Config)
+}{
+	"no database":            {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "" }},
+	"another scheme":         {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "ftp://example.com/db" }},
+	"only a host":            {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "example.com/db" }},
+	"credentials in it":      {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com/db" }},
+	"credentials, no URL":    {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com:port/" }},
+	"polled without pause":   {"grype.database.pollInterval", func(c *Config) { c.Grype.Database.PollInterval.Duration = time.Second }},
+	"no volume":              {"grype.database.volume.size", func(c *Config) { c.Grype.Database.Volume.Size = resource.Quantity{} }},
+	"no Jobs":                {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 0 }},
+	"far too many Jobs":      {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 1001 }},
+	"no time":                {"grype.catalog.deadline", func(c *Config) { c.Grype.Catalog.Deadline.Duration = 0 }},
+	"less than no scratch":   {"grype.catalog.scratchSize", func(c *Config) { c.Grype.Catalog.ScratchSize = resource.MustParse("-1") }},
+	"no match workers":       {"grype.match.maxWorkers", func(c *Config) { c.Grype.Match.MaxWorkers = 0 }},
+	"too many match workers": {"grype.match.maxWorkers", func(c *Config) { c.Grype.Match.MaxWorkers = 101 }},
+	"no images per worker":   {"grype.match.imagesPerWorker", func(c *Config) { c.Grype.Match.ImagesPerWorker = 0 }},
+	"no idle time":           {"grype.match.idleTimeout", func(c *Config) { c.Grype.Match.IdleTimeout.Duration = -time.Second }},
+	"a nameless registry":    {"registries[0].host", func(c *Config) { c.Registries = []Registry{{}} }},
+	"a registry with scheme": {"registries[0].host", func(c *Config) { c.Registries = []Registry{{Host: "https://ghcr.io"}} }},
+	"a registry twice":       {"registries[1].host", func(c *Config) { c.Registries = []Registry{{Host: "ghcr.io"}, {Host: "ghcr.io", PlainHTTP: true}} }},
+}
+
+// TestValidate: each error names its field, and says nothing else but that field. Secrets are not repeated.
+func TestValidate(t *testing.T) {
+	for name, tt := range invalid {
+		t.Run(name, func(t *testing.T) {
+			config := Default()
+			tt.change(&config)
+			err := config.Validate()
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			if !strings.HasPrefix(err.Error(), tt.field+": ") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error is %q, want one line that begins with %q", err, tt.field+": ")
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the error gives away a password: %q", err)
+			}
+		})
+	}
+}
+
+// TestValidateAllAtOnce: whoever corrects a file sees all that is wrong with it.
+func TestValidateAllAtOnce(t *testing.T) {
+	config := Default()
+	for _, tt := range invalid {
+		if !strings.HasPrefix(tt.field, "registries") {
+			tt.change(&config)
+		}
+	}
+	config.Registries = []Registry{{}, {Host: "a/b"}, {Host: "c"}, {Host: "c"}}
+	err := config.Validate()
+	if err == nil {
+		t.Fatal("it is accepted")
+	}
+	for _, want := range []string{"registries[0].host", "registries[1].host", "registries[3].host"} {
+		if !strings.Contains(err.Error(), want+": ") {
+			t.Errorf("%s is not named in:\n%v", want, err)
+		}
+	}
+	for _, tt := range invalid {
+		if !strings.HasPrefix(tt.field, "registries") && !strings.Contains(err.Error(), tt.field+": ") {
+			t.Errorf("%s is not named in:\n%v", tt.field, err)
+		}
+	}
+}

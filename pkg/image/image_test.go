@@ -1,0 +1,135 @@
+package image
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	hexA    = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	digestA = "sha256:" + hexA
+)
+
+// TestParseID: what container runtimes write into status.containerStatuses[].imageID.
+func TestParseID(t *testing.T) {
+	for name, tt := range map[string]struct {
+		imageID string
+		want    ID
+	}{
+		"containerd and CRI-O":         {"docker.io/library/nginx@" + digestA, ID{Repository: "docker.io/library/nginx", Digest: digestA}},
+		"registry with a port":         {"registry:5000/a/b@" + digestA, ID{Repository: "registry:5000/a/b", Digest: digestA}},
+		"dockershim":                   {"docker-pullable://nginx@" + digestA, ID{Repository: "nginx", Digest: digestA}},
+		"Docker, built on the node":    {"docker://" + digestA, ID{Digest: digestA, Bare: true}},
+		"containerd, loaded by import": {digestA, ID{Digest: digestA, Bare: true}},
+		"no repository before the @":   {"@" + digestA, ID{Digest: digestA, Bare: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseID(tt.imageID)
+			if err != nil {
+				t.Fatalf("ParseID(%q): %v", tt.imageID, err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("ParseID(%q) (-want +got):\n%s", tt.imageID, diff)
+			}
+		})
+	}
+}
+
+// TestParseIDRefuses: what names no image by a SHA-256 digest is an error that repeats what was there.
+func TestParseIDRefuses(t *testing.T) {
+	for name, imageID := range map[string]string{
+		"nothing":              "",
+		"a tag":                "docker.io/library/nginx:1.25",
+		"a scheme and no more": "docker-pullable://",
+		"a digest cut short":   "nginx@sha256:" + hexA[1:],
+		"a digest too long":    "nginx@sha256:" + hexA + "a",
+		"capitals":             "nginx@sha256:" + strings.ToUpper(hexA),
+		"another algorithm":    "nginx@sha512:" + hexA + hexA,
+		"something after it":   digestA + "\n",
+		"two digests":          "nginx@" + digestA + "@" + digestA,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseID(imageID)
+			if err == nil {
+				t.Fatalf("ParseID(%q) = %+v, want an error", imageID, got)
+			}
+			if want := "imageID"; !strings.Contains(err.Error(), want) {
+				t.Errorf("the error %q does not say that it is about the %s", err, want)
+			}
+		})
+	}
+}
+
+// TestPlatforms: a platform is read as it is written, and a third part is its variant.
+func TestPlatforms(t *testing.T) {
+	for text, want := range map[string]Platform{
+		"linux/amd64":   {OS: "linux", Architecture: "amd64"},
+		"linux/arm/v7":  {OS: "linux", Architecture: "arm", Variant: "v7"},
+		"windows/amd64": {OS: "windows", Architecture: "amd64"},
+	} {
+		got, err := ParsePlatform(text)
+		if err != nil || got != want {
+			t.Errorf("ParsePlatform(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+		if got.String() != text {
+			t.Errorf("%+v is written %q, want %q", got, got.String(), text)
+		}
+	}
+	for _, text := range []string{"", "linux", "/", "linux/", "/amd64", "linux/arm/v7/x"} {
+		if got, err := ParsePlatform(text); err == nil {
+			t.Errorf("ParsePlatform(%q) = %+v, want an error", text, got)
+		}
+	}
+}
+
+// TestKeyString: digest and platform together tell images apart.
+func TestKeyString(t *testing.T) {
+	key := Key{Digest: digestA, Platform: Platform{OS: "linux", Architecture: "arm", Variant: "v7"}}
+	if want := digestA + ";linux/arm/v7"; key.String() != want {
+		t.Errorf("the key is written %q, want %q", key, want)
+	}
+}
+
+// TestPullReferences: pod specs come first, the container runtime's word last, nothing twice.
+func TestPullReferences(t *testing.T) {
+	for name, tt := range map[string]struct {
+		repositories, want []string
+	}{
+		"none":           {nil, nil},
+		"in order":       {[]string{"ghcr.io/b", "docker.io/library/a"}, []string{"ghcr.io/b@" + digestA, "docker.io/library/a@" + digestA}},
+		"repeated":       {[]string{"ghcr.io/b", "ghcr.io/c", "ghcr.io/b"}, []string{"ghcr.io/b@" + digestA, "ghcr.io/c@" + digestA}},
+		"bare image ids": {[]string{"", "ghcr.io/b", ""}, []string{"ghcr.io/b@" + digestA}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, PullReferences(digestA, tt.repositories...)); diff != "" {
+				t.Errorf("references to pull (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParseID(f *testing.F) {
+	for _, seed := range []string{"", digestA, "docker-pullable://nginx@" + digestA, "a@" + digestA, "docker://" + digestA, "x://y://z@" + digestA} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, imageID string) {
+		id, err := ParseID(imageID)
+		if err != nil {
+			if id != (ID{}) {
+				t.Errorf("ParseID(%q) gives %+v beside the error %v", imageID, id, err)
+			}
+			return
+		}
+		if !ValidDigest(id.Digest) {
+			t.Errorf("ParseID(%q) accepts the digest %q", imageID, id.Digest)
+		}
+		if id.Bare != (id.Repository == "") {
+			t.Errorf("ParseID(%q) = %+v: an id without a repository is bare, any other is not", imageID, id)
+		}
+		if !strings.HasSuffix(imageID, id.Digest) {
+			t.Errorf("ParseID(%q) gives a digest that is not its end: %q", imageID, id.Digest)
+		}
+	})
+}

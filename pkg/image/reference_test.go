@@ -1,0 +1,75 @@
+package image
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestParseReference: everything that a pod's spec leaves out is written out, and tags are kept.
+func TestParseReference(t *testing.T) {
+	for text, want := range map[string]struct {
+		ref   Reference
+		whole string
+	}{
+		"nginx":                       {Reference{Repository: "docker.io/library/nginx", Tag: "latest"}, "docker.io/library/nginx:latest"},
+		"nginx:1.25":                  {Reference{Repository: "docker.io/library/nginx", Tag: "1.25"}, "docker.io/library/nginx:1.25"},
+		"bitnami/redis":               {Reference{Repository: "docker.io/bitnami/redis", Tag: "latest"}, "docker.io/bitnami/redis:latest"},
+		"index.docker.io/bitnami/x:1": {Reference{Repository: "docker.io/bitnami/x", Tag: "1"}, "docker.io/bitnami/x:1"},
+		"ghcr.io/a/b@" + digestA:      {Reference{Repository: "ghcr.io/a/b", Digest: digestA}, "ghcr.io/a/b@" + digestA},
+		"ghcr.io/a/b:v1@" + digestA:   {Reference{Repository: "ghcr.io/a/b", Tag: "v1", Digest: digestA}, "ghcr.io/a/b:v1"},
+		"localhost:5000/a:v1":         {Reference{Repository: "localhost:5000/a", Tag: "v1"}, "localhost:5000/a:v1"},
+		"198.51.100.10:5000/shop/api": {Reference{Repository: "198.51.100.10:5000/shop/api", Tag: "latest"}, "198.51.100.10:5000/shop/api:latest"},
+	} {
+		t.Run(text, func(t *testing.T) {
+			got, err := ParseReference(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want.ref, got); diff != "" {
+				t.Errorf("ParseReference(%q) (-want +got):\n%s", text, diff)
+			}
+			if got.String() != want.whole {
+				t.Errorf("%q in full is %q, want %q", text, got, want.whole)
+			}
+		})
+	}
+}
+
+// TestParseReferenceRefuses: a text that no registry could have is an error that repeats it.
+func TestParseReferenceRefuses(t *testing.T) {
+	for _, text := range []string{"", "Nginx", "a b", "https://ghcr.io/a", "nginx:", "nginx@sha256:short", ":1.25", "-/x", hexA} {
+		got, err := ParseReference(text)
+		if err == nil {
+			t.Errorf("ParseReference(%q) = %+v, want an error", text, got)
+			continue
+		}
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error for %q does not repeat it: %v", text, err)
+		}
+	}
+}
+
+// FuzzParseReference: what is accepted is complete, and reading it again changes nothing.
+func FuzzParseReference(f *testing.F) {
+	for _, seed := range []string{"nginx", "nginx:1", "a/b@" + digestA, "ghcr.io/a/b:v1@" + digestA, "localhost/x", "[::1]:5000/a:b"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ref, err := ParseReference(text)
+		if err != nil {
+			return
+		}
+		if !strings.Contains(ref.Repository, "/") || (ref.Tag == "" && ref.Digest == "") {
+			t.Fatalf("ParseReference(%q) = %+v: registry, tag or digest is missing", text, ref)
+		}
+		again, err := ParseReference(ref.String())
+		if err != nil {
+			t.Fatalf("%q in full is %q, which is not accepted: %v", text, ref, err)
+		}
+		if again.String() != ref.String() || again.Repository != ref.Repository {
+			t.Errorf("%q in full is %q, and that in full is %q", text, ref, again)
+		}
+	})
+}

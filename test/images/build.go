@@ -1,0 +1,112 @@
+package images
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+)
+
+//go:embed files
+var embedded embed.FS
+
+// maxDatabase bounds a package database when it is unpacked.
+const maxDatabase = 16 << 20
+
+// Compile builds all images for a platform and writes each to a directory below out. root is the project's directory.
+// progress is told the name of each image before it is built.
+func Compile(ctx context.Context, root, out string, platform v1.Platform, progress func(name string, number, of int)) error {
+	for i, d := range definitions {
+		progress(d.name, i+1, len(definitions))
+		image, err := d.build(ctx, root, platform)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", d.name, err)
+		}
+		if err := build.Save(directory(out, d.name), image); err != nil {
+			return fmt.Errorf("image %s: %w", d.name, err)
+		}
+	}
+	return nil
+}
+
+// Load reads an image that Compile has written below out.
+func Load(out, name string) (v1.Image, error) {
+	if _, err := find(name); err != nil {
+		return nil, err
+	}
+	saved, err := build.Load(directory(out, name))
+	if err != nil {
+		return nil, err
+	}
+	image, ok := saved.(v1.Image)
+	if !ok {
+		return nil, fmt.Errorf("%s holds an index; expected an image for one platform", directory(out, name))
+	}
+	return image, nil
+}
+
+func directory(out, name string) string {
+	return filepath.Join(out, strings.ReplaceAll(name, "/", "_"))
+}
+
+// build makes the layers, the distribution's below the program's.
+func (d definition) build(ctx context.Context, root string, platform v1.Platform) (v1.Image, error) {
+	files, err := distributionFiles(d.distribution)
+	if err != nil {
+		return nil, err
+	}
+	base, err := build.Files(files)
+	if err != nil {
+		return nil, err
+	}
+	name := path.Base(d.name)
+	program, err := build.Binary(ctx, build.Program{Name: name, Dir: filepath.Join(root, d.dir), Package: d.pkg}, platform)
+	if err != nil {
+		return nil, err
+	}
+	entrypoint := append([]string{"/" + name}, d.args...)
+	return build.Image(build.Config{Platform: platform, Entrypoint: entrypoint}, base, program)
+}
+
+// distributionFiles are the files by which scanners know a distribution and its packages. Without a distribution there
+// is only a directory that programs expect.
+func distributionFiles(distribution string) (map[string]build.File, error) {
+	files := map[string]build.File{"/tmp": {Mode: directoryMode | 0o777}}
+	if distribution == "" {
+		return files, nil
+	}
+	release, err := embedded.ReadFile("files/" + distribution + "/os-release")
+	if err != nil {
+		return nil, err
+	}
+	database := packageDatabases[distribution]
+	content, err := embedded.ReadFile("files/" + distribution + "/" + database.file)
+	if err != nil {
+		return nil, err
+	}
+	if path.Ext(database.file) == ".gz" {
+		if content, err = unpack(content); err != nil {
+			return nil, fmt.Errorf("%s: %w", database.file, err)
+		}
+	}
+	files["/etc/os-release"] = build.File{Content: release}
+	files[database.path] = build.File{Content: content}
+	return files, nil
+}
+
+func unpack(packed []byte) ([]byte, error) {
+	reader, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(reader, maxDatabase))
+}

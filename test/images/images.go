@@ -1,0 +1,78 @@
+package images
+
+import (
+	"fmt"
+	"io/fs"
+)
+
+// Names of the images, which are also their repositories below a registry.
+const (
+	// Web holds packages of Debian 12 as of June 2023.
+	Web = "shop/web"
+	// API is a Go program with old modules.
+	API = "shop/api"
+	// Migrate is another one, that runs and ends.
+	Migrate = "shop/migrate"
+	// Cache holds packages of Alpine 3.18.
+	Cache = "shop/cache"
+	// Static is a Go program without modules: nothing is known to be wrong with it.
+	Static = "shop/static"
+	// Rocky holds an RPM database of Rocky Linux 9.2.
+	Rocky = "test/rocky"
+	// Slack is the stand-in for Slack.
+	Slack = "demo-infra/slack"
+	// Files serves the files below FilesDir, of which it has none: add them as a layer.
+	Files = "demo-infra/files"
+)
+
+// FilesDir is what the image Files serves.
+const FilesDir = "/srv"
+
+// Scanned lists the images that have something to scan, or nothing on purpose.
+func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky} }
+
+// Missing is an image that is never pushed: whoever runs it cannot pull it.
+const Missing = "shop/ghost"
+
+// definition says what is in an image: files of a distribution, if any, below one program.
+type definition struct {
+	name string
+	// distribution is a directory of files; see distributionFiles.
+	distribution string
+	// dir is the Go module and pkg the command in it, relative to the project's root.
+	dir, pkg string
+	// args follow the program in the image's entry point.
+	args []string
+}
+
+// definitions is every image. Several have the same program under another name, so that each image has an entry point
+// that tells what it plays.
+var definitions = []definition{
+	{name: Web, distribution: "debian-12", dir: ".", pkg: "./test/images/serve"},
+	{name: API, dir: "test/images/api", pkg: "."},
+	{name: Migrate, dir: "test/images/migrate", pkg: "."},
+	{name: Cache, distribution: "alpine-3.18", dir: ".", pkg: "./test/images/serve"},
+	{name: Static, dir: ".", pkg: "./test/images/serve"},
+	{name: Rocky, distribution: "rocky-9", dir: ".", pkg: "./test/images/serve"},
+	{name: Slack, dir: ".", pkg: "./test/slackstandin"},
+	{name: Files, dir: ".", pkg: "./test/images/serve", args: []string{FilesDir}},
+}
+
+func find(name string) (definition, error) {
+	for _, d := range definitions {
+		if d.name == name {
+			return d, nil
+		}
+	}
+	return definition{}, fmt.Errorf("no image is called %q", name)
+}
+
+// packageDatabases says where each distribution keeps its list of installed packages.
+var packageDatabases = map[string]struct{ file, path string }{
+	"debian-12":   {"status", "/var/lib/dpkg/status"},
+	"alpine-3.18": {"installed", "/lib/apk/db/installed"},
+	"rocky-9":     {"rpmdb.sqlite.gz", "/var/lib/rpm/rpmdb.sqlite"},
+}
+
+// directoryMode is that of the directories which images bring along.
+const directoryMode = fs.ModeDir | 0o755

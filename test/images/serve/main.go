@@ -1,0 +1,32 @@
+// Command serve is the program of most images of the demonstration: a small web server without any module, so that an
+// image with nothing else is clean.
+//
+//	serve            answer every request with the host's name
+//	serve DIRECTORY  serve the files of a directory
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	server := &http.Server{Addr: ":8080", Handler: http.HandlerFunc(greet), ReadHeaderTimeout: 10 * time.Second}
+	if len(os.Args) > 1 {
+		server.Handler = http.FileServer(http.Dir(os.Args[1]))
+	}
+	if err := server.ListenAndServe(); err != nil {
+		fmt.Fprintln(os.Stderr, "serve:", err)
+		os.Exit(1)
+	}
+}
+
+func greet(w http.ResponseWriter, _ *http.Request) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "somewhere"
+	}
+	fmt.Fprintln(w, "hello from", host)
+}

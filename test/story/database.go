@@ -1,0 +1,64 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// databaseURL is where the operator finds the vulnerability database of the story.
+const databaseURL = "http://vulnerability-database." + InfraNamespace + ".svc"
+
+// Database is a published vulnerability database.
+type Database struct {
+	// Built is what it says about when it was made.
+	Built time.Time
+	// Cache is a directory that the grype command takes as GRYPE_DB_CACHE_DIR.
+	Cache string
+}
+
+func (e *Environment) publishFirst(ctx context.Context) (string, error) {
+	if err := e.MakeNamespace(ctx, InfraNamespace); err != nil {
+		return "", err
+	}
+	if err := e.publishDatabase(ctx); err != nil {
+		return "", err
+	}
+	return "built " + e.Database.Built.Format(time.RFC3339), nil
+}
+
+// publishDatabase builds a database from the advisories of the fixtures and of further directories there, and serves it
+// in the place of the one before.
+func (e *Environment) publishDatabase(ctx context.Context, further ...string) error {
+	advisories := []string{}
+	for _, name := range append([]string{"advisories"}, further...) {
+		advisories = append(advisories, filepath.Join(e.Root, "test", "fixtures", name))
+	}
+	// Databases are told apart by the second in which they were built.
+	built := time.Now().UTC().Truncate(time.Second)
+	if !built.After(e.Database.Built) {
+		built = e.Database.Built.Add(time.Second)
+	}
+	out := e.bin("story", "databases", built.Format("20060102-150405"))
+	command := exec.CommandContext(ctx, e.bin("vulndb"), "build", "--advisories", strings.Join(advisories, ","),
+		"--out", out, "--built", built.Format(time.RFC3339))
+	if text, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the vulnerability database: %w\n%s", err, text)
+	}
+	image, err := e.pushFiles(ctx, InfraNamespace+"/vulnerability-database", filepath.Join(out, "dist"))
+	if err != nil {
+		return err
+	}
+	if err := e.Apply(ctx, "database.yaml", map[string]string{"Namespace": InfraNamespace, "Image": image}); err != nil {
+		return err
+	}
+	e.Database = Database{Built: built, Cache: filepath.Join(out, "cache")}
+	return e.RolledOut(ctx, InfraNamespace, "deployment/vulnerability-database")
+}
+
+// forgetDatabases removes the databases that were built here.
+func (e *Environment) forgetDatabases() error { return os.RemoveAll(e.bin("story", "databases")) }

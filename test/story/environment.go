@@ -1,0 +1,182 @@
+package story
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+)
+
+// Namespaces of the story.
+const (
+	// SystemNamespace is the operator's, as in config/default.
+	SystemNamespace = "scanner-operator-system"
+	// InfraNamespace holds what the story needs and a real cluster has elsewhere: Slack and the vulnerability database.
+	InfraNamespace   = "demo-infra"
+	ShopNamespace    = "shop"
+	StagingNamespace = "shop-staging"
+)
+
+// storyLabel marks every namespace that the story makes, so that Remove finds them, and only them.
+const storyLabel = "scanner-operator.io/story"
+
+// ScannerName is the name of every Scanner in the story.
+const ScannerName = "scanner"
+
+// Options say where the story takes place.
+type Options struct {
+	// Root is the project's directory. What "make" has built is in bin below it.
+	Root string
+	// Registry is where the operator's images were pushed: host/path.
+	Registry string
+	// Upstream takes the vulnerability database that the Grype project publishes, which needs internet in the cluster.
+	Upstream bool
+	// Out is told what goes on.
+	Out io.Writer
+}
+
+// OptionsFromEnvironment reads REGISTRY and DEMO_DB and finds the project's directory above the working directory.
+func OptionsFromEnvironment(out io.Writer) (Options, error) {
+	root, err := projectRoot()
+	if err != nil {
+		return Options{}, err
+	}
+	options := Options{Root: root, Out: out, Registry: cmp.Or(os.Getenv("REGISTRY"), build.LocalRegistry+"/scanner-operator")}
+	switch database := os.Getenv("DEMO_DB"); database {
+	case "":
+	case "upstream":
+		options.Upstream = true
+	default:
+		return Options{}, fmt.Errorf("DEMO_DB=%s is not known: leave it out for the project's own small database, or give upstream", database)
+	}
+	return options, nil
+}
+
+// projectRoot is the directory with the PROJECT file, the working directory or above it.
+func projectRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "PROJECT")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("run this inside the project's directory: there is no PROJECT file here or above")
+}
+
+// Environment is a cluster with everything that the story needs.
+type Environment struct {
+	Options
+	// Client reads and writes what has types.
+	Client client.Client
+	// Clientset reaches what only it can: logs, Services by way of the API server, watches.
+	Clientset kubernetes.Interface
+	// Jobs are the catalog Jobs that were made since the environment was connected.
+	Jobs *JobLog
+	// Pulls is the registry's access log; nil where it cannot be read.
+	Pulls *AccessLog
+	// slackAuthority signed the certificate of the Slack stand-in, PEM.
+	slackAuthority []byte
+	// Database is the vulnerability database that was published last.
+	Database Database
+}
+
+// Connect takes the cluster that KUBECONFIG names.
+func Connect(ctx context.Context, options Options) (*Environment, error) {
+	if os.Getenv("KUBECONFIG") == "" {
+		return nil, errors.New("KUBECONFIG is not set: use make demo or make e2e, which run this beside a cluster")
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("KUBECONFIG: %w", err)
+	}
+	// The story asks often, and is alone.
+	config.QPS, config.Burst = 100, 200
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	e := &Environment{Options: options, Pulls: openAccessLog(os.Getenv("SCANNER_REGISTRY_LOG"))}
+	if e.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	if e.Clientset, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if e.Jobs, err = watchJobs(ctx, e.Clientset); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// SetUp is the environment's part of the story.
+func (e *Environment) SetUp() []Step {
+	steps := []Step{
+		{"Remove what an earlier run left", e.removeEarlier},
+		{"Push the images of the shop", e.pushWorkloads},
+		{"Vulnerability database, served inside the cluster", e.publishFirst},
+		{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack},
+		{"The operator", e.deployOperator},
+	}
+	if e.Upstream {
+		steps[2] = Step{"Vulnerability database of the Grype project, from the internet", func(context.Context) (string, error) {
+			return "downloaded by the operator's match worker (this way is untested)", nil
+		}}
+	}
+	return steps
+}
+
+func (e *Environment) removeEarlier(ctx context.Context) (string, error) {
+	removed, err := e.Remove(ctx)
+	if err == nil && !removed {
+		return "nothing is there", nil
+	}
+	return "removed", err
+}
+
+// bin is where "make" writes what it builds.
+func (e *Environment) bin(name ...string) string {
+	return filepath.Join(append([]string{e.Root, "bin"}, name...)...)
+}
+
+// ImagesDir is where the images of the story are between compiling and pushing.
+func ImagesDir(root string) string { return filepath.Join(root, "bin", "story", "images") }
+
+// repository is where an image of the story lies. In the local registry it is right below the host, as real shops have
+// it; elsewhere below the path that the user may write to.
+func (e *Environment) repository(name string) string {
+	if host, _, _ := strings.Cut(e.Registry, "/"); host == build.LocalRegistry {
+		return host + "/" + name
+	}
+	return e.Registry + "/" + name
+}
+
+// Reference is an image of the story as its pods name it.
+func (e *Environment) Reference(name string) string { return e.repository(name) + ":" + tag }
+
+// tag of all images of the story.
+const tag = "1.0"
+
+// say tells something between steps.
+func (e *Environment) say(format string, args ...any) {
+	fmt.Fprintf(e.Out, "      "+format+"\n", args...)
+}
+
+// soon is how long something may take that is a matter of seconds, on a slow machine.
+const soon = time.Minute

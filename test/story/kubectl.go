@@ -1,0 +1,54 @@
+package story
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Kubectl runs kubectl and returns what it prints.
+func (e *Environment) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return e.kubectl(ctx, "", args...)
+}
+
+func (e *Environment) kubectl(ctx context.Context, input string, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, "kubectl", args...)
+	var out, complaints bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &out, &complaints
+	if err := command.Run(); err != nil {
+		return out.String(), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, complaints.String())
+	}
+	return out.String(), nil
+}
+
+// Apply makes the cluster have what a file of this package says.
+func (e *Environment) Apply(ctx context.Context, file string, values any) error {
+	text, err := render("manifests/"+file, values)
+	if err != nil {
+		return err
+	}
+	return e.ApplyText(ctx, text)
+}
+
+// ApplyText makes the cluster have what the YAML documents say.
+func (e *Environment) ApplyText(ctx context.Context, text string) error {
+	_, err := e.kubectl(ctx, text, "apply", "--server-side", "--force-conflicts", "-f", "-")
+	return err
+}
+
+// RolledOut waits until the workloads of a namespace ("deployment/web") run in their newest version.
+func (e *Environment) RolledOut(ctx context.Context, namespace string, workloads ...string) error {
+	for _, workload := range workloads {
+		if _, err := e.Kubectl(ctx, "--namespace", namespace, "rollout", "status", workload, "--timeout=120s"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MakeNamespace makes a namespace that Remove will remove.
+func (e *Environment) MakeNamespace(ctx context.Context, name string) error {
+	return e.Apply(ctx, "namespace.yaml", map[string]string{"Name": name, "Label": storyLabel})
+}

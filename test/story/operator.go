@@ -1,0 +1,183 @@
+package story
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+)
+
+// Deployments of the operator.
+const (
+	managerDeployment  = "deployment/scanner-operator-manager"
+	notifierDeployment = "deployment/scanner-operator-notifier"
+)
+
+// deployOperator does what "make deploy" does, with the story's settings on top.
+func (e *Environment) deployOperator(ctx context.Context) (string, error) {
+	if err := e.checkStorage(ctx); err != nil {
+		return "", err
+	}
+	if err := e.writeOverlay(ctx); err != nil {
+		return "", err
+	}
+	rendered, err := e.Kubectl(ctx, "kustomize", e.bin("story", "operator"))
+	if err != nil {
+		return "", err
+	}
+	if err := e.ApplyText(ctx, rendered); err != nil {
+		return "", err
+	}
+	if err := e.RolledOut(ctx, SystemNamespace, managerDeployment, notifierDeployment); err != nil {
+		return "", err
+	}
+	return "manager and notifier are ready in " + SystemNamespace, e.apiReady(ctx)
+}
+
+// apiReady waits until the API server serves the operator's kinds: a moment passes after their definitions are there.
+func (e *Environment) apiReady(ctx context.Context) error {
+	_, err := e.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io")
+	return err
+}
+
+// writeOverlay writes a kustomization above that of "make deploy", whose images are those of the last "make images".
+func (e *Environment) writeOverlay(ctx context.Context) error {
+	overlay := exec.CommandContext(ctx, e.bin("image-builder"), "overlay")
+	overlay.Dir = e.Root
+	if text, err := overlay.CombinedOutput(); err != nil {
+		return fmt.Errorf("images of the operator: %w\n%s", err, text)
+	}
+	values, err := e.operatorValues()
+	if err != nil {
+		return err
+	}
+	dir := e.bin("story", "operator")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, file := range []string{"kustomization.yaml", "config.yaml", "trust.yaml"} {
+		text, err := render("operator/"+file, values)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Environment) operatorValues() (map[string]any, error) {
+	// A JSON string is a YAML string too, line breaks included.
+	authority, err := json.Marshal(string(e.slackAuthority))
+	if err != nil {
+		return nil, err
+	}
+	registry, err := build.ParseReference(e.Reference("shop/web"))
+	if err != nil {
+		return nil, fmt.Errorf("REGISTRY: %w", err)
+	}
+	values := map[string]any{
+		"Namespace": SystemNamespace, "Label": storyLabel, "Authority": string(authority),
+		"SlackHost": slackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
+		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
+	}
+	if e.Upstream {
+		values["DatabaseURL"], values["PollInterval"] = "https://grype.anchore.io/databases", time.Hour
+	}
+	return values, nil
+}
+
+// checkStorage tells early what would otherwise be a pod that waits for its volume without a word.
+func (e *Environment) checkStorage(ctx context.Context) error {
+	var classes storagev1.StorageClassList
+	if err := e.Client.List(ctx, &classes); err != nil {
+		return err
+	}
+	for _, class := range classes.Items {
+		if class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+			return nil
+		}
+	}
+	var volumes corev1.PersistentVolumeList
+	if err := e.Client.List(ctx, &volumes); err != nil {
+		return err
+	}
+	for _, volume := range volumes.Items {
+		if volume.Status.Phase == corev1.VolumeAvailable && volume.Spec.StorageClassName == "" {
+			return nil
+		}
+	}
+	return errors.New("the operator needs a volume: the cluster has neither a default StorageClass nor a PersistentVolume without class that is free " +
+		"(a local cluster has twenty, each for one run: make cluster-down gives new ones)")
+}
+
+// errForeign is the reason not to touch an operator that somebody else has installed.
+var errForeign = errors.New("an operator that does not belong to the story is installed in " + SystemNamespace + "; remove it first: make undeploy")
+
+// Remove removes everything that the story has made in the cluster, the operator included, and says whether there was
+// anything. An operator that was installed otherwise is left alone, which is an error.
+func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
+	var system corev1.Namespace
+	err = e.Client.Get(ctx, client.ObjectKey{Name: SystemNamespace}, &system)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return false, err
+	case system.Labels[storyLabel] != "true":
+		return false, errForeign
+	default:
+		removed = true
+		if err := e.removeScanners(ctx); err != nil {
+			return true, err
+		}
+	}
+	selector := storyLabel + "=true"
+	listed, err := e.Kubectl(ctx, "get", "namespaces", "--selector", selector, "--output", "name")
+	if err != nil {
+		return removed, err
+	}
+	if strings.TrimSpace(listed) != "" {
+		removed = true
+		// The operator's namespace goes with the others, and with it the volume's claim.
+		if _, err := e.Kubectl(ctx, "delete", "namespaces", "--selector", selector, "--timeout=120s"); err != nil {
+			return true, err
+		}
+	}
+	if !removed {
+		return false, e.forgetDatabases()
+	}
+	return true, errors.Join(e.removeOperator(ctx), e.forgetDatabases())
+}
+
+// removeScanners lets the operator put away what it has made, while it still runs.
+func (e *Environment) removeScanners(ctx context.Context) error {
+	_, err := e.Kubectl(ctx, "delete", "scanners.scanner-operator.io", "--all", "--all-namespaces", "--ignore-not-found", "--timeout=60s")
+	if err != nil && strings.Contains(err.Error(), "the server doesn't have a resource type") {
+		return nil
+	}
+	return err
+}
+
+// removeOperator removes what of the operator is outside namespaces.
+func (e *Environment) removeOperator(ctx context.Context) error {
+	rendered, err := e.Kubectl(ctx, "kustomize", filepath.Join(e.Root, "config", "default"))
+	if err != nil {
+		return err
+	}
+	_, err = e.kubectl(ctx, rendered, "delete", "--ignore-not-found", "--timeout=120s", "-f", "-")
+	return err
+}

@@ -1,0 +1,111 @@
+package story
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/test/images"
+)
+
+// startShop runs the workloads in both namespaces and waits until they run; the one whose image does not exist, until its
+// node has noticed that.
+func (e *Environment) startShop(ctx context.Context) (string, error) {
+	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+		if err := e.MakeNamespace(ctx, namespace); err != nil {
+			return "", err
+		}
+	}
+	api := func(namespace string) map[string]string {
+		return map[string]string{"Namespace": namespace, "API": e.Reference(images.API), "Migrate": e.Reference(images.Migrate)}
+	}
+	err := e.Apply(ctx, "shop.yaml", map[string]any{
+		"Web": e.Reference(images.Web), "Cache": e.Reference(images.Cache), "Static": e.Reference(images.Static),
+		"Ghost": e.Reference(images.Missing), "Shop": api(ShopNamespace), "Staging": api(StagingNamespace),
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := e.RolledOut(ctx, ShopNamespace, "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
+		return "", err
+	}
+	if err := e.RolledOut(ctx, StagingNamespace, "deployment/api"); err != nil {
+		return "", err
+	}
+	return "web, api, cache and static run in shop, api in shop-staging, ghost cannot be pulled", Eventually(ctx, soon, e.ghostIsNotPulled)
+}
+
+func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := e.Client.List(ctx, &pods, client.InNamespace(ShopNamespace), client.MatchingLabels{"app": "ghost"}); err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		for _, status := range pod.Status.ContainerStatuses {
+			if waiting := status.State.Waiting; waiting != nil && (waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff") {
+				return nil
+			}
+		}
+	}
+	return errors.New("the pod ghost waits for something else than its image")
+}
+
+// startScanners makes a Scanner in both namespaces.
+func (e *Environment) startScanners(ctx context.Context) (string, error) {
+	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+		if err := e.MakeScanner(ctx, namespace, ScannerSettings{}); err != nil {
+			return "", err
+		}
+	}
+	return "each with a receiver in Slack, its address in a Secret", nil
+}
+
+// ScannerSettings are what differs between Scanners of the story.
+type ScannerSettings struct {
+	// FirstScan is the receiver's policy; Summary if empty.
+	FirstScan string
+	// GroupWait and GroupInterval of the receiver; 5 and 10 seconds if 0.
+	GroupWait, GroupInterval time.Duration
+}
+
+// MakeScanner makes a Scanner with a receiver and all that the receiver needs.
+func (e *Environment) MakeScanner(ctx context.Context, namespace string, settings ScannerSettings) error {
+	values := map[string]any{
+		"Namespace": namespace, "Name": ScannerName, "System": SystemNamespace, "URL": "https://" + slackHost + webhookPath(namespace),
+		"FirstScan": "Summary", "GroupWait": 5 * time.Second, "GroupInterval": 10 * time.Second,
+	}
+	if settings.FirstScan != "" {
+		values["FirstScan"] = settings.FirstScan
+	}
+	if settings.GroupWait > 0 {
+		values["GroupWait"] = settings.GroupWait
+	}
+	if settings.GroupInterval > 0 {
+		values["GroupInterval"] = settings.GroupInterval
+	}
+	return e.Apply(ctx, "scanner.yaml", values)
+}
+
+// Pod is one to run.
+type Pod struct {
+	Name, Image string
+	// Init is the image of an init container; none if empty.
+	Init string
+}
+
+// RunPods runs pods and waits until all are ready.
+func (e *Environment) RunPods(ctx context.Context, namespace string, pods ...Pod) error {
+	if err := e.Apply(ctx, "pods.yaml", map[string]any{"Namespace": namespace, "Pods": pods}); err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		if _, err := e.Kubectl(ctx, "--namespace", namespace, "wait", "--for=condition=Ready", "--timeout=120s", "pod/"+pod.Name); err != nil {
+			return fmt.Errorf("pod %s: %w", pod.Name, err)
+		}
+	}
+	return nil
+}

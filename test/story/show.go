@@ -1,0 +1,56 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Show prints what the story came to, as a user would see it.
+func (e *Environment) Show(ctx context.Context) error {
+	text, err := e.Kubectl(ctx, "get", "scanners,imagescans", "--all-namespaces")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.Out, "\n$ kubectl get scanners,imagescans -A\n%s\nIn Slack:\n", text)
+	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+		messages, err := e.Messages(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		for _, message := range messages {
+			fmt.Fprintf(e.Out, "\n  ┌─ to the channel of %s, %s\n", namespace, message.Time.Format("15:04:05"))
+			for line := range strings.SplitSeq(strings.TrimSpace(message.Text), "\n") {
+				fmt.Fprintln(e.Out, "  │", line)
+			}
+		}
+	}
+	fmt.Fprintln(e.Out)
+	return nil
+}
+
+// diagnoses are the commands that tell most about what went wrong.
+var diagnoses = [][]string{
+	{"get", "pods", "--all-namespaces", "--output", "wide"},
+	{"get", "scanners,imagescans", "--all-namespaces", "--output", "wide"},
+	{"get", "jobs", "--namespace", SystemNamespace, "--output", "wide"},
+	{"describe", "pods", "--namespace", SystemNamespace},
+	{"describe", "scanners", "--all-namespaces"},
+	{"logs", "--namespace", SystemNamespace, managerDeployment, "--all-containers", "--tail=150"},
+	{"logs", "--namespace", SystemNamespace, managerDeployment, "--all-containers", "--previous", "--tail=50"},
+	{"logs", "--namespace", SystemNamespace, notifierDeployment, "--tail=80"},
+	{"logs", "--namespace", SystemNamespace, "--selector", "app.kubernetes.io/component=match", "--tail=50", "--prefix"},
+	{"logs", "--namespace", SystemNamespace, "--selector", "app.kubernetes.io/component=catalog", "--tail=50", "--prefix"},
+	{"get", "events", "--all-namespaces", "--sort-by", ".metadata.creationTimestamp"},
+}
+
+// Diagnose prints what helps to find out why a step failed.
+func (e *Environment) Diagnose(ctx context.Context) {
+	for _, command := range diagnoses {
+		text, err := e.Kubectl(ctx, command...)
+		if err != nil {
+			text += "(" + strings.TrimSpace(err.Error()) + ")\n"
+		}
+		fmt.Fprintf(e.Out, "\n=== kubectl %s\n%s", strings.Join(command, " "), text)
+	}
+}

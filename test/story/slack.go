@@ -1,0 +1,66 @@
+package story
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// slackHost is where the stand-in for Slack takes webhooks.
+const slackHost = "slack." + InfraNamespace + ".svc"
+
+// webhookPath is the path of the webhook that a namespace's Scanner posts to.
+func webhookPath(namespace string) string { return "/services/T0STORY/B0STORY/" + namespace }
+
+func (e *Environment) startSlack(ctx context.Context) (string, error) {
+	image, err := e.loadImage(images.Slack)
+	if err != nil {
+		return "", err
+	}
+	reference, err := e.Push(ctx, images.Slack, image)
+	if err != nil {
+		return "", err
+	}
+	certificate, err := newServing(slackHost, time.Now())
+	if err != nil {
+		return "", err
+	}
+	e.slackAuthority = certificate.authority
+	err = e.Apply(ctx, "slack.yaml", map[string]string{
+		"Namespace": InfraNamespace, "Image": reference,
+		"Certificate": base64.StdEncoding.EncodeToString(certificate.certificate),
+		"Key":         base64.StdEncoding.EncodeToString(certificate.key),
+	})
+	if err != nil {
+		return "", err
+	}
+	return "https://" + slackHost, e.RolledOut(ctx, InfraNamespace, "deployment/slack")
+}
+
+// Messages returns what the webhook of a namespace has got, oldest first.
+func (e *Environment) Messages(ctx context.Context, namespace string) ([]Message, error) {
+	raw, err := e.Clientset.CoreV1().Services(InfraNamespace).ProxyGet("http", "slack", "control", "messages", nil).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the Slack stand-in for its messages: %w", err)
+	}
+	var all []standin.Message
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, fmt.Errorf("the Slack stand-in's messages: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(m standin.Message) bool { return m.Path != webhookPath(namespace) })
+	messages := make([]Message, 0, len(all))
+	for _, m := range all {
+		read, err := readMessage(m)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, read)
+	}
+	return messages, nil
+}

@@ -1,0 +1,30 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Step is one part of the story.
+type Step struct {
+	// Name says what the step does or checks.
+	Name string
+	// Run does it and returns what is worth telling about it in one line.
+	Run func(context.Context) (string, error)
+}
+
+// Tell runs steps one after the other and says how far it is. It ends at the first that fails, with its name.
+func Tell(ctx context.Context, out io.Writer, now func() time.Time, steps []Step) error {
+	for i, step := range steps {
+		fmt.Fprintf(out, "[%d/%d] %s\n", i+1, len(steps), step.Name)
+		began := now()
+		told, err := step.Run(ctx)
+		if err != nil {
+			return fmt.Errorf("step %d of %d (%s): %w", i+1, len(steps), step.Name, err)
+		}
+		fmt.Fprintf(out, "      %s (%.1f s)\n", told, now().Sub(began).Seconds())
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anchore/syft/syft/format/syftjson/model"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// pod is what a worker finds around it.
+type pod struct {
+	process
+	environment map[string]string
+	server      *fixture.Ingest
+	temp        string
+	log         bytes.Buffer
+	out         bytes.Buffer
+}
+
+func newPod(t *testing.T) *pod {
+	t.Helper()
+	p := &pod{server: fixture.NewIngest(t), temp: t.TempDir()}
+	t.Setenv("TMPDIR", p.temp)
+	p.environment = map[string]string{workerapi.EnvServer: p.server.URL, workerapi.EnvServerCA: p.server.CA}
+	p.process = process{
+		getenv: func(name string) string { return p.environment[name] },
+		stdout: &p.out, stderr: &p.log,
+		tokenFile:       p.server.TokenFile,
+		terminationFile: filepath.Join(t.TempDir(), "termination-log"),
+		pullSecretsDir:  filepath.Join(t.TempDir(), "pull"),
+		clock:           clock.NewFake(time.Now()),
+	}
+	return p
+}
+
+// registry says that a host is spoken to over plain HTTP.
+func (p *pod) registry(host string) {
+	p.environment[workerapi.EnvRegistries] = fmt.Sprintf(`[{"host": %q, "plainHTTP": true}]`, host)
+}
+
+// secret mounts a pull secret.
+func (p *pod) secret(t *testing.T, host, user, password string) {
+	t.Helper()
+	dir := filepath.Join(p.pullSecretsDir, "secret")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	content := fmt.Sprintf(`{"auths": {%q: {"username": %q, "password": %q}}}`, host, user, password)
+	if err := os.WriteFile(filepath.Join(dir, ".dockerconfigjson"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failure is what the worker left for the manager; nil if it left nothing.
+func (p *pod) failure(t *testing.T) *workerapi.Failure {
+	t.Helper()
+	raw, err := os.ReadFile(p.terminationFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f workerapi.Failure
+	if err := json.Unmarshal(raw, &f); err != nil {
+		t.Fatal(err)
+	}
+	return &f
+}
+
+func (p *pod) wantEmptyTemp(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir(p.temp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		t.Errorf("%s is left in the temporary directory", entry.Name())
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for what, c := range map[string]struct {
+		args        []string
+		environment map[string]string
+		want        string
+	}{
+		"no command":               {nil, nil, "Usage:"},
+		"an unknown command":       {[]string{"scan"}, nil, `unknown command "scan"`},
+		"no image":                 {[]string{"catalog", "--platform", "linux/amd64"}, nil, "--image is required"},
+		"no platform":              {[]string{"catalog", "--image", "x"}, nil, "--platform must be os/arch"},
+		"a platform without an OS": {[]string{"catalog", "--image", "x", "--platform", "amd64"}, nil, "--platform must be os/arch"},
+		"an unknown architecture":  {[]string{"catalog", "--image", "x", "--platform", "linux/pdp11"}, nil, "--platform must be os/arch"},
+		"a surplus argument":       {[]string{"catalog", "--image", "x", "--platform", "linux/amd64", "y"}, nil, `unexpected argument "y"`},
+		"an unknown flag":          {[]string{"match", "--speed", "1"}, nil, "not defined"},
+		"broken registries":        {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `{}`}, workerapi.EnvRegistries},
+		"a registry with a path":   {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `[{"host": "a/b"}]`}, "not a host name"},
+		"no server":                {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvServer: ""}, workerapi.EnvServer},
+		"no database URL":          {[]string{"match"}, nil, "--database-url is required"},
+		"a database URL of ftp":    {[]string{"match", "--database-url", "ftp://x"}, nil, "--database-url"},
+		"too much at a time":       {[]string{"match", "--database-url", "http://x", "--parallel", "100"}, nil, "--parallel must be from 1 to 32"},
+		"no time":                  {[]string{"match", "--database-url", "http://x"}, map[string]string{"SCANNER_IDLE_TIMEOUT": "soon"}, "SCANNER_IDLE_TIMEOUT"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			for name, value := range c.environment {
+				p.environment[name] = value
+			}
+			if code := run(t.Context(), c.args, p.process); code != exitUsage {
+				t.Errorf("exit code %d, want %d", code, exitUsage)
+			}
+			if !strings.Contains(p.log.String(), c.want) {
+				t.Errorf("said %q, want %q in it", p.log.String(), c.want)
+			}
+		})
+	}
+}
+
+func TestFlagsWinOverTheEnvironment(t *testing.T) {
+	p := newPod(t)
+	p.environment["SCANNER_DATABASE_URL"] = "https://environment.example"
+	p.environment["SCANNER_PARALLEL"] = "7"
+	job, err := p.parseMatch([]string{"--database-url", "https://flag.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := job.source.String(); got != "https://flag.example/v6/latest.json" || job.parallel != 7 {
+		t.Errorf("database %s and parallel %d, want the flag's database and the environment's 7", got, job.parallel)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	p := newPod(t)
+	if code := run(t.Context(), []string{"version"}, p.process); code != exitDone || !strings.HasPrefix(p.out.String(), "scanner-grype dev (syft ") {
+		t.Errorf("exit code %d and %q, want 0 and the versions", code, p.out.String())
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	p := newPod(t)
+	server := fixture.NewRegistry(t, nil)
+	p.registry(server.Host)
+	p.secret(t, server.Host, "robot", "s3cret-password")
+	image := fixture.Image(t, fixture.Debian())
+	reference := server.PushIndex(t, "shop/app:1", fixture.Index(t, map[string]v1.Image{
+		"amd64": image, "arm64": fixture.ImageFor(t, "arm64", fixture.Files{"a": "b"}),
+	}))
+	args := []string{"catalog", "--image", server.Host + "/shop/gone:1", "--image", reference, "--platform", "linux/amd64"}
+	if code := run(t.Context(), args, p.process); code != exitDone {
+		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+	}
+
+	full, compact := p.artifact(t, workerapi.PathCatalogSBOM), p.artifact(t, workerapi.PathCatalogMatchInput)
+	if len(full.Artifacts) == 0 || len(full.Artifacts) != len(compact.Artifacts) {
+		t.Errorf("%d packages in the SBOM, %d in the match input; want the same number", len(full.Artifacts), len(compact.Artifacts))
+	}
+	want := []workerapi.CatalogResult{{
+		Image: reference, PlatformDigest: fixture.Digest(t, image), Platform: "linux/amd64", Distro: "debian 12",
+		Packages: len(full.Artifacts),
+	}}
+	// The digests are the server's to check: it refuses uploads that differ.
+	ignored := cmpopts.IgnoreFields(workerapi.CatalogResult{}, "SBOMDigest", "MatchInputDigest", "Tool")
+	if diff := cmp.Diff(want, p.server.Results, ignored); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	if got := p.failure(t); got != nil {
+		t.Errorf("a failure was left: %+v", got)
+	}
+	p.wantEmptyTemp(t)
+	for _, secret := range []string{"s3cret-password", fixture.Token} {
+		if strings.Contains(p.log.String(), secret) {
+			t.Errorf("the log tells the secret %s:\n%s", secret, p.log.String())
+		}
+	}
+	for _, progress := range []string{"asking the registry", "pulling layer", "packages found", "uploading", "image catalogued"} {
+		if !strings.Contains(p.log.String(), progress) {
+			t.Errorf("the log does not say %q:\n%s", progress, p.log.String())
+		}
+	}
+}
+
+// artifact decodes an uploaded document.
+func (p *pod) artifact(t *testing.T, path string) model.Document {
+	t.Helper()
+	content, err := fixture.Decompress(p.server.Artifacts[path])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document model.Document
+	if err := json.Unmarshal(content, &document); err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+func TestCatalogFailures(t *testing.T) {
+	server := fixture.NewRegistry(t, nil)
+	there := server.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	refuse := func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		http.Error(w, "not your image", http.StatusForbidden)
+		return true
+	}
+	for what, c := range map[string]struct {
+		image     string
+		intercept func(http.ResponseWriter, *http.Request) bool
+		reason    string
+		message   string
+	}{
+		"the image is gone":     {server.Host + "/gone:1", nil, workerapi.ReasonImageNotFound, "gone:1"},
+		"not a reference":       {"UPPER CASE", nil, workerapi.ReasonCatalogFailed, "not an image reference"},
+		"the registry is away":  {"127.0.0.1:1/app:1", nil, workerapi.ReasonRegistryUnavail, "127.0.0.1:1"},
+		"the upload is refused": {there, refuse, workerapi.ReasonUploadRefused, "not your image"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			p.registry(server.Host)
+			p.server.Intercept = c.intercept
+			if code := run(t.Context(), []string{"catalog", "--image", c.image, "--platform", "linux/amd64"}, p.process); code != exitFailed {
+				t.Errorf("exit code %d, want %d", code, exitFailed)
+			}
+			got := p.failure(t)
+			if got == nil || got.Reason != c.reason || !strings.Contains(got.Message, c.message) {
+				t.Errorf("failure %+v, want %s with %q", got, c.reason, c.message)
+			}
+			if len(p.server.Results) > 0 {
+				t.Error("a result was posted")
+			}
+			p.wantEmptyTemp(t)
+		})
+	}
+}
+
+// Images are made by strangers, and so is the code that reads them.
+func TestPanicsAreFailures(t *testing.T) {
+	p := newPod(t)
+	code := p.work(nil, workerapi.ReasonCatalogFailed, func([]string) (job, error) { return panicking{}, nil })(t.Context())
+	if got := p.failure(t); code != exitFailed || got == nil || got.Message != "the worker panicked: oh" {
+		t.Errorf("exit code %d and failure %+v, want %d and the panic", code, got, exitFailed)
+	}
+}
+
+type panicking struct{}
+
+func (panicking) run(context.Context, *slog.Logger) error { panic("oh") }
+
+func TestMatch(t *testing.T) {
+	p := newPod(t)
+	server := fixture.NewRegistry(t, nil)
+	p.registry(server.Host)
+	reference := server.Push(t, "shop/app:1", fixture.Image(t, fixture.Debian()))
+	if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != exitDone {
+		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+	}
+	p.server.Lend("one", p.server.Artifacts[workerapi.PathCatalogMatchInput])
+	p.server.Lend("two", p.server.Artifacts[workerapi.PathCatalogSBOM])
+
+	publisher := fixture.Publish(t, fixture.Database(t, fixture.Built))
+	p.environment["SCANNER_DATABASE_URL"] = publisher.URL
+	p.environment["SCANNER_DATABASE_DIR"] = t.TempDir()
+	p.environment["SCANNER_IDLE_TIMEOUT"] = "5m"
+	if code := run(t.Context(), []string{"match"}, p.process); code != exitDone {
+		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+	}
+	if len(p.server.Reports["one"].Findings) < 40 {
+		t.Errorf("%d findings, want at least 40; failures %v", len(p.server.Reports["one"].Findings), p.server.Failures)
+	}
+	if diff := cmp.Diff(p.server.Reports["two"], p.server.Reports["one"]); diff != "" {
+		t.Errorf("reports of the SBOM and the match input (-SBOM +match input):\n%s", diff)
+	}
+	p.wantEmptyTemp(t)
+}
+
+func TestMatchWithoutAServer(t *testing.T) {
+	p := newPod(t)
+	p.server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	}
+	args := []string{"match", "--database-url", fixture.Publish(t, fixture.Database(t, fixture.Built)).URL, "--database-dir", t.TempDir()}
+	if code := run(t.Context(), args, p.process); code != exitFailed {
+		t.Errorf("exit code %d, want %d", code, exitFailed)
+	}
+	if got := p.failure(t); got == nil || got.Reason != workerapi.ReasonUploadRefused {
+		t.Errorf("failure %+v, want %s", got, workerapi.ReasonUploadRefused)
+	}
+}

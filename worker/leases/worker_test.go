@@ -1,0 +1,335 @@
+package leases_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anchore/syft/syft/file"
+	"github.com/anchore/syft/syft/linux"
+	"github.com/anchore/syft/syft/pkg"
+	"github.com/anchore/syft/syft/sbom"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/leases"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+var later = fixture.Built.Add(24 * time.Hour)
+
+// debian is the match input of an image with a package of Debian 12.
+func debian(t *testing.T, name, version string) []byte {
+	t.Helper()
+	p := pkg.Package{
+		Name: name, Version: version, Type: pkg.DebPkg, PURL: "pkg:deb/debian/" + name + "@" + version + "?distro=debian-12",
+		Locations: file.NewLocationSet(file.NewLocation("/var/lib/dpkg/status")), Metadata: pkg.DpkgDBEntry{Package: name, Version: version},
+	}
+	p.SetID()
+	raw, err := json.Marshal(input.Compact(&sbom.SBOM{Artifacts: sbom.Artifacts{
+		Packages:          pkg.NewCollection(p),
+		LinuxDistribution: &linux.Release{ID: "debian", VersionID: "12", Name: "Debian"},
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fixture.Compress(raw)
+}
+
+// bench is a worker with everything around it.
+type bench struct {
+	server    *fixture.Ingest
+	publisher *fixture.Publisher
+	databases *database.Updater
+	clock     *clock.Fake
+	temp      string
+	config    leases.Config
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	b := &bench{
+		server:    fixture.NewIngest(t),
+		publisher: fixture.Publish(t, fixture.Database(t, fixture.Built)),
+		clock:     clock.NewFake(later),
+		temp:      t.TempDir(),
+	}
+	source, err := database.NewSource(b.publisher.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := database.OpenStore(t.TempDir(), b.clock, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.databases, err = database.NewUpdater(store, source, b.clock, log); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.databases.Close() })
+	b.config = leases.Config{Parallel: 2, IdleTimeout: 10 * time.Minute, TempDir: b.temp, Clock: b.clock, Log: log}
+	return b
+}
+
+func (b *bench) run(t *testing.T, ctx context.Context) error {
+	t.Helper()
+	client, err := ingest.New(ingest.Config{
+		Server: b.server.URL, CA: b.server.CA, TokenFile: b.server.TokenFile, Clock: b.clock, Log: b.config.Log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leases.New(b.config, client, b.databases).Run(ctx)
+}
+
+// ids are the vulnerabilities of a report, each once.
+func ids(r workerapi.Report) map[string]bool {
+	all := map[string]bool{}
+	for _, f := range r.Findings {
+		all[f.ID] = true
+	}
+	return all
+}
+
+func TestWorksUntilThereIsNothingLeft(t *testing.T) {
+	b := newBench(t)
+	const images = 9
+	for i := range images {
+		b.server.Lend(fmt.Sprintf("lease/%d", i), debian(t, "curl", "7.88.1-10"))
+	}
+	start := b.clock.Now()
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.server.Reports) != images || len(b.server.Failures) > 0 {
+		t.Fatalf("%d reports, failures %v; want %d reports", len(b.server.Reports), b.server.Failures, images)
+	}
+	report := b.server.Reports["lease/3"]
+	if got := ids(report); !got["CVE-2023-38545"] || len(got) != 5 {
+		t.Errorf("findings %v, want the 5 of curl in Debian 12.0", got)
+	}
+	if report.Distro != "debian 12" || !report.Database.Built.Equal(fixture.Built) {
+		t.Errorf("report of %s with the database of %s, want debian 12 and %s", report.Distro, report.Database.Built, fixture.Built)
+	}
+	if idle := b.clock.Now().Sub(start); idle < b.config.IdleTimeout {
+		t.Errorf("ended after %s, want %s without work first", idle, b.config.IdleTimeout)
+	}
+	if len(b.server.Statuses) == 0 || b.server.Statuses[0].Installed == nil {
+		t.Errorf("statuses %+v, want the installed database to be reported first", b.server.Statuses)
+	}
+	if entries, _ := os.ReadDir(b.temp); len(entries) > 0 {
+		t.Errorf("%d files are left in the temporary directory", len(entries))
+	}
+}
+
+func TestOneBadImageDoesNotStopTheOthers(t *testing.T) {
+	b := newBench(t)
+	b.server.Lend("not-compressed", []byte("{}"))
+	b.server.Lend("not-an-sbom", fixture.Compress([]byte(`{"hello": "world"}`)))
+	b.server.Lend("truncated", debian(t, "curl", "7.88.1-10")[:50])
+	b.server.Lend("bad-metadata", fixture.Compress([]byte(`{"schema":{"version":"16.0.0","url":"https://raw.githubusercontent.com/anchore/syft/main/schema/json/schema-16.0.0.json"},"artifacts":[{"id":"a","metadataType":"dpkg-db-entry","metadata":7}]}`)))
+	b.server.Lend("good", debian(t, "curl", "7.88.1-10"))
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, lease := range []string{"not-compressed", "not-an-sbom", "truncated", "bad-metadata"} {
+		f := b.server.Failures[lease]
+		if f.Reason != workerapi.ReasonMatchFailed || f.Message == "" {
+			t.Errorf("%s: failure %+v, want %s with a message", lease, f, workerapi.ReasonMatchFailed)
+		}
+	}
+	if len(b.server.Reports) != 1 || len(b.server.Reports["good"].Findings) == 0 {
+		t.Errorf("reports %v, want the one of the good image", b.server.Reports)
+	}
+}
+
+// A database that cannot be read is a failure, never a clean report.
+func TestDatabaseFailure(t *testing.T) {
+	b := newBench(t)
+	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			// Behind the worker's back, after it has leased the image.
+			b.databases.DB().Close()
+		}
+		return false
+	}
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.server.Reports) > 0 {
+		t.Errorf("a report was made without a database: %+v", b.server.Reports)
+	}
+	if f := b.server.Failures["one"]; f.Reason != workerapi.ReasonDatabaseUnreadable {
+		t.Errorf("failure %+v, want %s", f, workerapi.ReasonDatabaseUnreadable)
+	}
+}
+
+// The server knows of a newer build: the worker installs it before it goes on, and what it says then is
+// about the new build.
+func TestServerWantsANewerDatabase(t *testing.T) {
+	b := newBench(t)
+	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
+	next := fixture.Database(t, later, fixture.NextAdvisoriesDir())
+	calls := 0
+	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == workerapi.PathLeases {
+			if calls++; calls == 1 {
+				b.publisher.Replace(next)
+				b.server.Wanted = later
+			}
+		}
+		return false
+	}
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	report := b.server.Reports["one"]
+	if !report.Database.Built.Equal(later) || !ids(report)["CVE-2099-10001"] {
+		t.Errorf("report with the database of %s, want %s and CVE-2099-10001", report.Database.Built, later)
+	}
+}
+
+// The listing may lag behind the server, or offer only a broken build: that is said, and not all the time.
+func TestNewerDatabaseIsNotToBeHad(t *testing.T) {
+	b := newBench(t)
+	b.server.Wanted = later
+	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
+	start := b.clock.Now()
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.server.Reports) > 0 {
+		t.Error("the image was matched with a database that the server does not want")
+	}
+	most := int(b.clock.Now().Sub(start)/(10*time.Second)) + 2
+	if n := len(b.server.Statuses); n < 2 || n > most {
+		t.Errorf("%d looks at the listing in %s, want more than one and at most %d", n, b.clock.Now().Sub(start), most)
+	}
+}
+
+func TestNoDatabaseAtAll(t *testing.T) {
+	b := newBench(t)
+	if err := os.WriteFile(filepath.Join(b.publisher.Dir(), "v6", "latest.json"), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
+	err := b.run(t, t.Context())
+	var known *failure.Error
+	if !errors.As(err, &known) || known.Reason != workerapi.ReasonDatabaseUnreadable {
+		t.Errorf("got %v, want a failure with %s", err, workerapi.ReasonDatabaseUnreadable)
+	}
+	if len(b.server.Statuses) == 0 || !strings.Contains(b.server.Statuses[0].Error, "not readable") {
+		t.Errorf("statuses %+v, want the reason", b.server.Statuses)
+	}
+}
+
+// A server that restarts in the middle of everything loses nothing.
+func TestServerRestarts(t *testing.T) {
+	b := newBench(t)
+	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+	away := map[string]int{}
+	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if away[r.Method+r.URL.Path]++; away[r.Method+r.URL.Path] > 2 {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.server.Reports["one"].Findings) == 0 || len(b.server.Failures) > 0 {
+		t.Errorf("reports %v, failures %v; want the report in spite of it all", b.server.Reports, b.server.Failures)
+	}
+}
+
+func TestServerStaysAway(t *testing.T) {
+	b := newBench(t)
+	b.server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	if err := b.run(t, t.Context()); !errors.Is(err, ingest.ErrUnreachable) {
+		t.Errorf("got %v, want that the API could not be reached", err)
+	}
+}
+
+// A lease that the server took back is given up without a word; others go on.
+func TestLeaseIsTakenBack(t *testing.T) {
+	b := newBench(t)
+	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+	b.server.Lend("two", debian(t, "curl", "7.88.1-10"))
+	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/one/") {
+			_, _ = io.Copy(io.Discard, r.Body)
+			http.Error(w, "not yours any more", http.StatusConflict)
+			return true
+		}
+		return false
+	}
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.server.Failures) > 0 || len(b.server.Reports) != 1 {
+		t.Errorf("reports %v, failures %v; want the report of the other lease only", len(b.server.Reports), b.server.Failures)
+	}
+}
+
+func TestReportIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			_, _ = io.Copy(io.Discard, r.Body)
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+			return true
+		}
+		return false
+	}
+	if err := b.run(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := workerapi.Failure{Reason: workerapi.ReasonUploadRefused, Message: "PUT /v1/match/leases/one/report: the ingest API answered 413 Request Entity Too Large: too large"}
+	if diff := cmp.Diff(want, b.server.Failures["one"]); diff != "" {
+		t.Errorf("failure (-want +got):\n%s", diff)
+	}
+}
+
+// Told to stop, the worker begins nothing new, leaves the rest to others, and that is no error.
+func TestToldToStop(t *testing.T) {
+	b := newBench(t)
+	b.config.Parallel = 1
+	for i := range 4 {
+		b.server.Lend(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			cancel()
+		}
+		return false
+	}
+	if err := b.run(t, ctx); err != nil {
+		t.Errorf("stopping is not an error: %v", err)
+	}
+	if len(b.server.Failures) > 0 || len(b.server.Reports) > 2 {
+		t.Errorf("%d reports, failures %v; want no failures and the rest left to others", len(b.server.Reports), b.server.Failures)
+	}
+}
