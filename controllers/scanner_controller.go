@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,9 +108,10 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.setBackend(ctx, s), r.setReceivers(s.scanner, receivers)); err != nil {
+	if err := r.setBackend(ctx, s); err != nil {
 		return err
 	}
+	r.setReceivers(s.scanner, receivers)
 	r.setStore(s.scanner)
 	r.setReady(s)
 	return nil

@@ -89,7 +89,7 @@ func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Sca
 }
 
 // setReceivers says whether everybody was told what there is to tell.
-func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[string]notify.ReceiverStatus) error {
+func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[string]notify.ReceiverStatus) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.Generation,
@@ -119,7 +119,6 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, fmt.Sprintf("%d findings wait for the next message", pending)
 	}
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
-	return nil
 }
 
 func (r *ScannerReconciler) setStore(scanner *v1alpha1.Scanner) {

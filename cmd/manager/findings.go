@@ -96,14 +96,14 @@ func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.Im
 
 func printTable(out io.Writer, images []imageFindings) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED") //nolint:errcheck // Flush says it
+	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED")
 	for _, img := range images {
 		name := img.Digest
 		if len(img.References) > 0 {
 			name = img.References[0]
 		}
 		if img.DataVersion == "" {
-			fmt.Fprintf(table, "%s\t%s\t(no result yet)\t\t\t\t\t\n", img.Namespace, name) //nolint:errcheck // Flush says it
+			fmt.Fprintf(table, "%s\t%s\t(no result yet)\t\t\t\t\t\n", img.Namespace, name)
 		}
 		for _, f := range img.Findings {
 			printFinding(table, img.Namespace, name, f)
@@ -117,6 +117,6 @@ func printFinding(table io.Writer, namespace, name string, f finding.Finding) {
 	if f.KnownExploited {
 		exploited = "yes"
 	}
-	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", //nolint:errcheck // Flush says it
+	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 		namespace, name, f.ID, f.Severity, f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -162,7 +161,7 @@ func (op *operator) makeBackends() {
 }
 
 // addIngest serves the ingest API while this process leads.
-func (op *operator) addIngest(context.Context) error {
+func (op *operator) addIngest(ctx context.Context) error {
 	ingest := &server.Ingest{
 		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(),
@@ -173,7 +172,7 @@ func (op *operator) addIngest(context.Context) error {
 		return fmt.Errorf("ingest API: %w", err)
 	}
 	certificates := &certificate.Server{Authority: op.authority, Names: serviceNames(ingestService, op.options.Namespace)}
-	listener, err := net.Listen("tcp", op.options.IngestAddress)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.IngestAddress)
 	if err != nil {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
@@ -276,13 +275,11 @@ func (op *operator) addChecks(context.Context) error {
 
 // randomSuffix makes n letters and digits for names that nobody can foresee.
 func randomSuffix(n int) string {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-	var seed [32]byte
-	_, _ = rand.Read(seed[:]) // never fails: crypto/rand ends the process instead
-	source := mathrand.New(mathrand.NewChaCha8(seed))
+	const alphabet = "abcdefghijklmnopqrstuvwxyz012345" // 32 of them: each is as likely as any other
 	suffix := make([]byte, n)
+	_, _ = rand.Read(suffix) // never fails: crypto/rand ends the process instead
 	for i := range suffix {
-		suffix[i] = alphabet[source.IntN(len(alphabet))]
+		suffix[i] = alphabet[int(suffix[i])%len(alphabet)]
 	}
 	return string(suffix)
 }

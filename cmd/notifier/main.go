@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	// The image has no certificates of its own.
 	_ "golang.org/x/crypto/x509roots/fallback"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -39,8 +40,9 @@ func main() {
 	flag.Parse()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, options, log); err != nil {
+	err := run(ctx, options, log)
+	stop()
+	if err != nil {
 		log.Error("the notifier ends", "error", err)
 		os.Exit(1)
 	}

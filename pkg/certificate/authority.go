@@ -39,6 +39,8 @@ const (
 	servingLifetime = 30 * 24 * time.Hour
 	// backdate allows for clocks that are behind ours.
 	backdate = time.Hour
+	// lastCall is when an authority is replaced without more ado: it would not live until the next look at it.
+	lastCall = 2 * time.Hour
 )
 
 // Keys of the Secret. The next and the previous authority have prefixes.
@@ -114,9 +116,13 @@ func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	ends := active.ends(now)
 	if len(secret.Data[prefixNext+keyCertificate]) == 0 {
 		if active.certificate.NotAfter.Sub(now) > renewBefore {
 			return false, nil
+		}
+		if ends {
+			return true, a.putOnly(secret, now)
 		}
 		return true, a.put(secret, prefixNext, now)
 	}
@@ -124,7 +130,10 @@ func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if now.Sub(next.certificate.NotBefore.Add(backdate)) < overlap {
+	switch {
+	case next.ends(now):
+		return true, a.putOnly(secret, now)
+	case now.Sub(next.certificate.NotBefore.Add(backdate)) < overlap && !ends:
 		return false, nil
 	}
 	secret.Data[prefixPrevious+keyCertificate] = active.certPEM
@@ -132,6 +141,15 @@ func (a *Authority) advance(secret *corev1.Secret) (changed bool, err error) {
 	delete(secret.Data, prefixNext+keyCertificate)
 	delete(secret.Data, prefixNext+keyPrivate)
 	return true, nil
+}
+
+// ends says whether an authority is over, or will be before it is looked at again.
+func (p *pair) ends(now time.Time) bool { return p.certificate.NotAfter.Sub(now) < lastCall }
+
+// putOnly begins anew. The operator did not run for months, so there is nobody to overlap with.
+func (a *Authority) putOnly(secret *corev1.Secret, now time.Time) error {
+	clear(secret.Data)
+	return a.put(secret, "", now)
 }
 
 func (a *Authority) put(secret *corev1.Secret, prefix string, now time.Time) error {

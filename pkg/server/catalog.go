@@ -55,7 +55,7 @@ func (i *Ingest) postResult(w http.ResponseWriter, r *http.Request, job store.Jo
 		if err != nil {
 			return err
 		}
-		defer file.Close() //nolint:errcheck // only read
+		defer file.Close()
 		files[artifact] = file
 	}
 	err := i.Store.SaveCatalogue(r.Context(), store.Catalogued{

@@ -101,7 +101,7 @@ func (i *Ingest) getLeaseInput(w http.ResponseWriter, r *http.Request, job store
 	if err != nil {
 		return err
 	}
-	defer content.Close() //nolint:errcheck // only read
+	defer content.Close()
 	w.Header().Set("Content-Type", workerapi.ContentTypeZstd)
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	if _, err := io.Copy(w, content); err != nil {
@@ -123,7 +123,7 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 	if err != nil {
 		return refuse(http.StatusBadRequest, "the body is not zstd: %v", err)
 	}
-	defer content.Close() //nolint:errcheck // only read
+	defer content.Close()
 	var report workerapi.Report
 	if err := decodeWhole(content, &report); err != nil {
 		return err

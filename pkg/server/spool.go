@@ -65,16 +65,16 @@ func digestOf(sum hash.Hash) string { return "sha256:" + hex.EncodeToString(sum.
 
 // verifyZstd reads a file to its end, to notice damage and bombs before anybody relies on it.
 func verifyZstd(path string, limit int64) error {
-	file, err := os.Open(path) //nolint:gosec // our own name
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close()
 	content, err := decompress(file, limit)
 	if err != nil {
 		return err
 	}
-	defer content.Close() //nolint:errcheck // only read
+	defer content.Close()
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		if errors.Is(err, errContentTooLarge) {
 			return err

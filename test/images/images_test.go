@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"debug/buildinfo"
+	"errors"
 	"io"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ func contents(t *testing.T, image v1.Image) map[string][]byte {
 	archive := tar.NewReader(stream)
 	for {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {

@@ -108,7 +108,7 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 		return nil, fmt.Errorf("KUBECONFIG: %w", err)
 	}
 	// The story asks often, and is alone.
-	config.QPS, config.Burst = 100, 200
+	config.QPS = -1 // no limit
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))

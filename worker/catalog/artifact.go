@@ -33,11 +33,13 @@ func Write(dir string, document model.Document) (artifact Artifact, err error) {
 		return Artifact{}, err
 	}
 	defer func() {
+		// A disk that is full may say so only now.
 		err = errors.Join(err, file.Close())
 		if err != nil {
 			os.Remove(file.Name())
 		}
 	}()
+	// The digest is of what is sent, that is of the compressed bytes.
 	digest := sha256.New()
 	stored := &meter{to: io.MultiWriter(file, digest), limit: workerapi.MaxArtifactBytes}
 	// One goroutine: the Job's CPU limit is small, and so are the documents.
@@ -45,6 +47,7 @@ func Write(dir string, document model.Document) (artifact Artifact, err error) {
 	if err != nil {
 		return Artifact{}, err
 	}
+	// Both sizes are bounded: the API limits what it takes, and what it is willing to unpack.
 	content := &meter{to: encoder, limit: workerapi.MaxArtifactContentBytes}
 	if err := errors.Join(encode(content, document), encoder.Close()); err != nil {
 		return Artifact{}, err
@@ -57,6 +60,7 @@ func Write(dir string, document model.Document) (artifact Artifact, err error) {
 	}, nil
 }
 
+// encode writes compact JSON. Letters that HTML would mind stay as they are: package URLs are full of them.
 func encode(to io.Writer, document model.Document) error {
 	encoder := json.NewEncoder(to)
 	encoder.SetEscapeHTML(false)
@@ -69,6 +73,8 @@ type meter struct {
 	written, limit int64
 }
 
+// Write implements io.Writer. It refuses a whole write rather than passing a part of it on, so that
+// nothing truncated is ever taken for a document.
 func (m *meter) Write(p []byte) (int, error) {
 	if m.written+int64(len(p)) > m.limit {
 		return 0, fmt.Errorf("the image's SBOM is larger than the %d MiB that can be stored", m.limit>>20)

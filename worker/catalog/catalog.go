@@ -34,6 +34,7 @@ func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *s
 	temp := stereoscopefile.NewTempDirGenerator("scanner-catalog")
 	defer func() { err = errors.Join(err, temp.Cleanup()) }()
 
+	// Pulling and unpacking come first, as one step: Syft's cataloguers want to look at all files in any order.
 	start := time.Now()
 	src, err := open(img, temp)
 	if err != nil {
@@ -42,6 +43,7 @@ func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *s
 	defer func() { err = errors.Join(err, src.Close()) }()
 	log.Info("layers read", "duration", time.Since(start).Round(time.Millisecond))
 
+	// From here on nothing is read from the registry any more: what fails now is not its fault.
 	start = time.Now()
 	result, err = syft.CreateSBOM(ctx, src, config())
 	if err != nil {
@@ -60,6 +62,7 @@ func reading(img *registry.Image, err error) error {
 	var path *os.PathError
 	switch {
 	case errors.As(err, &known):
+		// The registry package has said already whether the registry or the content is to blame.
 		return err
 	case errors.As(err, &path), errors.Is(err, context.Canceled):
 		return failure.New(workerapi.ReasonCatalogFailed, err)
@@ -77,6 +80,8 @@ func open(img *registry.Image, temp *stereoscopefile.TempDirGenerator) (source.S
 	if err != nil {
 		return nil, err
 	}
+	// The manifest makes the source know the digest of what it holds. Platform and tags are left to the
+	// image's own configuration: an odd one must not keep its packages from being found.
 	content := image.New(img.Content, temp, dir,
 		image.WithRepoDigests(fmt.Sprintf("%s@%s", img.Reference.Context().Name(), img.Root)),
 		image.WithManifest(manifest))

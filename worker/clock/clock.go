@@ -40,5 +40,5 @@ func (System) Jitter(d time.Duration) time.Duration {
 	if half <= 0 {
 		return d
 	}
-	return half + rand.N(half+1)
+	return half + rand.N(half+1) //nolint:gosec // spreading load is no secret
 }

@@ -25,6 +25,7 @@ var ErrChecksum = errors.New("the archive's checksum is not the listing's")
 
 // download stores the listing's archive in file and verifies it.
 func (s *Source) download(ctx context.Context, listing Listing, file string, log *slog.Logger) error {
+	// Cancelled with its cause when the data stops coming: a deadline for the whole would have to know the size.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	body, err := s.get(ctx, listing.Archive)
@@ -44,6 +45,7 @@ func (s *Source) download(ctx context.Context, listing Listing, file string, log
 	})}
 	defer progress.stalled.Stop()
 	size, err := io.Copy(io.MultiWriter(out, digest), io.LimitReader(progress, maxArchiveBytes+1))
+	// "no data for a minute" tells more than "context cancelled".
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -53,6 +55,7 @@ func (s *Source) download(ctx context.Context, listing Listing, file string, log
 	case size > maxArchiveBytes:
 		return fmt.Errorf("the database's archive is larger than %d MiB", maxArchiveBytes>>20)
 	}
+	// Verified before anything looks into it.
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != listing.Checksum {
 		return fmt.Errorf("%w: got %s with %d bytes, want %s", ErrChecksum, got, size, listing.Checksum)
 	}
@@ -70,6 +73,7 @@ type progress struct {
 // logEvery is the amount of data between two lines of progress.
 const logEvery = 50 << 20
 
+// Read implements io.Reader.
 func (p *progress) Read(b []byte) (int, error) {
 	n, err := p.from.Read(b)
 	p.stalled.Reset(stallTimeout)

@@ -21,11 +21,13 @@ func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (V
 	}
 	defer held.unlock()
 
+	// The name follows from the build and its checksum: two listings of one build meet in one directory.
 	v := Version{Database: listing.Database, dir: filepath.Join(s.dir, versionName(listing.Database))}
 	// Another worker may have installed it while this one waited.
 	if installed, err := readVersion(v.dir); err == nil {
 		return installed, nil
 	}
+	// What a crash may have left of an earlier attempt.
 	if err := os.RemoveAll(v.dir); err != nil {
 		return Version{}, err
 	}
@@ -50,6 +52,7 @@ func (s *Store) install(ctx context.Context, source *Source, listing Listing, v 
 	if err := unpack(archive, archiveFormat(listing.Archive.Path), v.file()); err != nil {
 		return err
 	}
+	// Its space may be needed for the indexes.
 	if err := os.Remove(archive); err != nil {
 		return err
 	}
@@ -58,7 +61,8 @@ func (s *Store) install(ctx context.Context, source *Source, listing Listing, v 
 		return fmt.Errorf("indexing the database: %w", err)
 	}
 	indexed := s.clock.Now()
-	if err := verify(v.file(), listing); err != nil {
+	// The only time that the whole file is read: from here on it is opened directly.
+	if err := verify(ctx, v.file(), listing); err != nil {
 		return err
 	}
 	if err := v.activate(); err != nil {
@@ -73,6 +77,7 @@ func (s *Store) install(ctx context.Context, source *Source, listing Listing, v 
 
 // activate writes the marker once everything that it stands for is on the disk.
 func (v *Version) activate() error {
+	// Grype creates the indexes without waiting for the disk.
 	size, err := syncFile(v.file())
 	if err != nil {
 		return err
@@ -82,9 +87,11 @@ func (v *Version) activate() error {
 	if err != nil {
 		return err
 	}
+	// A marker appears under its name only with all of its content.
 	if err := os.WriteFile(v.marker()+".new", raw, 0o644); err != nil {
 		return err
 	}
+	// Directories hold the names: without them a file survives a power cut namelessly.
 	for _, path := range []string{v.marker() + ".new", v.schemaDir(), v.dir} {
 		if _, err := syncFile(path); err != nil {
 			return err

@@ -43,6 +43,7 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	if err != nil {
 		return nil, errors.New("the database URL is not a URL")
 	}
+	// The host of a file URL would name another machine.
 	switch {
 	case u.Scheme == "file" && u.Host == "" && u.Path != "":
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
@@ -62,7 +63,7 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 func newTransport() http.RoundTripper {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
-	transport.RegisterProtocol("file", http.NewFileTransport(http.Dir("/")))
+	transport.RegisterProtocol("file", http.NewFileTransport(http.Dir("/"))) //nolint:gosec // only the operator's configuration names files
 	return transport
 }
 
@@ -78,6 +79,7 @@ func (s *Source) Latest(ctx context.Context) (Listing, error) {
 		return Listing{}, fmt.Errorf("reading the database listing: %w", err)
 	}
 	defer body.Close()
+	// Grype's own type of a listing (grype/db/v6/distribution) refuses what this worker wants to explain.
 	var document struct {
 		Status        string    `json:"status"`
 		SchemaVersion string    `json:"schemaVersion"`
@@ -132,12 +134,14 @@ func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	request.Header.Set("User-Agent", "scanner-grype")
 	response, err := s.http.Do(request)
 	if err != nil {
+		// The client's error repeats the URL as it is.
 		var failed *url.Error
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
 		return nil, fmt.Errorf("%s: %w", plain(u), err)
 	}
+	// 206 and the like are no answer to what was asked.
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
 		return nil, fmt.Errorf("%s: %s", plain(u), response.Status)
@@ -145,6 +149,7 @@ func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	return response.Body, nil
 }
 
+// plain is a URL that may be logged: without credentials and query, both of which may be secret.
 func plain(u *url.URL) string {
 	without := *u
 	without.User, without.RawQuery = nil, ""

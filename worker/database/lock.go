@@ -29,6 +29,7 @@ func tryLock(path string, shared bool) (*lock, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Shared by those who have a version open, exclusive for who wants to remove it.
 	how := syscall.LOCK_EX
 	if shared {
 		how = syscall.LOCK_SH
@@ -50,13 +51,14 @@ func waitLock(ctx context.Context, path string, clock clock.Clock) (*lock, error
 		if !errors.Is(err, errLocked) {
 			return held, err
 		}
+		// Asked again and again instead of waiting in the kernel: only this ends with the context.
 		if err := clock.Sleep(ctx, 2*time.Second); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// unlock gives the lock up.
+// unlock gives the lock up. A nil lock is none.
 func (l *lock) unlock() {
 	if l != nil {
 		l.file.Close()

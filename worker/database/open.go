@@ -1,6 +1,7 @@
 package database
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,6 +29,7 @@ type DB struct {
 
 // Open opens an installed version directly: it was verified when it was installed.
 func Open(v Version) (*DB, error) {
+	// From here on no worker removes the version.
 	held, err := tryLock(v.marker(), true)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
@@ -54,10 +56,12 @@ func (db *DB) watch(reader v6.Reader) error {
 		return errors.New("this version of Grype gives no access to its database connection")
 	}
 	observe := func(tx *gorm.DB) {
+		// "Not found" is an answer, not a failure.
 		if tx.Error != nil && !errors.Is(tx.Error, gorm.ErrRecordNotFound) {
 			db.fail(tx.Error)
 		}
 	}
+	// Beside the callbacks of the library itself, which run for every statement of this connection.
 	callbacks := low.GetDB().Callback()
 	return errors.Join(
 		callbacks.Query().After("gorm:after_query").Register("strict:query", observe),
@@ -66,6 +70,7 @@ func (db *DB) watch(reader v6.Reader) error {
 	)
 }
 
+// fail counts a failure and keeps it for whoever asks what happened.
 func (db *DB) fail(err error) {
 	db.last.Store(&err)
 	db.failures.Add(1)
@@ -87,7 +92,7 @@ func (db *DB) LastFailure() error {
 }
 
 // Damaged reads the whole file and says what is wrong with it; nil if nothing is.
-func (db *DB) Damaged() error { return check(db.file()) }
+func (db *DB) Damaged(ctx context.Context) error { return check(ctx, db.file()) }
 
 // Close closes the database. No match may be running. Closing twice is allowed.
 func (db *DB) Close() (err error) {

@@ -73,6 +73,7 @@ func (s *Store) sweep() error {
 		if !entry.IsDir() || !isVersionName(entry.Name()) {
 			continue
 		}
+		// An older build is left alone: it may be open elsewhere, or be the one to fall back to.
 		if _, err := readVersion(path); err == nil {
 			continue
 		}
@@ -94,6 +95,7 @@ func isVersionName(name string) bool {
 	return ok && err == nil
 }
 
+// versionName is the directory of a build. The listing has been validated: its checksum is long enough.
 func versionName(database workerapi.Database) string {
 	return database.Built.UTC().Format(builtFormat) + "-" + strings.TrimPrefix(database.Checksum, "sha256:")[:12]
 }
@@ -120,8 +122,12 @@ func readVersion(dir string) (Version, error) {
 
 // schemaDir is the directory that Grype calls the database directory.
 func (v Version) schemaDir() string { return filepath.Join(v.dir, strconv.Itoa(v6.ModelVersion)) }
-func (v Version) file() string      { return filepath.Join(v.schemaDir(), v6.VulnerabilityDBFileName) }
-func (v Version) marker() string    { return filepath.Join(v.dir, markerName) }
+
+// file is the database itself.
+func (v Version) file() string { return filepath.Join(v.schemaDir(), v6.VulnerabilityDBFileName) }
+
+// marker is what makes the version count as installed, and what its users lock.
+func (v Version) marker() string { return filepath.Join(v.dir, markerName) }
 
 // Versions lists what is installed, newest first.
 func (s *Store) Versions() ([]Version, error) {
@@ -134,6 +140,7 @@ func (s *Store) Versions() ([]Version, error) {
 		if !entry.IsDir() || !isVersionName(entry.Name()) {
 			continue
 		}
+		// One that is not readable is as good as not there: sweep removes it at the next start.
 		if v, err := readVersion(filepath.Join(s.dir, entry.Name())); err == nil {
 			versions = append(versions, v)
 		}
@@ -154,6 +161,7 @@ func (s *Store) Prune(ctx context.Context, keep int) error {
 		return err
 	}
 	for _, v := range versions[min(keep, len(versions)):] {
+		// What is open now is removed after a later installation.
 		if err := s.remove(v); err != nil && !errors.Is(err, errLocked) {
 			return err
 		}

@@ -52,12 +52,14 @@ func unpack(archive, format, target string) error {
 		if err != nil {
 			return fmt.Errorf("unpacking the database: %w", err)
 		}
+		// Links, directories and paths that lead elsewhere are nothing that a database archive needs.
 		if header.Typeflag == tar.TypeReg && path.Clean(header.Name) == v6.VulnerabilityDBFileName {
 			return extract(files, target)
 		}
 	}
 }
 
+// decompress returns the content and what ends the reading of it.
 func decompress(in io.Reader, format string) (io.Reader, func(), error) {
 	if format == "gz" {
 		reader, err := gzip.NewReader(in)
@@ -73,6 +75,7 @@ func decompress(in io.Reader, format string) (io.Reader, func(), error) {
 	return reader, reader.Close, nil
 }
 
+// extract writes the database, and not more than a database may have.
 func extract(from io.Reader, target string) (err error) {
 	out, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {

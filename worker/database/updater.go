@@ -77,6 +77,7 @@ func (u *Updater) Close() error {
 // Refresh reads the listing, installs and opens a newer build if there is one, and says where things
 // stand. The build that was open stays open if the newer one is not usable.
 func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
+	// The listing is small, and is read every time: what it says may have changed although nothing else did.
 	listing, err := u.source.Latest(ctx)
 	if err != nil {
 		u.log.Error("the database listing cannot be read", "from", u.source.String(), "error", err)
@@ -85,6 +86,7 @@ func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
 	if listing.Status == "eol" || listing.Status == "deprecated" {
 		u.log.Warn("the database's publisher wants a newer worker: update the operator", "status", listing.Status)
 	}
+	// An older listing is no reason to go back: mirrors lag behind.
 	if u.db != nil && !listing.Built.After(u.db.Built) {
 		u.refused = refusal{}
 		return u.status(nil)
@@ -111,6 +113,7 @@ func (u *Updater) install(ctx context.Context, listing Listing) error {
 	if err != nil {
 		return errors.Join(err, u.store.Discard(ctx, installed))
 	}
+	// Side by side for a moment; no match is running that would need the previous one.
 	previous := u.db
 	u.db = next
 	if previous != nil {
@@ -130,11 +133,12 @@ func (u *Updater) Recheck(ctx context.Context) bool {
 	if u.db == nil {
 		return false
 	}
-	damage := u.db.Damaged()
-	if damage == nil {
+	damage := u.db.Damaged(ctx)
+	if damage == nil || ctx.Err() != nil {
 		return false
 	}
 	u.log.Error("the installed database is damaged", "built", u.db.Built, "error", damage)
+	// Closed before it is removed: nobody may go on reading what is known to be damaged.
 	damaged := u.db.Version
 	if err := errors.Join(u.db.Close(), u.store.Discard(ctx, damaged)); err != nil {
 		u.log.Error("the damaged database could not be removed", "error", err)
@@ -157,6 +161,7 @@ func (u *Updater) status(err error) workerapi.DatabaseStatus {
 		return status
 	}
 	status.Error = failure.Line(err.Error())
+	// Without a refused build it is the listing that could not be read.
 	if u.refused.err != nil {
 		refused := u.refused.database
 		status.Refused = &refused

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -14,28 +15,30 @@ import (
 )
 
 // verify reads a whole installed database once, with a connection of its own.
-func verify(file string, want Listing) error {
-	if err := check(file); err != nil {
+func verify(ctx context.Context, file string, want Listing) error {
+	if err := check(ctx, file); err != nil {
 		return err
 	}
 	return query(file, func(db *sql.DB) error {
 		var model int
 		var built time.Time
-		if err := db.QueryRow("SELECT model, build_timestamp FROM db_metadata").Scan(&model, &built); err != nil {
+		if err := db.QueryRowContext(ctx, "SELECT model, build_timestamp FROM db_metadata").Scan(&model, &built); err != nil {
 			return fmt.Errorf("the database says nothing about itself: %w", err)
 		}
 		// Listings have seconds, databases more.
 		if difference := built.Sub(want.Built).Abs(); difference > time.Second {
 			return fmt.Errorf("the database was built at %s, the listing says %s", built.UTC().Format(time.RFC3339), want.Built.Format(time.RFC3339))
 		}
+		// The listing said so as well, but listings are written by other programs.
 		if model != v6.ModelVersion {
 			return fmt.Errorf("the database has schema %d, this worker reads %d", model, v6.ModelVersion)
 		}
-		var any bool
-		if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM vulnerability_handles)").Scan(&any); err != nil {
+		// An empty database finds nothing in anything, and everything would be clean.
+		var some bool
+		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM vulnerability_handles)").Scan(&some); err != nil {
 			return fmt.Errorf("the database cannot be searched: %w", err)
 		}
-		if !any {
+		if !some {
 			return errors.New("the database holds no vulnerability")
 		}
 		return nil
@@ -43,10 +46,10 @@ func verify(file string, want Listing) error {
 }
 
 // check has SQLite read all pages (https://www.sqlite.org/pragma.html#pragma_quick_check).
-func check(file string) error {
+func check(ctx context.Context, file string) error {
 	return query(file, func(db *sql.DB) error {
 		var verdict string
-		if err := db.QueryRow("PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
 			return fmt.Errorf("the database is damaged: %w", err)
 		}
 		if verdict != "ok" {
@@ -58,6 +61,7 @@ func check(file string) error {
 
 // query opens the file read-only and without the shared cache that readers of the same path would meet in.
 func query(file string, use func(*sql.DB) error) error {
+	// immutable: there is no journal to look for, and the directory may be read-only.
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: "mode=ro&immutable=1"}
 	db, err := sql.Open("sqlite", u.String())
 	if err != nil {

@@ -37,6 +37,7 @@ type Error struct {
 // New gives err a reason.
 func New(reason string, err error) *Error { return &Error{Reason: reason, Err: err} }
 
+// Error is the cause's text. It may hold secrets: Line takes them out.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
@@ -65,6 +66,7 @@ func Write(path string, f workerapi.Failure) error {
 	return os.WriteFile(path, line.Bytes(), 0o644)
 }
 
+// What may be secret in the text of an error. Greedy up to the last @, since passwords may hold one.
 var (
 	userInfo = regexp.MustCompile(`://[^/\s"']*@`)
 	urlQuery = regexp.MustCompile(`(://[^\s"'?]+)\?[^\s"']*`)
@@ -74,6 +76,7 @@ var (
 // Line makes one line of at most MaxMessage bytes out of s and takes the secrets out of it.
 func Line(s string) string {
 	s = strings.ToValidUTF8(s, "?")
+	// Control characters would let an image name write its own log lines.
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
 			return ' '

@@ -94,6 +94,7 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	})
 }
 
+// decode reads a bounded answer.
 func decode(answer io.Reader, out any) error {
 	if out == nil {
 		return nil
@@ -141,6 +142,8 @@ func (c *Client) attempt(ctx context.Context, call call) error {
 		return err
 	}
 	response, err := c.http.Do(request)
+	// Whatever keeps the request from being answered may pass: a restart, a rotated certificate, a network policy
+	// that is not in force yet.
 	if err != nil {
 		return &temporary{err: err}
 	}
@@ -154,6 +157,7 @@ func (c *Client) attempt(ctx context.Context, call call) error {
 	return call.read(&transferReader{from: response.Body})
 }
 
+// request makes the HTTP request with the token that is valid now.
 func (c *Client) request(ctx context.Context, call call) (*http.Request, error) {
 	var body io.ReadCloser
 	if call.open != nil {
@@ -175,6 +179,7 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 		return nil, fmt.Errorf("reading the service account token: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	// The length is known, so that a proxy or server can refuse a body before it is sent.
 	if call.open != nil {
 		request.ContentLength = call.size
 		request.Header.Set("Content-Type", call.contentType)
@@ -186,6 +191,7 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 // transferReader tells a broken transfer from a problem of whoever reads it.
 type transferReader struct{ from io.Reader }
 
+// Read implements io.Reader.
 func (r *transferReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -202,6 +208,7 @@ type StatusError struct {
 	Message string
 }
 
+// Error names the status, so that users can look it up, and what the server says about it.
 func (e *StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the ingest API answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message))
 }
@@ -222,6 +229,7 @@ func Refused(err error) bool {
 // refusal turns an answer that is no success into an error, a temporary one if it is worth asking again.
 func refusal(response *http.Response, now time.Time) error {
 	said, _ := io.ReadAll(io.LimitReader(response.Body, 512))
+	// Enough for a sentence; the rest is not for a log.
 	status := &StatusError{Code: response.StatusCode, Message: failure.Line(string(said))}
 	switch {
 	case status.Code >= http.StatusInternalServerError,

@@ -24,6 +24,7 @@ type temporary struct {
 	after time.Duration
 }
 
+// Error and Unwrap make the mark invisible to those who do not look for it.
 func (t *temporary) Error() string { return t.err.Error() }
 func (t *temporary) Unwrap() error { return t.err }
 
@@ -44,9 +45,11 @@ func (c *Client) call(ctx context.Context, call call) error {
 		case !errors.As(err, &again):
 			return fmt.Errorf("%s %s: %w", call.method, call.path, err)
 		}
+		// Looked at after the attempt: a call is always tried once.
 		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
 			return fmt.Errorf("%w for %s: %s %s: %w", ErrUnreachable, elapsed.Round(time.Second), call.method, call.path, err)
 		}
+		// The server may ask for more time than we would leave it, up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
 		c.config.Log.Warn("the ingest API is away, trying again", "call", call.method+" "+call.path,
 			"in", pause.Round(time.Millisecond), "error", failure.Line(err.Error()))

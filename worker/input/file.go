@@ -31,6 +31,7 @@ func Receive(from io.Reader, dir string) (*File, error) {
 	}
 	defer file.Close()
 	unpacked := &File{path: file.Name()}
+	// One byte more than allowed tells too large from just fitting.
 	size, err := io.Copy(file, io.LimitReader(decoder, MaxBytes+1))
 	if err == nil && size > MaxBytes {
 		err = fmt.Errorf("the SBOM is larger than %d MiB", MaxBytes>>20)

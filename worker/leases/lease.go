@@ -31,6 +31,7 @@ const grace = 10 * time.Second
 func (w *Worker) work(ctx context.Context, db *database.DB, leases []workerapi.Lease) {
 	running, cancel := w.withGrace(ctx)
 	defer cancel()
+	// Without a buffer: what no goroutine has taken has not been begun.
 	queue := make(chan workerapi.Lease)
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -69,6 +70,7 @@ func (w *Worker) withGrace(ctx context.Context) (context.Context, func()) {
 // workOn ends one lease with a report or a failure. It says whether the database failed.
 func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Lease) (unreadable bool) {
 	log := w.config.Log.With("image", lease.Image, "lease", lease.ID)
+	// One chain of steps, each only after the one before: what fails first is what is said.
 	start := w.config.Clock.Now()
 	report, err := w.match(ctx, db, lease)
 	var encoded []byte
@@ -83,6 +85,7 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 			"bytes", len(encoded), "duration", w.config.Clock.Now().Sub(start).Round(time.Millisecond))
 		return false
 	}
+	// In all three cases there is nobody to tell: the lease is another's now, or soon will be.
 	if ctx.Err() != nil || ingest.Gone(err) || errors.Is(err, ingest.ErrUnreachable) {
 		log.Warn("the lease is given up", "error", failure.Line(err.Error()))
 		return false
@@ -135,12 +138,14 @@ func encode(report *workerapi.Report) ([]byte, error) {
 	if err := encoder.Close(); err != nil {
 		return nil, err
 	}
+	// Better a failure that says so than a refusal by the server after the upload.
 	if len(content) > workerapi.MaxReportContentBytes || encoded.Len() > workerapi.MaxReportBytes {
 		return nil, fmt.Errorf("the report with its %d findings is larger than can be stored", len(report.Findings))
 	}
 	return encoded.Bytes(), nil
 }
 
+// leasePath fills a lease into a path of the contract.
 func leasePath(template string, lease workerapi.Lease) string {
 	return strings.Replace(template, "{lease}", url.PathEscape(lease.ID), 1)
 }

@@ -77,14 +77,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.busy = w.config.Clock.Now()
 	for {
 		err := w.round(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
+			// Whatever else went wrong meanwhile: another worker sees it, too.
 			w.config.Log.Info("told to stop")
-			return nil
-		case errors.Is(err, errIdle):
+			return nil //nolint:nilerr // stopping is no failure
+		}
+		if errors.Is(err, errIdle) {
 			w.config.Log.Info("no work left", "idle", w.config.IdleTimeout)
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -107,6 +109,7 @@ func (w *Worker) round(ctx context.Context) error {
 		return err
 	}
 	if len(leases) == 0 {
+		// The server has waited for work in vain, or wants a newer database first.
 		return w.idle()
 	}
 	w.work(ctx, db, leases)
@@ -133,6 +136,7 @@ func (w *Worker) pause(ctx context.Context) error {
 
 // freshen looks for a newer database when it is time to or the server knows of one, and reports the result.
 func (w *Worker) freshen(ctx context.Context) error {
+	// After a failed query the file is read as a whole, once: the disk may have lost a part of it.
 	damaged := w.recheck && w.databases.Recheck(ctx)
 	w.recheck = false
 	since := w.config.Clock.Now().Sub(w.listed)
@@ -143,6 +147,7 @@ func (w *Worker) freshen(ctx context.Context) error {
 	default:
 		return nil
 	}
+	// This may take minutes. Nothing is leased meanwhile, so nothing expires.
 	status := w.databases.Refresh(ctx)
 	w.listed = w.config.Clock.Now()
 	if ctx.Err() != nil {

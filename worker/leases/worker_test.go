@@ -85,7 +85,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) run(t *testing.T, ctx context.Context) error {
+func (b *bench) run(ctx context.Context, t *testing.T) error {
 	t.Helper()
 	client, err := ingest.New(ingest.Config{
 		Server: b.server.URL, CA: b.server.CA, TokenFile: b.server.TokenFile, Clock: b.clock, Log: b.config.Log,
@@ -112,7 +112,7 @@ func TestWorksUntilThereIsNothingLeft(t *testing.T) {
 		b.server.Lend(fmt.Sprintf("lease/%d", i), debian(t, "curl", "7.88.1-10"))
 	}
 	start := b.clock.Now()
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.server.Reports) != images || len(b.server.Failures) > 0 {
@@ -143,7 +143,7 @@ func TestOneBadImageDoesNotStopTheOthers(t *testing.T) {
 	b.server.Lend("truncated", debian(t, "curl", "7.88.1-10")[:50])
 	b.server.Lend("bad-metadata", fixture.Compress([]byte(`{"schema":{"version":"16.0.0","url":"https://raw.githubusercontent.com/anchore/syft/main/schema/json/schema-16.0.0.json"},"artifacts":[{"id":"a","metadataType":"dpkg-db-entry","metadata":7}]}`)))
 	b.server.Lend("good", debian(t, "curl", "7.88.1-10"))
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	for _, lease := range []string{"not-compressed", "not-an-sbom", "truncated", "bad-metadata"} {
@@ -168,7 +168,7 @@ func TestDatabaseFailure(t *testing.T) {
 		}
 		return false
 	}
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.server.Reports) > 0 {
@@ -195,7 +195,7 @@ func TestServerWantsANewerDatabase(t *testing.T) {
 		}
 		return false
 	}
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	report := b.server.Reports["one"]
@@ -210,7 +210,7 @@ func TestNewerDatabaseIsNotToBeHad(t *testing.T) {
 	b.server.Wanted = later
 	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
 	start := b.clock.Now()
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.server.Reports) > 0 {
@@ -228,7 +228,7 @@ func TestNoDatabaseAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
-	err := b.run(t, t.Context())
+	err := b.run(t.Context(), t)
 	var known *failure.Error
 	if !errors.As(err, &known) || known.Reason != workerapi.ReasonDatabaseUnreadable {
 		t.Errorf("got %v, want a failure with %s", err, workerapi.ReasonDatabaseUnreadable)
@@ -251,7 +251,7 @@ func TestServerRestarts(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	}
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.server.Reports["one"].Findings) == 0 || len(b.server.Failures) > 0 {
@@ -265,7 +265,7 @@ func TestServerStaysAway(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	}
-	if err := b.run(t, t.Context()); !errors.Is(err, ingest.ErrUnreachable) {
+	if err := b.run(t.Context(), t); !errors.Is(err, ingest.ErrUnreachable) {
 		t.Errorf("got %v, want that the API could not be reached", err)
 	}
 }
@@ -283,7 +283,7 @@ func TestLeaseIsTakenBack(t *testing.T) {
 		}
 		return false
 	}
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.server.Failures) > 0 || len(b.server.Reports) != 1 {
@@ -302,7 +302,7 @@ func TestReportIsRefused(t *testing.T) {
 		}
 		return false
 	}
-	if err := b.run(t, t.Context()); err != nil {
+	if err := b.run(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}
 	want := workerapi.Failure{Reason: workerapi.ReasonUploadRefused, Message: "PUT /v1/match/leases/one/report: the ingest API answered 413 Request Entity Too Large: too large"}
@@ -326,7 +326,7 @@ func TestToldToStop(t *testing.T) {
 		}
 		return false
 	}
-	if err := b.run(t, ctx); err != nil {
+	if err := b.run(ctx, t); err != nil {
 		t.Errorf("stopping is not an error: %v", err)
 	}
 	if len(b.server.Failures) > 0 || len(b.server.Reports) > 2 {

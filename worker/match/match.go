@@ -41,6 +41,7 @@ func SBOM(ctx context.Context, db *database.DB, in *input.File) (report *workera
 	return report, err
 }
 
+// match is SBOM without its safety net, step by step as Grype's command line does it.
 func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Report, error) {
 	// Only Provide applies Grype's rule to drop what a distribution's package owns, and it wants a path.
 	packages, about, _, err := pkg.Provide("sbom:"+in.Path(), providerConfig())
@@ -61,6 +62,7 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// Grype's own report: it computes risk and suggested fixes, and looks up aliases.
 	document, err := models.NewDocument(clio.Identification{Name: "scanner-grype"}, packages, about, *remaining, ignored,
 		db.Provider(), nil, nil, models.SortByPackage, false, nil)
 	if err != nil {

@@ -68,11 +68,16 @@ func images(t *testing.T) map[string]struct {
 // contents catalogues an image through a registry, as the worker does.
 func contents(t *testing.T, image v1.Image) *sbom.SBOM {
 	t.Helper()
+	server := fixture.NewRegistry(t, nil)
+	return catalogued(t, server.Host, server.Push(t, "test/image:1", image))
+}
+
+func catalogued(t *testing.T, host, reference string) *sbom.SBOM {
+	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
 	log := slog.New(slog.DiscardHandler)
-	server := fixture.NewRegistry(t, nil)
-	puller := registry.Puller{Registries: []workerapi.Registry{{Host: server.Host, PlainHTTP: true}}, Log: log, Now: time.Now}
-	img, err := puller.Pull(t.Context(), []string{server.Push(t, "test/image:1", image)}, v1.Platform{OS: "linux", Architecture: "amd64"})
+	puller := registry.Puller{Registries: []workerapi.Registry{{Host: host, PlainHTTP: true}}, Log: log, Now: time.Now}
+	img, err := puller.Pull(t.Context(), []string{reference}, v1.Platform{OS: "linux", Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +169,8 @@ func TestCompactInputGivesTheSameReport(t *testing.T) {
 	}
 }
 
-// The findings are those of the grype command of the same version, for the full and the compact SBOM.
+// The findings are those of the grype command of the same version: for the image, which it catalogues
+// itself, for the full and for the compact SBOM.
 func TestSameFindingsAsTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the grype command, which takes minutes the first time; run without -short")
@@ -175,19 +181,23 @@ func TestSameFindingsAsTheCommandLine(t *testing.T) {
 	cache := fixture.Database(t, fixture.Built, advisories).Cache
 	for name, c := range images(t) {
 		t.Run(name, func(t *testing.T) {
-			s := contents(t, c.image)
-			for kind, document := range map[string]model.Document{"full": full(s), "compact": input.Compact(s)} {
-				file := write(t, document)
-				report, err := match.SBOM(t.Context(), db, input.Open(file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				want, ignored := printed(t, grype, cache, file)
+			server := fixture.NewRegistry(t, nil)
+			reference := server.Push(t, "test/image:1", c.image)
+			s := catalogued(t, server.Host, reference)
+			compact := write(t, input.Compact(s))
+			report, err := match.SBOM(t.Context(), db, input.Open(compact))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, target := range map[string]string{
+				"image": "oci-registry:" + reference, "full SBOM": "sbom:" + write(t, full(s)), "compact SBOM": "sbom:" + compact,
+			} {
+				want, ignored := printed(t, grype, cache, target)
 				if diff := cmp.Diff(want, lines(report.Findings)); diff != "" {
-					t.Errorf("findings of the %s SBOM (-grype +worker):\n%s", kind, diff)
+					t.Errorf("findings (-grype for the %s +worker):\n%s", what, diff)
 				}
 				if report.Ignored != ignored {
-					t.Errorf("%s SBOM: %d matches ignored, grype ignores %d", kind, report.Ignored, ignored)
+					t.Errorf("%d matches ignored, grype ignores %d for the %s", report.Ignored, ignored, what)
 				}
 			}
 		})
@@ -235,11 +245,12 @@ func TestMain(m *testing.M) {
 }
 
 // printed runs the command and returns a line for each of its matches, sorted.
-func printed(t *testing.T, grype, cache, file string) (matches []string, ignored int) {
+func printed(t *testing.T, grype, cache, target string) (matches []string, ignored int) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), grype, "sbom:"+file, "-q", "-o", "json")
+	command := exec.CommandContext(t.Context(), grype, target, "--platform", "linux/amd64", "-q", "-o", "json")
 	command.Env = append(os.Environ(), "GRYPE_DB_CACHE_DIR="+cache, "GRYPE_DB_AUTO_UPDATE=false", "GRYPE_DB_VALIDATE_AGE=false",
-		"GRYPE_CHECK_FOR_APP_UPDATE=false", "XDG_CONFIG_HOME="+t.TempDir(), "HOME="+t.TempDir())
+		"GRYPE_CHECK_FOR_APP_UPDATE=false",
+		"GRYPE_REGISTRY_INSECURE_USE_HTTP=true", "XDG_CONFIG_HOME="+t.TempDir(), "HOME="+t.TempDir())
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	if err != nil {

@@ -19,6 +19,7 @@ func findings(matches []models.Match) []workerapi.Finding {
 	return all
 }
 
+// finding translates one match.
 func finding(m models.Match) workerapi.Finding {
 	v := m.Vulnerability
 	f := workerapi.Finding{
@@ -43,6 +44,7 @@ func finding(m models.Match) workerapi.Finding {
 			f.EPSS, f.EPSSPercentile = e.EPSS, e.Percentile
 		}
 	}
+	// One match may have been made in several ways; the suggested fix is the same in all of them.
 	for _, detail := range m.MatchDetails {
 		if !slices.Contains(f.MatchTypes, detail.Type) {
 			f.MatchTypes = append(f.MatchTypes, detail.Type)
@@ -54,6 +56,7 @@ func finding(m models.Match) workerapi.Finding {
 	return f
 }
 
+// aliases are the ids of the vulnerabilities that the advisory is about, without its own.
 func aliases(m models.Match) []string {
 	var ids []string
 	for _, related := range m.RelatedVulnerabilities {
@@ -77,6 +80,7 @@ func ratings(m models.Match) []workerapi.CVSS {
 	return all
 }
 
+// cvss keeps the base score: the other two follow from the vector.
 func cvss(ratings []models.Cvss) []workerapi.CVSS {
 	var all []workerapi.CVSS
 	for _, r := range ratings {
@@ -97,6 +101,7 @@ func fixAvailable(fix models.Fix) time.Time {
 	return first
 }
 
+// packageOf keeps the names of the source packages, which is what distributions write advisories about.
 func packageOf(p models.Package) workerapi.Package {
 	out := workerapi.Package{Name: p.Name, Version: p.Version, Type: string(p.Type), Language: string(p.Language), PURL: p.PURL}
 	for _, upstream := range p.Upstreams {

@@ -68,6 +68,7 @@ func isDir(path string) bool {
 
 // loadSecret reads one mounted Secret. Its errors say what is wrong but never quote the content.
 func loadSecret(dir string) (Credentials, error) {
+	// A Secret has one type, and with it one of the two keys.
 	for _, file := range []string{".dockerconfigjson", ".dockercfg"} {
 		raw, err := readBounded(filepath.Join(dir, file))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -81,6 +82,7 @@ func loadSecret(dir string) (Credentials, error) {
 	return nil, errors.New("it is missing, or has neither .dockerconfigjson nor .dockercfg")
 }
 
+// readBounded reads a file that is at most as large as a Secret can be.
 func readBounded(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -136,6 +138,7 @@ func splitKey(key string) (host, prefix string) {
 	if prefix == "v1" || prefix == "v2" {
 		prefix = ""
 	}
+	// The client library calls Docker Hub by its long name, and so do most secrets.
 	switch host {
 	case "docker.io", "registry-1.docker.io", "www.docker.com", name.DefaultRegistry:
 		host = name.DefaultRegistry

@@ -38,6 +38,7 @@ func classify(err error, retryAfter time.Duration) error {
 	return classified
 }
 
+// reasonOf goes from what is said most precisely to what is only guessed.
 func reasonOf(err error) string {
 	var answer *transport.Error
 	switch {
@@ -90,6 +91,7 @@ func isCorrupt(err error) bool {
 
 // isNetwork says that the registry could not be reached or did not deliver what it promised.
 func isNetwork(err error) bool {
+	// Each of these appears alone, depending on how far the conversation got.
 	var network net.Error
 	var request *url.Error
 	var certificate *tls.CertificateVerificationError
@@ -98,6 +100,7 @@ func isNetwork(err error) bool {
 	var system syscall.Errno
 	switch {
 	case errors.Is(err, context.Canceled):
+		// Somebody stopped the worker: no fault of the registry.
 		return false
 	case errors.As(err, &system) && isLocal(system):
 		return false

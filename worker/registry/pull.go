@@ -109,6 +109,7 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 	return ref, nil
 }
 
+// plainHTTP are the hosts, with their ports, that may be spoken to without TLS.
 func (p *Puller) plainHTTP() map[string]bool {
 	hosts := make(map[string]bool)
 	for _, registry := range p.Registries {
@@ -119,11 +120,13 @@ func (p *Puller) plainHTTP() map[string]bool {
 	return hosts
 }
 
+// resolve asks the registry with one credential. Its layers are pulled with the same one.
 func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator) (*Image, error) {
 	next := p.Transport
 	if next == nil {
 		next = newTransport()
 	}
+	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
 	guard := &guard{next: next, plainHTTP: p.plainHTTP(), now: p.Now}
 	image, err := resolve(ref, platform,
 		remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(guard),
@@ -135,6 +138,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	return image, nil
 }
 
+// hasReason looks for a reason anywhere in the chain of an error.
 func hasReason(err error, reason string) bool {
 	var known *failure.Error
 	return errors.As(err, &known) && known.Reason == reason

@@ -17,6 +17,7 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 	if err != nil {
 		return nil, err
 	}
+	// Which child is taken is the library's choice, as in Grype: the first that fits.
 	if descriptor.MediaType.IsIndex() {
 		if err := requirePlatform(descriptor, platform); err != nil {
 			return nil, err
@@ -77,6 +78,7 @@ func platformOf(image v1.Image, want v1.Platform, fromIndex bool) (v1.Platform, 
 	// Artefacts (charts, signatures, SBOMs) are manifests too: they carry a configuration of another type.
 	notImage := failure.New(workerapi.ReasonNotAnImage,
 		fmt.Errorf("it is not a container image: its configuration is of type %q", manifest.Config.MediaType))
+	// Fetched apart from being understood: that it cannot be fetched is the registry's fault.
 	raw, err := image.RawConfigFile()
 	if err != nil {
 		return v1.Platform{}, err

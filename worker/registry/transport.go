@@ -46,6 +46,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Scheme != "https" && !g.plainHTTP[request.URL.Host] {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
 	}
+	// Redirects come back here as requests of their own, and are held to the same rule.
 	response, err := g.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -71,17 +72,20 @@ func (g *guard) remember(header string) {
 	}
 }
 
+// wait is how long a throttling registry asked to wait; 0 if it did not.
 func (g *guard) wait() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.retryAfter
 }
 
+// boundedBody ends with an error after a number of bytes: a cut manifest must not pass for a whole one.
 type boundedBody struct {
 	io.ReadCloser
 	left int64
 }
 
+// Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {

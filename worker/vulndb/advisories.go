@@ -40,13 +40,16 @@ type DistroAdvisory struct {
 	// WontFix says that the distribution will not fix it.
 	WontFix bool `json:"wontFix"`
 	// Severity as the distribution rates it; empty means unknown.
-	Severity    string `json:"severity"`
+	Severity string `json:"severity"`
+	// Description in a sentence.
 	Description string `json:"description"`
 }
 
 // CVSS is a CVSS 3.1 rating.
 type CVSS struct {
-	Vector   string  `json:"vector"`
+	// Vector is the rating itself, such as CVSS:3.1/AV:N/….
+	Vector string `json:"vector"`
+	// Score, 0 to 10, and Severity follow from the vector; publishers give them, too.
 	Score    float64 `json:"score"`
 	Severity string  `json:"severity"`
 }
@@ -76,6 +79,7 @@ func Read(dirs ...string) (*Advisories, error) {
 	return all, nil
 }
 
+// read adds what one directory holds. Other files, such as a README, may be there as well.
 func (a *Advisories) read(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -119,6 +123,7 @@ func (a *Advisories) readFile(file string) error {
 			return fmt.Errorf("%s: advisory %d: %w", file, i+1, err)
 		}
 	}
+	// The form in which Grype names a release.
 	namespace := match[1] + ":" + match[2]
 	a.Distros[namespace] = append(a.Distros[namespace], advisories...)
 	return nil
@@ -127,6 +132,7 @@ func (a *Advisories) readFile(file string) error {
 // severities that Grype knows (https://github.com/anchore/grype, grype/vulnerability/severity.go).
 var severities = []string{"", "Unknown", "Negligible", "Low", "Medium", "High", "Critical"}
 
+// validate finds what would make an advisory say something else than its author meant.
 func (d DistroAdvisory) validate() error {
 	switch {
 	case d.ID == "" || d.Package == "":
@@ -139,6 +145,7 @@ func (d DistroAdvisory) validate() error {
 	return nil
 }
 
+// readGo adds the OSV records of a directory; it need not be there.
 func (a *Advisories) readGo(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,6 +189,7 @@ func decodeFile(file string, into any) error {
 	return nil
 }
 
+// appendRows adds the rows of a list.
 func appendRows[T any](file string, to *[]T) error {
 	var rows []T
 	if err := decodeFile(file, &rows); err != nil {

@@ -21,11 +21,13 @@ import (
 // own packaging needs the zstd program and the working directory, and never closes the database.
 func archive(from, to string, built time.Time) error {
 	version := fmt.Sprintf("v%d.%d.%d", v6.ModelVersion, v6.Revision, v6.Addition)
+	// Named as Grype names its own, so that nobody has to tell two conventions apart.
 	name := fmt.Sprintf("vulnerability-db_%s_%s_%d.tar.zst", version, built.Format(time.RFC3339), built.Unix())
 	digest, err := pack(filepath.Join(from, v6.VulnerabilityDBFileName), filepath.Join(to, name), built)
 	if err != nil {
 		return err
 	}
+	// The format of https://grype.anchore.io/databases/v6/latest.json.
 	listing, err := json.MarshalIndent(map[string]string{
 		"status": string(distribution.StatusActive), "schemaVersion": version, "built": built.Format(time.RFC3339),
 		"path": name, "checksum": digest,
@@ -53,11 +55,13 @@ func pack(file, archive string, modified time.Time) (digest string, err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 
+	// The digest is of the archive as it is served.
 	sum := sha256.New()
 	encoder, err := zstd.NewWriter(io.MultiWriter(out, sum))
 	if err != nil {
 		return "", err
 	}
+	// One file, without owner or other traces of this machine.
 	files := tar.NewWriter(encoder)
 	header := &tar.Header{Name: filepath.Base(file), Size: info.Size(), Mode: 0o644, ModTime: modified, Typeflag: tar.TypeReg}
 	if err := files.WriteHeader(header); err != nil {

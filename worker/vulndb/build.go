@@ -1,6 +1,7 @@
 package vulndb
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -27,18 +28,20 @@ type Result struct {
 
 // Build writes a database to out/cache and out/dist, whose previous content is replaced. built is the
 // build time that the database tells; workers take only a later one for an update.
-func Build(a *Advisories, out string, built time.Time) (*Result, error) {
+func Build(ctx context.Context, a *Advisories, out string, built time.Time) (*Result, error) {
 	result := &Result{Cache: filepath.Join(out, "cache"), Dist: filepath.Join(out, "dist"), Records: map[string]int{}}
 	cache := filepath.Join(result.Cache, strconv.Itoa(v6.ModelVersion))
 	dist := filepath.Join(result.Dist, "v"+strconv.Itoa(v6.ModelVersion))
+	// Grype's builder adds to what it finds.
 	for _, dir := range []string{cache, dist} {
 		if err := errors.Join(os.RemoveAll(filepath.Dir(dir)), os.MkdirAll(dir, 0o755)); err != nil {
 			return nil, err
 		}
 	}
-	if err := compile(a, cache, built.UTC(), result.Records); err != nil {
+	if err := compile(ctx, a, cache, built.UTC(), result.Records); err != nil {
 		return nil, err
 	}
+	// Before the indexes are there: an archive has none, they are created where it is installed.
 	if err := archive(cache, dist, built.UTC()); err != nil {
 		return nil, fmt.Errorf("writing the archive: %w", err)
 	}
@@ -53,7 +56,7 @@ func Build(a *Advisories, out string, built time.Time) (*Result, error) {
 }
 
 // compile turns the advisories into a database without indexes in dir.
-func compile(a *Advisories, dir string, built time.Time, counts map[string]int) error {
+func compile(ctx context.Context, a *Advisories, dir string, built time.Time, counts map[string]int) error {
 	temp, err := os.MkdirTemp("", "vulndb-")
 	if err != nil {
 		return err
@@ -62,6 +65,7 @@ func compile(a *Advisories, dir string, built time.Time, counts map[string]int) 
 	var states provider.States
 	for _, w := range a.workspaces(built) {
 		counts[w.provider] = len(w.records)
+		// A provider without records would still appear in the database, as one that knows of nothing.
 		if len(w.records) == 0 {
 			continue
 		}
@@ -77,18 +81,18 @@ func compile(a *Advisories, dir string, built time.Time, counts map[string]int) 
 	}); err != nil {
 		return fmt.Errorf("building: %w", err)
 	}
-	return setBuildTime(filepath.Join(dir, v6.VulnerabilityDBFileName), built)
+	return setBuildTime(ctx, filepath.Join(dir, v6.VulnerabilityDBFileName), built)
 }
 
 // setBuildTime overwrites the build time: Grype's builder ignores the one in its configuration and writes
 // the present. Plain SQL, since Grype's own writer would create all indexes.
-func setBuildTime(file string, built time.Time) (err error) {
+func setBuildTime(ctx context.Context, file string, built time.Time) (err error) {
 	connection, err := sql.Open("sqlite", file)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, connection.Close()) }()
-	if _, err := connection.Exec("UPDATE db_metadata SET build_timestamp = ?", built); err != nil {
+	if _, err := connection.ExecContext(ctx, "UPDATE db_metadata SET build_timestamp = ?", built); err != nil {
 		return fmt.Errorf("setting the build time: %w", err)
 	}
 	return nil

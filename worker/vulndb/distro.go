@@ -15,8 +15,10 @@ var versionFormats = map[string]string{
 	"rhel": "rpm", "fedora": "rpm", "amzn": "rpm",
 }
 
+// knownDistros lists what a file may be named after.
 func knownDistros() []string { return slices.Sorted(maps.Keys(versionFormats)) }
 
+// namespaces are in order, so that the same files always give the same database.
 func (a *Advisories) namespaces() []string { return slices.Sorted(maps.Keys(a.Distros)) }
 
 // distroWorkspaces writes one provider for each distribution, with all its releases.
@@ -49,6 +51,7 @@ func distroRecords(namespace string, advisories []DistroAdvisory) []record {
 		for _, d := range byID[id] {
 			fixedIn = append(fixedIn, d.fixedIn(namespace))
 		}
+		// Severity and description belong to the vulnerability; the first mention gives them.
 		first := byID[id][0]
 		records = append(records, record{id: namespace + "/" + id, item: map[string]any{
 			"Vulnerability": map[string]any{
@@ -60,6 +63,7 @@ func distroRecords(namespace string, advisories []DistroAdvisory) []record {
 	return records
 }
 
+// severity is never empty in a record: empty would be taken for a mistake.
 func (d DistroAdvisory) severity() string {
 	if d.Severity == "" {
 		return "Unknown"
@@ -67,6 +71,7 @@ func (d DistroAdvisory) severity() string {
 	return d.Severity
 }
 
+// fixedIn says which versions of a package are affected: all before the fix.
 func (d DistroAdvisory) fixedIn(namespace string) map[string]any {
 	distro, _, _ := strings.Cut(namespace, ":")
 	version := d.Fixed

@@ -17,6 +17,8 @@ type osvRecord struct {
 	Affected  []osvAffected `json:"affected"`
 }
 
+// osvAffected is one module, or the standard library, with its affected versions.
+
 type osvAffected struct {
 	Package struct {
 		Name string `json:"name"`
@@ -27,6 +29,7 @@ type osvAffected struct {
 	} `json:"ecosystem_specific"`
 }
 
+// osvRange is a list of events, each the first version of something.
 type osvRange struct {
 	Events []struct {
 		Introduced string `json:"introduced"`
@@ -53,6 +56,7 @@ func (a osvAffected) intervals() []interval {
 	return all
 }
 
+// flatten makes intervals of OSV's events, which come in pairs and in order.
 func flatten(ranges []osvRange) []interval {
 	var all []interval
 	for _, r := range ranges {
@@ -83,6 +87,7 @@ func (i interval) constraint() string {
 	return strings.Join(parts, ",")
 }
 
+// aliases are the record's other ids of one kind, in order.
 func (r osvRecord) aliases(prefix string) []string {
 	var found []string
 	for _, alias := range r.Aliases {
@@ -111,7 +116,7 @@ func (a *Advisories) moduleRecords() []record {
 		advisory := map[string]any{
 			"ghsaId": id, "url": link, "Summary": r.Summary, "namespace": "github:go",
 			"published": r.Published,
-			"CVE": cves, "Metadata": map[string]any{"CVE": cves}, "FixedIn": fixedIn,
+			"CVE":       cves, "Metadata": map[string]any{"CVE": cves}, "FixedIn": fixedIn,
 		}
 		if rating, ok := a.worst(cves); ok {
 			advisory["Severity"] = rating.Severity
@@ -122,6 +127,7 @@ func (a *Advisories) moduleRecords() []record {
 	return records
 }
 
+// fixedIn are the affected versions of modules, an entry for each interval.
 func (r osvRecord) fixedIn() []map[string]any {
 	var all []map[string]any
 	for _, affected := range r.Affected {
@@ -182,6 +188,7 @@ func (r osvRecord) stdlibCPEs() []map[string]any {
 		for _, i := range affected.intervals() {
 			cpe := map[string]any{"vulnerable": true, "criteria": "cpe:2.3:a:golang:go:*:*:*:*:*:*:*:*"}
 			if i.introduced != "" {
+				// Go's records mark the release candidates with -0; CPEs know no such thing.
 				cpe["versionStartIncluding"] = strings.TrimSuffix(i.introduced, "-0")
 			}
 			if i.fixed != "" {
@@ -201,6 +208,7 @@ type cveSet struct {
 	order   []string
 }
 
+// add notes a CVE. The first description stays: Go's are longer than those of distributions.
 func (s *cveSet) add(cve, description string) {
 	if s.items[cve] != nil {
 		return
@@ -224,6 +232,7 @@ func (s *cveSet) add(cve, description string) {
 	s.order = append(s.order, cve)
 }
 
+// records completes the CVEs with what is affected and returns them in order.
 func (s *cveSet) records() []record {
 	var records []record
 	for _, cve := range s.order {

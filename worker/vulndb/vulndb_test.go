@@ -70,7 +70,7 @@ func TestBuildFromFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := vulndb.Build(advisories, t.TempDir(), fixture.Built)
+	result, err := vulndb.Build(t.Context(), advisories, t.TempDir(), fixture.Built)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,9 @@ import (
 
 // record is one advisory in the shape that Grype's database builder reads.
 type record struct {
-	id   string
+	// id is unique within its provider.
+	id string
+	// item is encoded as JSON.
 	item any
 }
 
@@ -55,6 +57,7 @@ func (a *Advisories) epssRecords(built time.Time) []record {
 	return records
 }
 
+// kevRecords are the rows as they are: Grype reads CISA's own format.
 func (a *Advisories) kevRecords() []record {
 	var records []record
 	for _, row := range a.KEV {
@@ -93,6 +96,7 @@ func (w workspace) write(root string, captured time.Time) (*provider.State, erro
 	return w.writeState(dir, listing.String(), captured)
 }
 
+// writeState writes the file that names the provider and points to the listing.
 func (w workspace) writeState(dir, listing string, captured time.Time) (*provider.State, error) {
 	state, err := json.Marshal(map[string]any{
 		"provider": w.provider, "version": 1, "distribution_version": 1, "processor": "vulndb",

@@ -8,7 +8,6 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -60,10 +59,7 @@ func (b *Backend) startCatalog(ctx context.Context, img backend.Image) (backend.
 		return backend.Progress{}, err
 	}
 	if err := b.Client.Create(ctx, job); err != nil {
-		if forget := b.Store.DeleteJob(ctx, job.Namespace, job.Name); forget != nil {
-			return backend.Progress{}, forget
-		}
-		return backend.Progress{}, b.rejected(img.Key, img.Scope, err)
+		return backend.Progress{}, b.notCreated(ctx, record, err)
 	}
 	record.UID = string(job.UID)
 	if err := b.Store.SaveJob(ctx, record); err != nil {
@@ -74,12 +70,21 @@ func (b *Backend) startCatalog(ctx context.Context, img backend.Image) (backend.
 	return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog), nil
 }
 
-// rejected tells a namespace that does not want the Job (a quota, a policy, its end) from an API server in trouble.
-func (b *Backend) rejected(key image.Key, scope store.Scope, err error) error {
-	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {
+// notCreated tells a namespace that does not want the Job (a quota, a policy, its end) from an API server in
+// trouble. The latter may have made the Job nevertheless: its record stays, for the Tender to clean up.
+func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) error {
+	if !rejected(err) {
 		return fmt.Errorf("creating a catalog job: %w", err)
 	}
+	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
+		return err
+	}
 	failure := &backend.Failure{Reason: ReasonJobRejected, Message: "the API server does not take the catalog Job: " + err.Error()}
-	b.failures.remember(key, scope, failure)
+	b.failures.remember(record.Key, record.Scope, failure)
 	return failure
+}
+
+// rejected says whether the API server surely did not make an object.
+func rejected(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
 }

@@ -103,7 +103,7 @@ func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
 	if err != nil {
 		return workerapi.Database{}, err
 	}
-	defer response.Body.Close() //nolint:errcheck // only read
+	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return workerapi.Database{}, fmt.Errorf("%s answers %s", request.URL, response.Status)
 	}

@@ -74,8 +74,8 @@ func explainPod(pod *corev1.Pod) *backend.Failure {
 // parseFailure reads what a worker left in its termination message; nil if that is something else.
 func parseFailure(message string) *backend.Failure {
 	var reported workerapi.Failure
-	if json.Unmarshal([]byte(message), &reported) != nil || reported.Reason == "" {
-		return nil
+	if err := json.Unmarshal([]byte(message), &reported); err != nil || reported.Reason == "" {
+		return nil //nolint:nilerr // then it is plain text
 	}
 	failure := &backend.Failure{Reason: reported.Reason, Message: reported.Message}
 	if reported.RetryAfterSeconds > 0 {

@@ -129,11 +129,11 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	switch failure, err := b.Store.MatchFailure(ctx, subject); {
-	case err == nil:
+	case err == nil && failure.RetryAt.After(b.Clock.Now()):
 		return backend.Progress{}, &backend.Failure{
 			Reason: failure.Reason, Message: failure.Message, RetryAfter: failure.RetryAt.Sub(b.Clock.Now()),
 		}
-	case !errors.Is(err, store.ErrNotFound):
+	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
 	b.wakeTender()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"regexp"
 	"strings"
 	"sync"
@@ -67,8 +68,8 @@ type bucket struct {
 }
 
 // New returns a stand-in with a clock, which prints each message to a writer.
-func New(now func() time.Time, print io.Writer) *Standin {
-	return &Standin{now: now, print: print, buckets: map[string]*bucket{}}
+func New(now func() time.Time, out io.Writer) *Standin {
+	return &Standin{now: now, print: out, buckets: map[string]*bucket{}}
 }
 
 // Webhooks is the side that Slack shows: POST /services/….
@@ -247,7 +248,7 @@ func Readable(body []byte) string {
 	}
 	var lines []string
 	for _, b := range p.Blocks {
-		texts := append(b.Fields, b.Elements...)
+		texts := slices.Concat(b.Fields, b.Elements)
 		if b.Text != nil {
 			texts = append([]text{*b.Text}, texts...)
 		}

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"cmp"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -62,11 +63,8 @@ func TestCheck(t *testing.T) {
 		"emoji count as two each": {blocks(section(strings.Repeat("😀", 1501))), "invalid_blocks"},
 	} {
 		got := ""
-		for _, v := range Check([]byte(tt.payload)) {
-			if got = v.Error; got == "" {
-				got = "-"
-			}
-			break
+		if violations := Check([]byte(tt.payload)); len(violations) > 0 {
+			got = cmp.Or(violations[0].Error, "-")
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

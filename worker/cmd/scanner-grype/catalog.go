@@ -32,6 +32,7 @@ type catalogJob struct {
 	client     ingest.Config
 }
 
+// parseCatalog reads and checks everything that can be checked before any work is done.
 func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set := p.flags("catalog")
 	var images list
@@ -51,6 +52,7 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	if job.registries, err = p.registries(); err != nil {
 		return nil, err
 	}
+	// Made again in run, with its log: here it only shows that server and authority are usable.
 	_, err = ingest.New(job.client)
 	return job, err
 }
@@ -78,10 +80,12 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
+	// Credentials are read once and kept in memory; they are not written anywhere.
 	credentials, err := registry.LoadCredentials(j.pullSecretsDir, log)
 	if err != nil {
 		return err
 	}
+	// From the references to the digest of the platform's manifest, and from there to its packages.
 	puller := registry.Puller{Registries: j.registries, Credentials: credentials, Log: log, Now: j.clock.Now}
 	img, err := puller.Pull(ctx, j.images, j.platform)
 	if err != nil {
@@ -109,6 +113,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	if err != nil {
 		return err
 	}
+	// Both are ready before the first byte is sent: the API never holds half of an image for long.
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
 	if err := client.PutFile(ctx, workerapi.PathCatalogSBOM, full.Path, full.Digest, full.Size); err != nil {
@@ -117,6 +122,7 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	if err := client.PutFile(ctx, workerapi.PathCatalogMatchInput, compact.Path, compact.Digest, compact.Size); err != nil {
 		return uploading(err)
 	}
+	// The result names both digests, and makes them visible together.
 	return uploading(client.Post(ctx, workerapi.PathCatalogResult, workerapi.CatalogResult{
 		Image:            img.Reference.String(),
 		PlatformDigest:   img.Digest.String(),

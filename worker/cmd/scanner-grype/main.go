@@ -37,16 +37,18 @@ const (
 	exitUsage  = 2
 )
 
-// process is what the commands get from outside.
+// process is what the commands get from outside; tests give them another one.
 type process struct {
-	getenv          func(string) string
-	stdout, stderr  io.Writer
+	getenv         func(string) string
+	stdout, stderr io.Writer
+	// The files are those of the contract, see workerapi.
 	tokenFile       string
 	terminationFile string
 	pullSecretsDir  string
 	clock           clock.Clock
 }
 
+// main connects the commands with the process: its arguments, its environment, its signals.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], process{
@@ -54,6 +56,7 @@ func main() {
 		tokenFile: workerapi.TokenFile, terminationFile: workerapi.TerminationFile, pullSecretsDir: workerapi.PullSecretsDir,
 		clock: clock.System{},
 	})
+	// Exit runs no deferred calls.
 	stop()
 	os.Exit(code)
 }
@@ -103,9 +106,11 @@ func (p process) work(args []string, fallback string, parse func([]string) (job,
 		job, err := parse(args)
 		switch {
 		case errors.Is(err, flag.ErrHelp):
+			// The flag package has printed the help.
 			return exitDone
 		case err != nil:
 			fmt.Fprintf(p.stderr, "scanner-grype: %v\n", err)
+			// The manager made the arguments: it should learn that they are wrong as from any other failure.
 			p.leave(log, failure.Describe(err, fallback))
 			return exitUsage
 		}
@@ -130,6 +135,7 @@ func guarded(ctx context.Context, job job, log *slog.Logger) (err error) {
 	return job.run(ctx, log)
 }
 
+// leave writes the failure where the manager finds it. That this fails, too, must not hide the failure.
 func (p process) leave(log *slog.Logger, f workerapi.Failure) {
 	if err := failure.Write(p.terminationFile, f); err != nil {
 		log.Error("the failure could not be left in the termination file", "error", err)

@@ -27,6 +27,7 @@ type matchJob struct {
 // maxParallel bounds the matches at the same time: each may need a few hundred MiB.
 const maxParallel = 32
 
+// parseMatch reads and checks everything that can be checked before any work is done.
 func (p process) parseMatch(args []string) (*matchJob, error) {
 	set := p.flags("match")
 	job := &matchJob{process: p, client: p.server()}
@@ -62,6 +63,7 @@ func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	// The database is opened before the first lease is asked for: a worker without one has nothing to offer.
 	store, err := database.OpenStore(j.databaseDir, j.clock, log)
 	if err != nil {
 		return err
@@ -70,7 +72,9 @@ func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	// Last of all: reports look things up in the database until they are built.
 	defer func() { err = errors.Join(err, databases.Close()) }()
+	// One SBOM for each running match is in here.
 	dir, err := os.MkdirTemp("", "scanner-match-")
 	if err != nil {
 		return fmt.Errorf("the temporary directory must be writable: %w", err)

@@ -17,12 +17,14 @@ type flags struct {
 	getenv func(string) string
 }
 
+// flags makes an empty set of flags for a command; its help goes to standard error.
 func (p process) flags(command string) *flags {
 	set := &flags{FlagSet: flag.NewFlagSet("scanner-grype "+command, flag.ContinueOnError), getenv: p.getenv}
 	set.SetOutput(p.stderr)
 	return set
 }
 
+// variable is the name of the environment variable for a flag.
 func variable(flagName string) string {
 	return "SCANNER_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
@@ -33,6 +35,7 @@ func (f *flags) parse(args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	// The environment fills in what the arguments leave open; it must not add to a list that was given.
 	given := map[string]bool{}
 	f.Visit(func(flag *flag.Flag) { given[flag.Name] = true })
 	var err error
@@ -57,8 +60,10 @@ func (f *flags) parse(args []string) error {
 // list is a flag that may be repeated, or hold several values with commas.
 type list []string
 
+// String implements flag.Value.
 func (l *list) String() string { return strings.Join(*l, ",") }
 
+// Set implements flag.Value. It adds to what is there, so that the flag can be repeated.
 func (l *list) Set(value string) error {
 	for v := range strings.SplitSeq(value, ",") {
 		if v = strings.TrimSpace(v); v != "" {
@@ -85,9 +90,8 @@ func (p process) registries() ([]workerapi.Registry, error) {
 		return nil, nil
 	}
 	var all []workerapi.Registry
-	decoder := json.NewDecoder(strings.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&all); err != nil {
+	// Fields that this version does not know are left alone: the manager that writes them may be newer.
+	if err := json.Unmarshal([]byte(raw), &all); err != nil {
 		return nil, fmt.Errorf("%s must be a JSON list of registries: %w", workerapi.EnvRegistries, err)
 	}
 	for _, r := range all {

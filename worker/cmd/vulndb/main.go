@@ -7,6 +7,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,8 +19,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/vulndb"
 )
 
+// main runs the command with the process's arguments.
 func main() {
-	err := run(os.Args[1:], os.Stdout, os.Stderr, time.Now)
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, time.Now)
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	default:
@@ -30,7 +32,8 @@ func main() {
 
 const usage = "usage: vulndb build --advisories DIR[,DIR…] --out DIR [--built RFC3339]"
 
-func run(args []string, stdout, stderr io.Writer, now func() time.Time) error {
+// run is the command with everything from outside as arguments.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, now func() time.Time) error {
 	if len(args) == 0 || args[0] != "build" {
 		return errors.New(usage)
 	}
@@ -45,6 +48,7 @@ func run(args []string, stdout, stderr io.Writer, now func() time.Time) error {
 	if *dirs == "" || *out == "" || flags.NArg() > 0 {
 		return errors.New(usage)
 	}
+	// Listings tell seconds; a database that is more precise would differ from its listing.
 	at := now().Truncate(time.Second)
 	if *built != "" {
 		var err error
@@ -56,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer, now func() time.Time) error {
 	if err != nil {
 		return err
 	}
-	result, err := vulndb.Build(advisories, *out, at)
+	result, err := vulndb.Build(ctx, advisories, *out, at)
 	if err != nil {
 		return err
 	}

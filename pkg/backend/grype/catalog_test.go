@@ -1,0 +1,208 @@
+package grype
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestIndexStory: a Job is made once, and asked about until its result is there.
+func TestIndexStory(t *testing.T) {
+	e := newEngine(t)
+	web := public("web")
+	for range 3 {
+		if got := e.index(web); got != v1alpha1.ReasonCataloging {
+			t.Fatalf("index says %q, want %q", got, v1alpha1.ReasonCataloging)
+		}
+	}
+	job := e.job("catalog")
+	if diff := cmp.Diff([]string{job.Name}, e.records()); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	record, err := e.Store.JobByUID(t.Context(), string(job.UID))
+	e.must(err)
+	want := store.Job{
+		Namespace: operatorNamespace, Name: job.Name, UID: string(job.UID), Purpose: store.JobCatalog,
+		Key: web.Key, Scope: store.Cluster, CreatedAt: noon,
+	}
+	if diff := cmp.Diff(want, record); diff != "" {
+		t.Errorf("what the Job may speak of (-want +got):\n%s", diff)
+	}
+	e.catalogues(web)
+	if got := e.index(web); got != "done" {
+		t.Errorf("index says %q of a cataloged image, want done", got)
+	}
+}
+
+// TestIndexSharesJobs: one Job serves all Scanners that want the same image, if trust allows it.
+func TestIndexSharesJobs(t *testing.T) {
+	web, elsewhere := public("web"), public("web")
+	elsewhere.Namespace = "blog"
+	secret, foreign := private("web", "pull"), private("web", "pull")
+	foreign.Namespace, foreign.Scope = "blog", "blog"
+	e := newEngine(t)
+	for _, img := range []struct {
+		name string
+		jobs int
+	}{{"the first", 1}, {"another namespace, anybody may pull", 1}, {"with pull secrets", 2}, {"with another namespace's pull secrets", 3}} {
+		switch img.name {
+		case "the first":
+			e.index(web)
+		case "another namespace, anybody may pull":
+			e.index(elsewhere)
+		case "with pull secrets":
+			e.index(secret)
+		default:
+			e.index(foreign)
+		}
+		if got := len(e.jobs("catalog")); got != img.jobs {
+			t.Errorf("%s: %d Jobs, want %d", img.name, got, img.jobs)
+		}
+	}
+	arm := public("web")
+	arm.Key.Platform.Architecture = "arm64"
+	e.index(arm)
+	if got := len(e.jobs("catalog")); got != 4 {
+		t.Errorf("another platform: %d Jobs, want 4", got)
+	}
+}
+
+// TestIndexAtOnce: two who ask at the same moment get one Job.
+func TestIndexAtOnce(t *testing.T) {
+	e := newEngine(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if _, err := e.Index(t.Context(), public("web")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	e.job("catalog")
+}
+
+// TestIndexWaitsForAPlace: no more Jobs than the configuration allows; a place is free again when one has ended.
+func TestIndexWaitsForAPlace(t *testing.T) {
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 2 })
+	e.uses(public("a"), public("b"), public("c"))
+	e.index(public("a"))
+	e.index(public("b"))
+	if got := e.index(public("c")); got != v1alpha1.ReasonPending {
+		t.Errorf("with two Jobs of two, index says %q, want %q", got, v1alpha1.ReasonPending)
+	}
+	if got := e.index(public("a")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("an image whose Job runs says %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+	e.catalogues(public("a"))
+	jobs := e.jobs("catalog")
+	e.ends(&jobs[0], "Complete", "", "")
+	e.tends()
+	if got := e.index(public("c")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("with a free place, index says %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+}
+
+// TestJobsThatAreNotTaken: a namespace that does not want a Job is the image's failure; an API server in
+// trouble is not.
+func TestJobsThatAreNotTaken(t *testing.T) {
+	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
+	for name, tt := range map[string]struct {
+		err     error
+		failure bool
+		records int // a Job that may exist is still known
+	}{
+		"a quota":               {apierrors.NewForbidden(jobs, "scan", errors.New("exceeded quota: compute")), true, 0},
+		"a policy":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Job"}, "scan", nil), true, 0},
+		"a webhook":             {apierrors.NewBadRequest("denied"), true, 0},
+		"a namespace that goes": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), true, 0},
+		"too many requests":     {apierrors.NewTooManyRequests("later", 1), false, 1},
+		"no answer":             {errors.New("connection reset by peer"), false, 1},
+		"an internal error":     {apierrors.NewInternalError(errors.New("etcd")), false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.onCreate = func(client.Object) error { return tt.err }
+			got := e.index(public("web"))
+			if failure := got == "failure "+ReasonJobRejected; failure != tt.failure {
+				t.Errorf("index says %q; is that the image's failure? %v, want %v", got, failure, tt.failure)
+			}
+			if !tt.failure && !strings.HasPrefix(got, "error creating a catalog job") {
+				t.Errorf("index says %q, want an error that says what was tried", got)
+			}
+			if records := e.records(); len(records) != tt.records {
+				t.Errorf("records %q, want %d", records, tt.records)
+			}
+			if got := e.index(public("other")); tt.failure && got != "failure "+ReasonJobRejected {
+				t.Errorf("another image says %q", got)
+			}
+		})
+	}
+}
+
+// TestLostAnswer: the API server made the Job but its answer was lost. It is found by its record and removed,
+// and another one is made.
+func TestLostAnswer(t *testing.T) {
+	e := newEngine(t)
+	e.uses(public("web"))
+	made := errors.New("connection reset by peer")
+	e.onCreate = func(o client.Object) error {
+		e.onCreate = nil
+		if err := e.cluster.Create(t.Context(), o.DeepCopyObject().(client.Object)); err != nil {
+			return err
+		}
+		return made
+	}
+	if got := e.index(public("web")); !strings.Contains(got, made.Error()) {
+		t.Fatalf("index says %q, want the error", got)
+	}
+	lost := e.job("catalog").Name
+	e.pass(intentLifetime)
+	e.tends()
+	if jobs := e.jobs("catalog"); len(jobs) != 0 {
+		t.Errorf("the Job %s that nobody knows still runs", lost)
+	}
+	if got := e.index(public("web")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("index says %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+	if got := e.job("catalog").Name; got == lost {
+		t.Error("the new Job has the old one's name")
+	}
+}
+
+// TestFailuresAreShared: for a short while a failure answers everybody who wants the same image, so that ten
+// Scanners do not make ten Jobs for an image that is not there.
+func TestFailuresAreShared(t *testing.T) {
+	e := newEngine(t)
+	e.uses(public("web"))
+	e.index(public("web"))
+	job := e.job("catalog")
+	e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
+	e.ends(job, "Failed", "BackoffLimitExceeded", "")
+	e.tends()
+	for range 3 {
+		if got := e.index(public("web")); got != "failure ImageNotFound" {
+			t.Fatalf("index says %q, want the failure", got)
+		}
+	}
+	if got := e.index(private("web", "pull")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("with pull secrets index says %q, want another try", got)
+	}
+	e.pass(failureMemory)
+	if got := e.index(public("web")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("after %s index says %q, want another try", failureMemory, got)
+	}
+	if failureMemory >= time.Minute {
+		t.Error("failures are remembered for longer than an ImageScan waits, and would suppress its attempts")
+	}
+}

@@ -1,0 +1,325 @@
+package grype
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+func storageClass(isDefault string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard", Annotations: map[string]string{defaultClass: isDefault}}, Provisioner: "x"}
+}
+
+func claim() *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: databaseClaim}}
+}
+
+// refuses has a match worker say that it could not install a build.
+func (e *engine) refuses(database workerapi.Database) time.Time {
+	e.t.Helper()
+	wanted, err := e.DatabaseReported(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Refused: &database, Error: "bad checksum"})
+	e.must(err)
+	return wanted
+}
+
+// crashes has match workers fail in a row.
+func (e *engine) crashes(times int) {
+	for range times {
+		e.data.workerEnded(e.clock.Now(), &backend.Failure{Reason: ReasonWorkerCrashed, Message: "no"})
+	}
+}
+
+// hours after noon at which a build was made; -1 for none.
+func hours(built time.Time) int {
+	if built.IsZero() {
+		return -1
+	}
+	return int(built.Sub(noon) / time.Hour)
+}
+
+// TestWanted: which build a match worker should have, and whether it may work with what it has.
+func TestWanted(t *testing.T) {
+	type answer struct {
+		Wanted int
+		May    bool
+	}
+	for name, tt := range map[string]struct {
+		arrange func(e *engine)
+		has     int // the worker's build
+		want    answer
+	}{
+		"nothing is known":                 {func(*engine) {}, 0, answer{-1, false}},
+		"it has what all have":             {func(e *engine) { e.installs(build(0)) }, 0, answer{0, true}},
+		"it has an older one":              {func(e *engine) { e.installs(build(2)) }, 0, answer{2, false}},
+		"the listing names a newer one":    {func(e *engine) { e.installs(build(0)); e.lists(build(1)) }, 0, answer{1, false}},
+		"the newer one was refused":        {func(e *engine) { e.installs(build(0)); e.lists(build(1)); e.refuses(build(1)) }, 0, answer{0, true}},
+		"another one was refused":          {func(e *engine) { e.installs(build(0)); e.lists(build(2)); e.refuses(build(1)) }, 0, answer{2, false}},
+		"it was refused ten minutes ago":   {func(e *engine) { e.installs(build(0)); e.lists(build(1)); e.refuses(build(1)); e.pass(refusalLifetime) }, 0, answer{1, false}},
+		"the listing went back":            {func(e *engine) { e.installs(build(3)); e.lists(build(1)) }, 3, answer{1, true}},
+		"refused, and it has an older one": {func(e *engine) { e.installs(build(1)); e.lists(build(2)); e.refuses(build(2)) }, 0, answer{1, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			tt.arrange(e)
+			wanted, may, err := e.Wanted(t.Context(), build(tt.has).Built)
+			e.must(err)
+			if got := (answer{hours(wanted), may}); got != tt.want {
+				t.Errorf("wanted build %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestInstalled: which build reports are to be made with from now on.
+func TestInstalled(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arrange func(e *engine)
+		reports int
+		want    int
+	}{
+		"the first":                           {func(*engine) {}, 0, 0},
+		"a newer one":                         {func(e *engine) { e.installs(build(0)) }, 1, 1},
+		"an older one, of a late worker":      {func(e *engine) { e.installs(build(2)); e.lists(build(2)) }, 1, 2},
+		"an older one that the listing names": {func(e *engine) { e.installs(build(2)); e.lists(build(1)) }, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			tt.arrange(e)
+			e.installs(build(tt.reports))
+			version, err := e.DataVersion(t.Context())
+			e.must(err)
+			if got := hours(version.Built); got != tt.want {
+				t.Errorf("reports are made with build %d, want %d", got, tt.want)
+			}
+			if version.Tool != tool {
+				t.Errorf("the tool is %q, want %q", version.Tool, tool)
+			}
+		})
+	}
+}
+
+// TestVersionsDiffer: another database and another version of Grype make every report stale, and nothing else does.
+func TestVersionsDiffer(t *testing.T) {
+	one := versionOf(build(0), tool)
+	if versionOf(build(0), tool) != one {
+		t.Error("the same is not the same")
+	}
+	local := build(0)
+	local.Built = local.Built.In(time.FixedZone("elsewhere", 3600))
+	if versionOf(local, tool).Version != one.Version {
+		t.Error("another time zone is another version")
+	}
+	rebuilt := build(0)
+	rebuilt.Checksum = "sha256:other"
+	for name, other := range map[string]string{
+		"another build": versionOf(build(1), tool).Version, "another archive of the same time": versionOf(rebuilt, tool).Version,
+		"another Grype": versionOf(build(0), "grype 0.111.0").Version,
+	} {
+		if other == one.Version {
+			t.Errorf("%s is the same version", name)
+		}
+	}
+}
+
+// TestDataProblem: the one thing to say about the data, and when it is over.
+func TestDataProblem(t *testing.T) {
+	e := newEngine(t)
+	want := func(text string) {
+		t.Helper()
+		if got := e.DataProblem(); (text == "") != (got == "") || !strings.Contains(got, text) {
+			t.Errorf("the data's problem is %q, want %q", got, text)
+		}
+	}
+	want("")
+	e.crashes(1)
+	want("the last match worker failed")
+	e.refuses(build(1))
+	want("could not be installed: bad checksum")
+	e.installs(build(1)) // a worker that says nothing of an error has installed the newest
+	want("the last match worker failed")
+	e.data.workerEnded(e.clock.Now(), &backend.Failure{Reason: ReasonUploadMissing})
+	want("")
+}
+
+// TestNoDataYet: it is a Failure for users, with the reason why if there is one.
+func TestNoDataYet(t *testing.T) {
+	e := newEngine(t)
+	_, err := e.DataVersion(t.Context())
+	var failure *backend.Failure
+	if !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonNoVulnerabilityData {
+		t.Fatalf("without data the version is %v, want a failure %s", err, v1alpha1.ReasonNoVulnerabilityData)
+	}
+	e.refuses(build(0))
+	if _, err = e.DataVersion(t.Context()); !strings.Contains(err.Error(), "bad checksum") {
+		t.Errorf("the failure %v does not say why there is none", err)
+	}
+}
+
+// TestCrashes: the more match workers fail in a row, the longer until the next, up to ten minutes.
+func TestCrashes(t *testing.T) {
+	for crashes, wait := range map[int]time.Duration{
+		0: 0, 1: 10 * time.Second, 2: 20 * time.Second, 3: 40 * time.Second, 6: 320 * time.Second, 7: refusalLifetime, 8: refusalLifetime, 1000: refusalLifetime,
+	} {
+		t.Run(fmt.Sprint(crashes), func(t *testing.T) {
+			e := newEngine(t)
+			e.crashes(crashes)
+			if wait > 0 && e.data.mayStart(noon.Add(wait-time.Second)) {
+				t.Errorf("the next may start before %s", wait)
+			}
+			if !e.data.mayStart(noon.Add(wait)) {
+				t.Errorf("the next may not start after %s", wait)
+			}
+			e.data.workerEnded(noon, &backend.Failure{Reason: ReasonUploadMissing})
+			if !e.data.mayStart(noon) {
+				t.Error("after one that ended well the next may not start at once")
+			}
+		})
+	}
+}
+
+// listing serves one answer after the other, the last one for ever.
+func (e *engine) serves(answers ...http.HandlerFunc) {
+	e.t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/databases/v6/latest.json" {
+			e.t.Errorf("the listing is asked for at %s", r.URL.Path)
+		}
+		answer := answers[0]
+		if len(answers) > 1 {
+			answers = answers[1:]
+		}
+		answer(w, r)
+	}))
+	e.t.Cleanup(server.Close)
+	e.Config.Grype.Database.URL = server.URL + "/databases/"
+}
+
+func answer(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+func latest(database workerapi.Database) http.HandlerFunc {
+	return answer(http.StatusOK, fmt.Sprintf(`{"status":"active","schemaVersion":%q,"built":%q,"path":"x.tar.zst","checksum":%q}`,
+		database.SchemaVersion, database.Built.Format(time.RFC3339), database.Checksum))
+}
+
+// TestListing: what may come back, and what is made of it.
+func TestListing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer  http.HandlerFunc
+		want    int // the build that is listed; -1 for none
+		problem string
+	}{
+		"a build":        {latest(build(1)), 1, ""},
+		"broken JSON":    {answer(http.StatusOK, `{"built":`), -1, "unexpected EOF"},
+		"a page":         {answer(http.StatusOK, "<html>"), -1, "invalid character"},
+		"no time":        {answer(http.StatusOK, `{"status":"active"}`), -1, "names no build time"},
+		"a strange time": {answer(http.StatusOK, `{"built":"yesterday"}`), -1, "yesterday"},
+		"500":            {answer(http.StatusInternalServerError, "oops"), -1, "500 Internal Server Error"},
+		"404":            {answer(http.StatusNotFound, ""), -1, "404 Not Found"},
+		"a huge body": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(`{"x":"`))
+			junk := []byte(strings.Repeat("a", 64<<10))
+			for range 64 { // 4 MiB
+				if _, err := w.Write(junk); err != nil {
+					return
+				}
+			}
+			_, _ = w.Write([]byte(`","built":"2026-03-01T12:00:00Z"}`))
+		}, -1, "unexpected EOF"},
+		"a broken connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, -1, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.serves(tt.answer)
+			e.pollListing(t.Context())
+			if got := hours(e.data.listed.Built); got != tt.want {
+				t.Errorf("build %d is listed, want %d", got, tt.want)
+			}
+			problem := e.DataProblem()
+			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
+				t.Errorf("the problem is %q, want %q", problem, tt.problem)
+			}
+			if problem != "" && !strings.HasPrefix(problem, "the listing of vulnerability databases cannot be read: ") {
+				t.Errorf("the problem %q does not say what it is about", problem)
+			}
+		})
+	}
+}
+
+// TestListingTrouble: what was known stays known while the listing cannot be read, and the trouble ends with it.
+func TestListingTrouble(t *testing.T) {
+	e := newEngine(t)
+	e.serves(latest(build(1)), answer(http.StatusBadGateway, ""), latest(build(1)))
+	e.pollListing(t.Context())
+	e.pollListing(t.Context())
+	if got := hours(e.data.listed.Built); got != 1 || e.DataProblem() == "" {
+		t.Errorf("build %d is listed and the problem is %q, want build 1 and a problem", got, e.DataProblem())
+	}
+	e.pollListing(t.Context())
+	if problem := e.DataProblem(); problem != "" {
+		t.Errorf("the problem is still %q", problem)
+	}
+}
+
+// TestNewListingForgives: another build is tried at once, whatever happened with the one before.
+func TestNewListingForgives(t *testing.T) {
+	e := newEngine(t)
+	e.serves(latest(build(1)), latest(build(2)))
+	e.pollListing(t.Context())
+	e.refuses(build(1))
+	e.crashes(5)
+	<-e.work
+	e.pollListing(t.Context())
+	if e.DataProblem() != "" || !e.data.mayStart(noon) {
+		t.Errorf("the problem is %q, a worker may start: %v", e.DataProblem(), e.data.mayStart(noon))
+	}
+	select {
+	case <-e.work:
+	default:
+		t.Error("the Tender is not told of the new build")
+	}
+}
+
+// TestListingURL: a directory is completed as Grype does, a file is taken as it is.
+func TestListingURL(t *testing.T) {
+	for base, want := range map[string]string{
+		"https://grype.anchore.io/databases":  "https://grype.anchore.io/databases/v6/latest.json",
+		"https://grype.anchore.io/databases/": "https://grype.anchore.io/databases/v6/latest.json",
+		"http://mirror/db/latest.json":        "http://mirror/db/latest.json",
+	} {
+		if got := listingURL(base); got != want {
+			t.Errorf("the listing of %s is at %s, want %s", base, got, want)
+		}
+	}
+}
+
+// TestPollerAndTenderEnd: both end when the manager does, and without an error.
+func TestPollerAndTenderEnd(t *testing.T) {
+	e := newEngine(t)
+	e.serves(latest(build(1)))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, loop := range map[string]func(context.Context) error{"the Poller": e.Poller, "the Tender": e.Tender} {
+		if err := loop(ctx); err != nil {
+			t.Errorf("%s ends with %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package grype
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+const operatorNamespace = "scanner-operator-system"
+
+var (
+	noon  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
+)
+
+// engine is a Backend beside a cluster and a store, whose time the test moves.
+type engine struct {
+	*Backend
+	t       *testing.T
+	cluster client.Client
+	clock   *clocktesting.FakePassiveClock
+	// woken are the digests that the controllers were told about.
+	woken []string
+	// onCreate and onDelete stand in the way of the API server.
+	onCreate, onDelete func(client.Object) error
+}
+
+func newEngine(t *testing.T, change ...func(*Options)) *engine {
+	t.Helper()
+	e := &engine{t: t, clock: clocktesting.NewFakePassiveClock(noon)}
+	e.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: e.create, Delete: e.delete}).Build()
+	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), e.clock.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	names := 0
+	options := Options{
+		Client: e.cluster, Reader: e.cluster, Store: db, Config: config.Default(), Clock: e.clock, Log: testr.New(t),
+		HTTP: http.DefaultClient, Namespace: operatorNamespace, WorkerImage: "registry.example.com/scanner-grype:v1",
+		ServerURL: "https://ingest.example.com:9443", ServerCA: func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },
+		Wake:   func(_ context.Context, digest string) { e.woken = append(e.woken, digest) },
+		Random: func(n int) string { names++; return fmt.Sprintf("%0*d", n, names) },
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	e.Backend = New(options)
+	return e
+}
+
+// create gives objects a UID, as the API server does.
+func (e *engine) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	if e.onCreate != nil {
+		if err := e.onCreate(o); err != nil {
+			return err
+		}
+	}
+	if o.GetUID() == "" {
+		o.SetUID(types.UID("uid-of-" + o.GetName()))
+	}
+	return c.Create(ctx, o, opts...)
+}
+
+// delete keeps to a UID that is given as a precondition, as the API server does.
+func (e *engine) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	if e.onDelete != nil {
+		if err := e.onDelete(o); err != nil {
+			return err
+		}
+	}
+	var options client.DeleteOptions
+	options.ApplyOptions(opts)
+	if options.Preconditions != nil && options.Preconditions.UID != nil {
+		existing := o.DeepCopyObject().(client.Object)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), existing); err != nil {
+			return err
+		}
+		if existing.GetUID() != *options.Preconditions.UID {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "jobs"}, o.GetName(), errors.New("the UID is another one"))
+		}
+	}
+	return c.Delete(ctx, o)
+}
+
+func (e *engine) pass(d time.Duration) { e.clock.SetTime(e.clock.Now().Add(d)) }
+
+func (e *engine) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
+
+func key(name string) image.Key {
+	return image.Key{Digest: digest("index of " + name), Platform: amd64}
+}
+
+// public is an image that anybody may pull.
+func public(name string) backend.Image {
+	return backend.Image{Key: key(name), Scope: store.Cluster, Namespace: "shop", PullReferences: []string{"docker.io/library/" + name + "@" + key(name).Digest}}
+}
+
+// private is an image that needs pull secrets of the namespace "shop".
+func private(name string, secrets ...string) backend.Image {
+	img := public(name)
+	img.Scope, img.PullSecrets = "shop", secrets
+	return img
+}
+
+// uses has a Scanner use images.
+func (e *engine) uses(images ...backend.Image) {
+	e.t.Helper()
+	for _, img := range images {
+		e.must(e.Store.SetUsed(e.t.Context(), store.Used{
+			Scanner: "scanner-uid", Namespace: img.Namespace, Key: img.Key, Scope: img.Scope, Engine: Engine,
+			Workloads: []store.Workload{{Namespace: img.Namespace, Kind: "Deployment", Name: "web", Container: "main", Repository: "docker.io/library/x", Reference: "docker.io/library/x:1"}},
+		}))
+	}
+}
+
+// catalogues has the worker of an image's Job bring its result.
+func (e *engine) catalogues(img backend.Image) {
+	e.t.Helper()
+	e.must(e.Store.SaveCatalogue(e.t.Context(), store.Catalogued{
+		Key: img.Key, Scope: img.Scope, PlatformDigest: platformDigest(img), Packages: 1, Tool: "syft", CataloguedAt: e.clock.Now(),
+	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
+}
+
+func platformDigest(img backend.Image) string { return digest("manifest of " + img.Key.String()) }
+
+// index asks for an image and returns what it says: a reason, or Done.
+func (e *engine) index(img backend.Image) string { return e.say(e.Index(e.t.Context(), img)) }
+
+func (e *engine) match(img backend.Image) string { return e.say(e.Match(e.t.Context(), img)) }
+
+func (e *engine) say(progress backend.Progress, err error) string {
+	e.t.Helper()
+	var failure *backend.Failure
+	switch {
+	case errors.As(err, &failure):
+		return "failure " + failure.Reason
+	case err != nil:
+		return "error " + err.Error()
+	case progress.Done:
+		return "done"
+	case progress.CheckAgain <= 0:
+		e.t.Errorf("%q does not say when to ask again", progress.Reason)
+	}
+	return progress.Reason
+}
+
+// tends lets the Tender look once.
+func (e *engine) tends() {
+	e.t.Helper()
+	e.must(e.tend(e.t.Context()))
+}
+
+// jobs of a component in the cluster, by name.
+func (e *engine) jobs(component string) []batchv1.Job {
+	e.t.Helper()
+	var jobs batchv1.JobList
+	e.must(e.cluster.List(e.t.Context(), &jobs, client.MatchingLabels{"app.kubernetes.io/component": component}))
+	return jobs.Items
+}
+
+// job is the only one of a component.
+func (e *engine) job(component string) *batchv1.Job {
+	e.t.Helper()
+	jobs := e.jobs(component)
+	if len(jobs) != 1 {
+		e.t.Fatalf("there are %d %s Jobs, want 1", len(jobs), component)
+	}
+	return &jobs[0]
+}
+
+// records are the names of the Jobs that the store knows, with "?" after those without a UID.
+func (e *engine) records() (names []string) {
+	e.t.Helper()
+	jobs, err := e.Store.LiveJobs(e.t.Context())
+	e.must(err)
+	for _, job := range jobs {
+		name := job.Name
+		if job.UID == "" {
+			name += "?"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// ends gives a Job a condition, as the Job controller does.
+func (e *engine) ends(job *batchv1.Job, kind batchv1.JobConditionType, reason, message string) {
+	e.t.Helper()
+	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message})
+	e.must(e.cluster.Status().Update(e.t.Context(), job))
+}
+
+// pod is a Job's, and ended with these statuses.
+func (e *engine) pod(job *batchv1.Job, change func(*corev1.Pod)) {
+	e.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: job.Namespace, Name: job.Name + "-pod", Labels: map[string]string{batchv1.JobNameLabel: job.Name},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: ptr.To(true)}},
+	}}
+	change(pod)
+	e.must(e.cluster.Create(e.t.Context(), pod))
+}
+
+// terminated is how a worker's container ended.
+func terminated(code int32, reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "worker", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message},
+		}}}
+	}
+}
+
+// build is a vulnerability database made that many hours after noon.
+func build(hours int) workerapi.Database {
+	return workerapi.Database{Built: noon.Add(time.Duration(hours) * time.Hour), SchemaVersion: "v6.1.4", Checksum: digest(fmt.Sprint("build ", hours))}
+}
+
+const tool = "grype 0.110.0"
+
+// installs has a match worker say that it opened a build; what it should have instead is returned.
+func (e *engine) installs(database workerapi.Database) time.Time {
+	e.t.Helper()
+	wanted, err := e.DatabaseReported(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
+	e.must(err)
+	return wanted
+}
+
+// lists has the listing name a build as the newest.
+func (e *engine) lists(database workerapi.Database) {
+	e.data.mu.Lock()
+	defer e.data.mu.Unlock()
+	e.data.listed = database
+}
+
+// leases one image for a match worker.
+func (e *engine) leases() store.Lease {
+	e.t.Helper()
+	leases, err := e.Store.LeaseMatches(e.t.Context(), Engine, "job-uid", 1, e.clock.Now(), e.clock.Now().Add(LeaseTime))
+	e.must(err)
+	if len(leases) != 1 {
+		e.t.Fatalf("%d images can be leased, want 1", len(leases))
+	}
+	return leases[0]
+}
+
+// summary of an image's report.
+func (e *engine) summary(img backend.Image) store.Summary {
+	e.t.Helper()
+	summary, err := e.Store.Summary(e.t.Context(), store.Subject{PlatformDigest: platformDigest(img), Scope: img.Scope, Engine: Engine})
+	e.must(err)
+	return summary
+}
+
+var openssl = workerapi.Finding{
+	ID: "CVE-2024-0001", Namespace: "debian:distro:debian:12", Severity: finding.High.String(), FixState: "fixed", FixVersions: []string{"3.0.2"},
+	Package: workerapi.Package{Name: "openssl", Version: "3.0.1", Type: "deb", PURL: "pkg:deb/debian/openssl@3.0.1"},
+}

@@ -1,0 +1,226 @@
+package grype
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares with a file that people can read; "go test ./pkg/backend/grype -update" writes it.
+func golden(t *testing.T, name string, job *batchv1.Job) {
+	t.Helper()
+	got, err := yaml.Marshal(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got), see it with -update:\n%s", path, diff)
+	}
+}
+
+func emptyDir() corev1.VolumeSource {
+	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+}
+
+// TestJobsGolden: the whole of what is asked of the API server.
+func TestJobsGolden(t *testing.T) {
+	e := newEngine(t, func(o *Options) {
+		o.Config.Registries = []config.Registry{{Host: "198.51.100.10:5000", PlainHTTP: true}}
+	})
+	golden(t, "catalog-job.yaml", e.catalogJob("scan-catalog-1", public("web")))
+	golden(t, "catalog-job-private.yaml", e.catalogJob("scan-catalog-2", private("web", "pull-a", "pull-b")))
+	golden(t, "match-job.yaml", e.matchJob("scan-match-1", emptyDir()))
+}
+
+// allJobs are of every kind.
+func (e *engine) allJobs() map[string]*batchv1.Job {
+	shaped := private("web", "pull")
+	shaped.Job = &v1alpha1.CatalogJob{NodeSelector: map[string]string{"a": "b"}}
+	return map[string]*batchv1.Job{
+		"catalog":         e.catalogJob("c", public("web")),
+		"private catalog": e.catalogJob("p", private("web", "pull")),
+		"shaped catalog":  e.catalogJob("s", shaped),
+		"match":           e.matchJob("m", emptyDir()),
+	}
+}
+
+// TestJobsAreRestricted: every Job passes the restricted pod security standard
+// (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted), field by field.
+func TestJobsAreRestricted(t *testing.T) {
+	for name, job := range newEngine(t).allJobs() {
+		t.Run(name, func(t *testing.T) {
+			pod := job.Spec.Template.Spec
+			if pod.HostNetwork || pod.HostPID || pod.HostIPC {
+				t.Error("it shares something with its node")
+			}
+			for _, volume := range pod.Volumes {
+				if volume.EmptyDir == nil && volume.Projected == nil && volume.Secret == nil && volume.PersistentVolumeClaim == nil {
+					t.Errorf("volume %s is of a kind that is not allowed", volume.Name)
+				}
+			}
+			if s := pod.SecurityContext; s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+				t.Error("the seccomp profile is not RuntimeDefault")
+			} else if s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 {
+				t.Error("it may run as root")
+			}
+			if len(pod.InitContainers)+len(pod.EphemeralContainers) > 0 {
+				t.Error("it has containers that this test does not look at")
+			}
+			for _, container := range pod.Containers {
+				s := container.SecurityContext
+				switch {
+				case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation:
+					t.Error("it may gain privileges")
+				case s.Privileged != nil && *s.Privileged:
+					t.Error("it is privileged")
+				case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0:
+					t.Error("it does not drop all capabilities")
+				case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
+					t.Error("it may write to its image")
+				case len(container.Ports) > 0:
+					t.Error("it opens ports")
+				}
+			}
+		})
+	}
+}
+
+// TestJobsHaveNoRights: no service account token, but one that only the ingest API takes.
+func TestJobsHaveNoRights(t *testing.T) {
+	for name, job := range newEngine(t).allJobs() {
+		t.Run(name, func(t *testing.T) {
+			pod := job.Spec.Template.Spec
+			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+				t.Error("a token for the Kubernetes API is mounted")
+			}
+			if pod.ServiceAccountName != "" {
+				t.Errorf("it runs as %q, an identity that somebody gave rights to", pod.ServiceAccountName)
+			}
+			for _, volume := range pod.Volumes {
+				if volume.Projected == nil {
+					continue
+				}
+				for _, source := range volume.Projected.Sources {
+					if token := source.ServiceAccountToken; token == nil || token.Audience != workerapi.Audience {
+						t.Errorf("the token is for %+v, want %s", token, workerapi.Audience)
+					}
+				}
+			}
+			for _, env := range pod.Containers[0].Env {
+				if env.ValueFrom != nil {
+					t.Errorf("%s comes from elsewhere", env.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestJobsAreBounded: each ends by itself, is tried once and is removed even without the operator; nothing that
+// it writes is without a bound.
+func TestJobsAreBounded(t *testing.T) {
+	e := newEngine(t)
+	for name, job := range e.allJobs() {
+		t.Run(name, func(t *testing.T) {
+			if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit != 0 || job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyNever {
+				t.Error("Kubernetes tries again by itself")
+			}
+			if job.Spec.TTLSecondsAfterFinished == nil {
+				t.Error("it stays when the operator has gone")
+			}
+			if hasDeadline := job.Spec.ActiveDeadlineSeconds != nil; hasDeadline != (name != "match") {
+				t.Errorf("it has a deadline: %v; catalog Jobs have one, match workers end when they are idle", hasDeadline)
+			}
+			if job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().IsZero() {
+				t.Error("its memory has no limit")
+			}
+			for _, volume := range job.Spec.Template.Spec.Volumes {
+				if volume.Name == "tmp" && volume.EmptyDir.SizeLimit == nil {
+					t.Error("its scratch space has no limit")
+				}
+			}
+		})
+	}
+}
+
+// TestWhereJobsRun: what needs a namespace's secrets runs there, as its Scanner says; all else in the operator's
+// namespace, where a Scanner has no say.
+func TestWhereJobsRun(t *testing.T) {
+	e := newEngine(t)
+	shape := &v1alpha1.CatalogJob{
+		NodeSelector:      map[string]string{"pool": "scans"},
+		Tolerations:       []corev1.Toleration{{Key: "scans", Operator: corev1.TolerationOpExists}},
+		PriorityClassName: "low",
+		Resources:         &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("7Gi")}},
+	}
+	own, shared := private("web", "pull"), public("web")
+	own.Job, shared.Job = shape, shape
+
+	job := e.catalogJob("a", own)
+	pod := job.Spec.Template.Spec
+	if job.Namespace != "shop" || pod.NodeSelector["pool"] != "scans" || len(pod.Tolerations) != 1 || pod.PriorityClassName != "low" ||
+		pod.Containers[0].Resources.Limits.Memory().String() != "7Gi" {
+		t.Errorf("the Job in %s does not look as its Scanner wants it: %+v", job.Namespace, pod)
+	}
+	job = e.catalogJob("b", shared)
+	pod = job.Spec.Template.Spec
+	if job.Namespace != operatorNamespace || pod.NodeSelector != nil || pod.Tolerations != nil || pod.PriorityClassName != "" ||
+		pod.Containers[0].Resources.Limits.Memory().String() != "2Gi" {
+		t.Errorf("a Scanner shapes the Job in %s: %+v", job.Namespace, pod)
+	}
+	for _, volume := range pod.Volumes {
+		if volume.Secret != nil {
+			t.Errorf("a Job in the operator's namespace mounts the Secret %s", volume.Secret.SecretName)
+		}
+	}
+}
+
+// TestPullSecretsAreOptional: a Secret that a pod names and nobody made keeps no Job from starting.
+func TestPullSecretsAreOptional(t *testing.T) {
+	job := newEngine(t).catalogJob("a", private("web", "one", "two"))
+	var mounted []string
+	for _, volume := range job.Spec.Template.Spec.Volumes {
+		if volume.Secret == nil {
+			continue
+		}
+		mounted = append(mounted, volume.Secret.SecretName)
+		if volume.Secret.Optional == nil || !*volume.Secret.Optional {
+			t.Errorf("the Secret %s is not optional", volume.Secret.SecretName)
+		}
+	}
+	if diff := cmp.Diff([]string{"one", "two"}, mounted); diff != "" {
+		t.Errorf("Secrets (-want +got):\n%s", diff)
+	}
+	for _, mount := range job.Spec.Template.Spec.Containers[0].VolumeMounts {
+		if strings.HasPrefix(mount.Name, "pull-") && (!mount.ReadOnly || !strings.HasPrefix(mount.MountPath, workerapi.PullSecretsDir+"/")) {
+			t.Errorf("%s is mounted at %s, read-only: %v", mount.Name, mount.MountPath, mount.ReadOnly)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package grype
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+type backendImage = backend.Image
+
+var failedMatch = workerapi.Failure{Reason: workerapi.ReasonMatchFailed, Message: "no"}
+
+// report is made with the build of that many hours after noon.
+func report(hours int, findings ...workerapi.Finding) workerapi.Report {
+	return workerapi.Report{Database: build(hours), Tool: tool, Distro: "debian 12", Findings: findings}
+}
+
+// TestNormalise: a match in Grype's words becomes a finding in ours.
+func TestNormalise(t *testing.T) {
+	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	match := workerapi.Finding{
+		ID: "GHSA-aaaa-bbbb-cccc", Namespace: "github:language:go", Aliases: []string{"CVE-2024-0001"}, Severity: "high",
+		Description: "text", URL: "https://example.com", FixState: "fixed", FixVersions: []string{"1.9", "2.1"}, SuggestedFix: "2.1", FixAvailable: day,
+		CVSS: []workerapi.CVSS{{Score: 5}, {Score: 9.8}, {Score: 7}}, EPSS: 0.25, KnownExploited: true,
+		Package:   workerapi.Package{Name: "example.com/x", Version: "v2.0.0", Type: "go-module", PURL: "pkg:golang/example.com/x@v2.0.0"},
+		Locations: []workerapi.Location{{Path: "/app"}, {Path: "/app", Layer: "other"}, {Path: "/bin"}},
+	}
+	want := []finding.Finding{{
+		ID: "CVE-2024-0001", Aliases: []string{"GHSA-aaaa-bbbb-cccc"}, Severity: finding.High,
+		Package: finding.Package{Name: "example.com/x", Version: "v2.0.0", Type: "go-module", PURL: "pkg:golang/example.com/x@v2.0.0"},
+		Paths:   []string{"/app", "/bin"}, FixState: finding.FixStateFixed, FixVersions: []string{"2.1", "1.9"}, FixAvailable: day,
+		Description: "text", URL: "https://example.com", CVSS: 9.8, EPSS: 0.25, KnownExploited: true,
+		Advisories: []finding.Advisory{{ID: "GHSA-aaaa-bbbb-cccc", Source: "github:language:go", Severity: "high", FixState: "fixed", FixVersions: []string{"1.9", "2.1"}}},
+	}}
+	if diff := cmp.Diff(want, Normalise([]workerapi.Finding{match})); diff != "" {
+		t.Errorf("finding (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"1.9", "2.1"}, match.FixVersions); diff != "" {
+		t.Errorf("the match itself was changed:\n%s", diff)
+	}
+}
+
+// TestNormaliseMerges: two sources that speak of the same vulnerability in the same package are one finding.
+func TestNormaliseMerges(t *testing.T) {
+	ghsa, nvd := openssl, openssl
+	ghsa.ID, ghsa.Aliases, ghsa.Namespace, ghsa.Severity = "GHSA-aaaa-bbbb-cccc", []string{"CVE-2024-0001"}, "github:language:c", "Critical"
+	nvd.Namespace, nvd.FixState, nvd.FixVersions = "nvd:cpe", "unknown", nil
+	findings := Normalise([]workerapi.Finding{nvd, ghsa})
+	if len(findings) != 1 || len(findings[0].Advisories) != 2 || findings[0].Severity != finding.Critical || !findings[0].Fixable() {
+		t.Errorf("findings %+v, want one with both advisories, the worst severity and the fix", findings)
+	}
+}
+
+// TestFixStates: what is not one of the three known states is unknown.
+func TestFixStates(t *testing.T) {
+	for state, want := range map[string]string{
+		"fixed": finding.FixStateFixed, "not-fixed": finding.FixStateNotFixed, "wont-fix": finding.FixStateWontFix,
+		"": finding.FixStateUnknown, "unknown": finding.FixStateUnknown, "perhaps": finding.FixStateUnknown,
+	} {
+		if got := fixState(state); got != want {
+			t.Errorf("%q becomes %q, want %q", state, got, want)
+		}
+	}
+}
+
+// TestReportStory: an image is matched, again with newer data, and its ImageScans hear of both.
+func TestReportStory(t *testing.T) {
+	e := newEngine(t)
+	web := public("web")
+	e.uses(web)
+	e.catalogues(web)
+	if got := e.match(web); got != v1alpha1.ReasonMatching {
+		t.Errorf("without data, match says %q, want %q", got, v1alpha1.ReasonMatching)
+	}
+	e.installs(build(0))
+	if got := e.match(web); got != v1alpha1.ReasonMatching {
+		t.Errorf("before a report, match says %q, want %q", got, v1alpha1.ReasonMatching)
+	}
+	e.woken = nil
+	e.must(e.SaveReport(t.Context(), e.leases(), report(0, openssl)))
+	if diff := cmp.Diff([]string{platformDigest(web)}, e.woken); diff != "" {
+		t.Errorf("woken (-want +got):\n%s", diff)
+	}
+	if got := e.match(web); got != "done" {
+		t.Errorf("with a report, match says %q, want done", got)
+	}
+	e.installs(build(1))
+	if got := e.match(web); got != v1alpha1.ReasonMatching {
+		t.Errorf("with newer data, match says %q, want %q", got, v1alpha1.ReasonMatching)
+	}
+	if got := e.summary(web).Counts.High; got != 1 {
+		t.Errorf("meanwhile %d High findings are known, want those of the last report", got)
+	}
+	e.must(e.SaveReport(t.Context(), e.leases(), report(1)))
+	if got := e.summary(web).Counts.Total(); got != 0 || e.match(web) != "done" {
+		t.Errorf("after the second report %d findings are known, want none", got)
+	}
+}
+
+// TestReportOfLostLease: whoever took too long has lost the image to somebody else, and nobody is woken.
+func TestReportOfLostLease(t *testing.T) {
+	e := newEngine(t)
+	web := public("web")
+	e.uses(web)
+	e.catalogues(web)
+	e.installs(build(0))
+	lease := e.leases()
+	e.pass(LeaseTime)
+	e.woken = nil
+	if err := e.SaveReport(t.Context(), lease, report(0, openssl)); !errors.Is(err, store.ErrLeaseEnded) {
+		t.Errorf("a report after the lease's time gives %v, want %v", err, store.ErrLeaseEnded)
+	}
+	if err := e.FailMatch(t.Context(), lease, failedMatch); !errors.Is(err, store.ErrLeaseEnded) {
+		t.Errorf("a failure after the lease's time gives %v, want %v", err, store.ErrLeaseEnded)
+	}
+	if len(e.woken) != 0 {
+		t.Errorf("%q are woken for nothing", e.woken)
+	}
+}
+
+// TestFailedMatchStory: the image says why it has no result, is matched again after a while, and then says that
+// it is being matched and not that it failed.
+func TestFailedMatchStory(t *testing.T) {
+	e := newEngine(t)
+	web := public("web")
+	e.uses(web)
+	e.catalogues(web)
+	e.installs(build(0))
+	e.must(e.FailMatch(t.Context(), e.leases(), failedMatch))
+	_, err := e.Match(t.Context(), web)
+	var failure *backend.Failure
+	if !errors.As(err, &failure) || failure.Reason != workerapi.ReasonMatchFailed || failure.RetryAfter != matchRetry {
+		t.Fatalf("match says %v, want the failure, to be tried again after %s", err, matchRetry)
+	}
+	e.pass(matchRetry)
+	if got := e.match(web); got != v1alpha1.ReasonMatching {
+		t.Errorf("when it is being tried again, match says %q, want %q", got, v1alpha1.ReasonMatching)
+	}
+	e.must(e.SaveReport(t.Context(), e.leases(), report(0, openssl)))
+	if got := e.match(web); got != "done" {
+		t.Errorf("after the second attempt match says %q, want done", got)
+	}
+}
+
+// TestFailedMatchAndNewerData: with other data it is another question.
+func TestFailedMatchAndNewerData(t *testing.T) {
+	e := newEngine(t)
+	web := public("web")
+	e.uses(web)
+	e.catalogues(web)
+	e.installs(build(0))
+	e.must(e.FailMatch(t.Context(), e.leases(), failedMatch))
+	e.installs(build(1))
+	if got := e.match(web); got != v1alpha1.ReasonMatching {
+		t.Errorf("match says %q, want %q", got, v1alpha1.ReasonMatching)
+	}
+	e.leases()
+}
+
+// TestMatchOfUncatalogued: Match is asked only after Index; otherwise it is our own mistake and no image's failure.
+func TestMatchOfUncatalogued(t *testing.T) {
+	if _, err := newEngine(t).Match(t.Context(), public("web")); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("match says %v, want %v", err, store.ErrNotFound)
+	}
+}
+
+// TestCataloguedWakes: the ImageScans of an image go on as soon as its catalogue is there.
+func TestCataloguedWakes(t *testing.T) {
+	e := newEngine(t)
+	e.Catalogued(t.Context(), store.Job{Key: public("web").Key})
+	if diff := cmp.Diff([]string{public("web").Key.Digest}, e.woken); diff != "" {
+		t.Errorf("woken (-want +got):\n%s", diff)
+	}
+	select {
+	case <-e.work:
+	default:
+		t.Error("the Tender does not look whether there is something to match")
+	}
+}

@@ -1,0 +1,455 @@
+package grype
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestTendCatalogJobs: how a catalog Job may end, and what follows.
+func TestTendCatalogJobs(t *testing.T) {
+	web := public("web")
+	for name, tt := range map[string]struct {
+		happens func(e *engine, job *batchv1.Job)
+		// says is what the image is told then; woken, whether its ImageScans are.
+		says  string
+		woken bool
+		// gone says that the Job and its record are removed.
+		gone bool
+	}{
+		"it runs": {func(*engine, *batchv1.Job) {}, v1alpha1.ReasonCataloging, false, false},
+		"it brought its result and ended": {func(e *engine, job *batchv1.Job) {
+			e.catalogues(web)
+			e.ends(job, batchv1.JobComplete, "", "")
+		}, "done", true, true},
+		"it brought its result and has not ended": {func(e *engine, _ *batchv1.Job) { e.catalogues(web) }, "done", false, false},
+		"it brought its result and failed after that": {func(e *engine, job *batchv1.Job) {
+			e.catalogues(web)
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "done", true, true},
+		"it ended well and brought nothing": {func(e *engine, job *batchv1.Job) {
+			e.ends(job, batchv1.JobComplete, "", "")
+		}, "failure UploadMissing", true, true},
+		"its worker says what went wrong": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, terminated(1, "Error", `{"reason":"Unauthorized","message":"no"}`))
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "failure Unauthorized", true, true},
+		"it took too long, and its pod is gone": {func(e *engine, job *batchv1.Job) {
+			e.ends(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
+		}, "failure DeadlineExceeded", true, true},
+		"it failed without a word": {func(e *engine, job *batchv1.Job) {
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+		}, "failure WorkerCrashed", true, true},
+		"somebody deleted it": {func(e *engine, job *batchv1.Job) {
+			e.must(e.cluster.Delete(e.t.Context(), job))
+		}, "failure JobDeleted", true, true},
+		"somebody made another one of its name": {func(e *engine, job *batchv1.Job) {
+			e.must(e.cluster.Delete(e.t.Context(), job))
+			other := job.DeepCopy()
+			other.UID, other.ResourceVersion, other.Labels = "another-uid", "", nil
+			e.must(e.cluster.Create(e.t.Context(), other))
+		}, "failure JobDeleted", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.uses(web)
+			e.index(web)
+			job := e.job("catalog")
+			e.woken = nil
+			tt.happens(e, job)
+			e.tends()
+			if gone := len(e.jobs("catalog")) == 0; gone != tt.gone {
+				t.Errorf("the Job is removed: %v, want %v", gone, tt.gone)
+			}
+			if gone := !contains(e.records(), job.Name); gone != tt.gone {
+				t.Errorf("the record is removed: %v, want %v", gone, tt.gone)
+			}
+			if woken := contains(e.woken, web.Key.Digest); woken != tt.woken {
+				t.Errorf("its ImageScans are woken: %v, want %v", woken, tt.woken)
+			}
+			if got := e.index(web); got != tt.says {
+				t.Errorf("the image is told %q, want %q", got, tt.says)
+			}
+		})
+	}
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestForeignJobIsLeftAlone: a Job that has a recorded name but another UID is somebody else's.
+func TestForeignJobIsLeftAlone(t *testing.T) {
+	e := newEngine(t)
+	e.uses(public("web"))
+	e.index(public("web"))
+	job := e.job("catalog")
+	e.must(e.cluster.Delete(t.Context(), job))
+	foreign := job.DeepCopy()
+	foreign.UID, foreign.ResourceVersion = "foreign", ""
+	e.must(e.cluster.Create(t.Context(), foreign))
+	e.tends()
+	if got := e.job("catalog").UID; got != "foreign" {
+		t.Errorf("the Job there has the UID %s, want the foreign one", got)
+	}
+}
+
+// TestOrphanedIntent: the manager ended between recording a Job and making it, or before it learnt its UID.
+func TestOrphanedIntent(t *testing.T) {
+	for name, made := range map[string]bool{"the Job was not made": false, "the Job was made": true} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.uses(public("web"))
+			job := e.catalogJob("scan-catalog-x", public("web"))
+			e.must(e.Store.SaveJob(t.Context(), store.Job{
+				Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog, Key: public("web").Key, CreatedAt: noon,
+			}))
+			if made {
+				e.must(e.cluster.Create(t.Context(), job))
+			}
+			e.pass(intentLifetime - time.Second)
+			e.tends()
+			if diff := cmp.Diff([]string{job.Name + "?"}, e.records()); diff != "" {
+				t.Errorf("before a minute is over it may still be on its way (-want +got):\n%s", diff)
+			}
+			e.pass(time.Second)
+			e.tends()
+			if records := e.records(); len(records) != 0 {
+				t.Errorf("records %q after a minute, want none", records)
+			}
+			if jobs := e.jobs("catalog"); len(jobs) != 0 {
+				t.Error("the Job still runs, and nothing that it brings would be taken")
+			}
+		})
+	}
+}
+
+// TestNoLongerNeeded: a Job for an image that no Scanner has any more is removed, a needed one is not.
+func TestNoLongerNeeded(t *testing.T) {
+	e := newEngine(t)
+	e.uses(public("web"), public("api"))
+	e.index(public("web"))
+	e.index(public("api"))
+	e.must(e.Store.Release(t.Context(), "scanner-uid", public("web").Key))
+	e.tends()
+	jobs := e.jobs("catalog")
+	if len(jobs) != 1 {
+		t.Fatalf("%d Jobs are left, want that of the image in use", len(jobs))
+	}
+	record, err := e.Store.JobByUID(t.Context(), string(jobs[0].UID))
+	if err != nil || record.Key != public("api").Key {
+		t.Errorf("the Job that is left is for %v, %v", record.Key, err)
+	}
+	if got := e.index(public("web")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("an image that is wanted again is told %q: a Job that was not needed is no failure", got)
+	}
+}
+
+// TestTrouble: an API server that does not answer is no reason to forget a Job; the next look goes on.
+func TestTrouble(t *testing.T) {
+	e := newEngine(t)
+	e.uses(public("web"))
+	e.index(public("web"))
+	e.catalogues(public("web"))
+	job := e.job("catalog")
+	e.ends(job, batchv1.JobComplete, "", "")
+	e.onDelete = func(client.Object) error { return errors.New("no answer") }
+	if err := e.tend(t.Context()); err == nil {
+		t.Error("the trouble is not reported")
+	}
+	if !contains(e.records(), job.Name) {
+		t.Error("the record of a Job that may still be there is gone")
+	}
+	e.onDelete = nil
+	e.tends()
+	if contains(e.records(), job.Name) {
+		t.Error("the record is still there")
+	}
+}
+
+// TestOneTroubleDoesNotStopOthers: each Job is looked after, whatever happens to another.
+func TestOneTroubleDoesNotStopOthers(t *testing.T) {
+	e := newEngine(t)
+	e.uses(public("a"), public("b"))
+	for _, name := range []string{"a", "b"} {
+		e.index(public(name))
+		e.catalogues(public(name))
+	}
+	jobs := e.jobs("catalog")
+	for i := range jobs {
+		e.ends(&jobs[i], batchv1.JobComplete, "", "")
+	}
+	stubborn := jobs[0].Name
+	e.onDelete = func(o client.Object) error {
+		if o.GetName() == stubborn {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	_ = e.tend(t.Context())
+	if contains(e.records(), jobs[1].Name) {
+		t.Error("the second Job is not looked after, because the first could not be removed")
+	}
+}
+
+// TestMatchWorkers: there are some while there is work, and not more than needed.
+func TestMatchWorkers(t *testing.T) {
+	web := public("web")
+	for name, tt := range map[string]struct {
+		arrange func(e *engine)
+		workers int
+	}{
+		"nothing runs":                    {func(*engine) {}, 0},
+		"nothing is cataloged, no data":   {func(e *engine) { e.lists(build(0)); e.uses(web) }, 1}, // the database can be fetched meanwhile
+		"nothing is known of any data":    {func(e *engine) { e.uses(web) }, 0},
+		"something to match":              {func(e *engine) { e.installs(build(0)); e.uses(web); e.catalogues(web) }, 1},
+		"everything is matched":           {func(e *engine) { e.matched(web, 0) }, 0},
+		"newer data":                      {func(e *engine) { e.matched(web, 0); e.lists(build(1)) }, 1},
+		"older data than what is there":   {func(e *engine) { e.matched(web, 2); e.lists(build(1)) }, 0},
+		"newer data, but nothing uses it": {func(e *engine) { e.installs(build(0)); e.lists(build(1)) }, 0},
+		"newer data was refused":          {func(e *engine) { e.matched(web, 0); e.lists(build(1)); e.refuses(build(1)) }, 0},
+		"newer data was refused long ago": {func(e *engine) { e.matched(web, 0); e.lists(build(1)); e.refuses(build(1)); e.pass(refusalLifetime) }, 1},
+		"a worker crashed a moment ago":   {func(e *engine) { e.installs(build(0)); e.uses(web); e.catalogues(web); e.crashes(1) }, 0},
+		"a worker crashed some time ago": {func(e *engine) {
+			e.installs(build(0))
+			e.uses(web)
+			e.catalogues(web)
+			e.crashes(1)
+			e.pass(10 * time.Second)
+		}, 1},
+		"an image that could not be matched": {func(e *engine) {
+			e.installs(build(0))
+			e.uses(web)
+			e.catalogues(web)
+			e.must(e.FailMatch(e.t.Context(), e.leases(), failedMatch))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			tt.arrange(e)
+			e.tends()
+			e.tends()
+			if got := len(e.jobs("match")); got != tt.workers {
+				t.Errorf("%d match workers, want %d", got, tt.workers)
+			}
+		})
+	}
+}
+
+// matched has an image go all the way, with the build of that many hours after noon.
+func (e *engine) matched(img backendImage, hours int) {
+	e.t.Helper()
+	e.installs(build(hours))
+	e.uses(img)
+	e.catalogues(img)
+	e.must(e.SaveReport(e.t.Context(), e.leases(), report(hours, openssl)))
+}
+
+// TestMoreMatchWorkers: one for each full load of images, up to the bound, one at a look; with one volume for
+// all of them, which only one node can mount, there is one.
+func TestMoreMatchWorkers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		images, perWorker, most int
+		claim                   string
+		want                    int
+	}{
+		"few images":       {images: 3, perWorker: 3, most: 5, want: 1},
+		"one more":         {images: 4, perWorker: 3, most: 5, want: 2},
+		"many":             {images: 9, perWorker: 1, most: 3, want: 3},
+		"many, one volume": {images: 9, perWorker: 1, most: 3, claim: "databases", want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, func(o *Options) {
+				o.Config.Grype.Match.ImagesPerWorker, o.Config.Grype.Match.MaxWorkers = tt.perWorker, tt.most
+				o.Config.Grype.Database.Volume.ClaimName = tt.claim
+			})
+			e.installs(build(0))
+			for i := range tt.images {
+				img := public(string(rune('a' + i)))
+				e.uses(img)
+				e.catalogues(img)
+			}
+			for look := range tt.want + 3 {
+				e.tends()
+				if got, most := len(e.jobs("match")), min(look+1, tt.want); got != most {
+					t.Fatalf("after %d looks there are %d match workers, want %d", look+1, got, most)
+				}
+			}
+		})
+	}
+}
+
+// TestMatchWorkerEnds: what its end says about the vulnerability data, and how soon the next one starts.
+func TestMatchWorkerEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		happens func(e *engine, job *batchv1.Job)
+		problem string
+		next    bool
+	}{
+		"it was idle": {func(e *engine, job *batchv1.Job) { e.ends(job, batchv1.JobComplete, "", "") }, "", true},
+		"somebody deleted it": {func(e *engine, job *batchv1.Job) {
+			e.must(e.cluster.Delete(e.t.Context(), job))
+		}, "", true},
+		"it died": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, terminated(2, "Error", "panic: no"))
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "the last match worker failed: WorkerCrashed: the worker ended with exit code 2: panic: no", false},
+		"it said why": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, terminated(1, "Error", `{"reason":"DatabaseUnreadable","message":"disk full"}`))
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "the last match worker failed: DatabaseUnreadable: disk full", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.installs(build(0))
+			e.uses(public("web"))
+			e.catalogues(public("web"))
+			e.tends()
+			first := e.job("match")
+			e.woken = nil
+			tt.happens(e, first)
+			e.tends()
+			if got := e.DataProblem(); got != tt.problem {
+				t.Errorf("the data's problem is %q, want %q", got, tt.problem)
+			}
+			jobs := e.jobs("match")
+			if next := len(jobs) == 1 && jobs[0].Name != first.Name; next != tt.next {
+				t.Errorf("another one is started at once: %v, want %v", next, tt.next)
+			}
+			if len(e.woken) != 0 {
+				t.Errorf("ImageScans %q are woken for nothing", e.woken)
+			}
+		})
+	}
+}
+
+// TestMatchWorkerIsNotNeeded: without any image in use it is removed.
+func TestMatchWorkerIsNotNeeded(t *testing.T) {
+	e := newEngine(t)
+	e.installs(build(0))
+	e.uses(public("web"))
+	e.catalogues(public("web"))
+	e.tends()
+	e.job("match")
+	e.must(e.Store.KeepScanners(t.Context(), nil))
+	e.tends()
+	if jobs := e.jobs("match"); len(jobs) != 0 {
+		t.Error("the match worker still runs")
+	}
+}
+
+// TestEndedJobsLeases: what a match worker had leased is free at once when its Job is gone.
+func TestEndedJobsLeases(t *testing.T) {
+	e := newEngine(t)
+	e.installs(build(0))
+	e.uses(public("web"))
+	e.catalogues(public("web"))
+	e.tends()
+	job := e.job("match")
+	leases, err := e.Store.LeaseMatches(t.Context(), Engine, string(job.UID), 1, noon, noon.Add(LeaseTime))
+	if err != nil || len(leases) != 1 {
+		t.Fatalf("leases %v, %v", leases, err)
+	}
+	e.must(e.cluster.Delete(t.Context(), job))
+	e.tends()
+	if again := e.leases(); again.PlatformDigest != leases[0].PlatformDigest {
+		t.Errorf("the image of the dead worker is not lent again: %v", again)
+	}
+}
+
+// TestFinished: which conditions end a Job.
+func TestFinished(t *testing.T) {
+	for name, tt := range map[string]struct {
+		conditions []batchv1.JobCondition
+		want       batchv1.JobConditionType
+	}{
+		"none":                {nil, ""},
+		"suspended":           {[]batchv1.JobCondition{{Type: batchv1.JobSuspended, Status: corev1.ConditionTrue}}, ""},
+		"about to fail":       {[]batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}}, ""},
+		"failed":              {[]batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}, {Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}, batchv1.JobFailed},
+		"complete":            {[]batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}, batchv1.JobComplete},
+		"expressly not (yet)": {[]batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionFalse}}, ""},
+	} {
+		got := batchv1.JobConditionType("")
+		if condition := finished(&batchv1.Job{Status: batchv1.JobStatus{Conditions: tt.conditions}}); condition != nil {
+			got = condition.Type
+		}
+		if got != tt.want {
+			t.Errorf("%s: ended by %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestVolume: where match workers keep databases.
+func TestVolume(t *testing.T) {
+	for name, tt := range map[string]struct {
+		configured string
+		objects    []client.Object
+		want       string // a claim's name, or "" for an emptyDir
+		made       bool
+	}{
+		"as configured":               {"databases", nil, "databases", false},
+		"as configured, with a class": {"databases", []client.Object{storageClass("true")}, "databases", false},
+		"a default class":             {"", []client.Object{storageClass("true")}, databaseClaim, true},
+		"a class, but no default one": {"", []client.Object{storageClass("false")}, "", false},
+		"no class":                    {"", nil, "", false},
+		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, databaseClaim, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, func(o *Options) { o.Config.Grype.Database.Volume.ClaimName = tt.configured })
+			for _, o := range tt.objects {
+				e.must(e.cluster.Create(t.Context(), o))
+			}
+			for range 2 { // the second time it is remembered
+				source, err := e.volume.choose(t.Context(), e.Backend)
+				e.must(err)
+				got := ""
+				if source.PersistentVolumeClaim != nil {
+					got = source.PersistentVolumeClaim.ClaimName
+				} else if source.EmptyDir == nil || source.EmptyDir.SizeLimit.String() != "10Gi" {
+					t.Errorf("volume %+v, want an emptyDir of 10Gi", source)
+				}
+				if got != tt.want {
+					t.Errorf("the claim is %q, want %q", got, tt.want)
+				}
+				if e.volume.shared() != (tt.want != "") {
+					t.Errorf("workers share the volume: %v", e.volume.shared())
+				}
+			}
+			var made corev1.PersistentVolumeClaim
+			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: databaseClaim}, &made)
+			if (err == nil) != tt.made {
+				t.Errorf("the claim in the cluster: %v, want it there: %v", err, tt.made)
+			}
+		})
+	}
+}
+
+// TestStoreKeepsReports: looking after Jobs never touches what was found.
+func TestStoreKeepsReports(t *testing.T) {
+	e := newEngine(t)
+	e.matched(public("web"), 0)
+	before := e.summary(public("web"))
+	for range 5 {
+		e.pass(time.Minute)
+		e.tends()
+	}
+	if diff := cmp.Diff(before, e.summary(public("web")), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the report changed:\n%s", diff)
+	}
+}

@@ -1,0 +1,133 @@
+package certificate
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const servingName = "notifier-serving"
+
+// TestServerRenews: a certificate is used for a third of its life, and then another one is made.
+func TestServerRenews(t *testing.T) {
+	i := install(t)
+	i.refresh(t)
+	first := leafOf(t, i)
+	i.pass(servingLifetime/3 - time.Minute)
+	if again := leafOf(t, i); again.SerialNumber.Cmp(first.SerialNumber) != 0 {
+		t.Error("a certificate with two thirds of its life left is replaced")
+	}
+	i.pass(2 * time.Minute)
+	if renewed := leafOf(t, i); renewed.SerialNumber.Cmp(first.SerialNumber) == 0 {
+		t.Error("a certificate with less than two thirds of its life left is still used")
+	}
+}
+
+// TestServingCertificate: what it is for, and what not.
+func TestServingCertificate(t *testing.T) {
+	i := install(t)
+	i.refresh(t)
+	leaf := leafOf(t, i)
+	if diff := cmp.Diff([]string{hostName}, leaf.DNSNames); diff != "" {
+		t.Errorf("DNS names (-want +got):\n%s", diff)
+	}
+	if leaf.IsCA {
+		t.Error("a serving certificate may sign others")
+	}
+	if err := leaf.VerifyHostname("another.svc"); err == nil {
+		t.Error("the certificate is good for another server")
+	}
+	if life := leaf.NotAfter.Sub(begin); life != servingLifetime {
+		t.Errorf("it lives for %s, want %s", life, servingLifetime)
+	}
+}
+
+// TestHandshake: the real TLS code takes what GetCertificate gives, with the bundle and not without.
+func TestHandshake(t *testing.T) {
+	i := install(t)
+	i.clock.SetTime(time.Now())
+	i.refresh(t)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: i.server.GetCertificate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func(c net.Conn) { _, _ = io.WriteString(c, "hello"); _ = c.Close() }(connection)
+		}
+	}()
+	connection, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{RootCAs: i.Pool(), ServerName: hostName})
+	if err != nil {
+		t.Fatalf("a client with the bundle cannot connect: %v", err)
+	}
+	defer connection.Close()
+	if text, err := io.ReadAll(connection); err != nil || string(text) != "hello" {
+		t.Errorf("the client reads %q, %v", text, err)
+	}
+	if _, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{ServerName: hostName}); err == nil {
+		t.Error("a client without the bundle trusts the server")
+	}
+}
+
+// TestPublish: another process finds a certificate in its Secret that the bundle's clients trust, always.
+func TestPublish(t *testing.T) {
+	i := install(t)
+	i.refresh(t)
+	publish := func() *corev1.Secret {
+		t.Helper()
+		if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+			t.Fatal(err)
+		}
+		return i.secret(t, servingName)
+	}
+	made := publish()
+	if made.Type != corev1.SecretTypeTLS {
+		t.Errorf("the Secret has the type %s, want %s", made.Type, corev1.SecretTypeTLS)
+	}
+	if again := publish(); again.ResourceVersion != made.ResourceVersion {
+		t.Error("a fresh certificate is written again")
+	}
+	for day := range 2 * 365 {
+		i.pass(24 * time.Hour)
+		i.refresh(t)
+		secret := publish()
+		pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(pair.Leaf, i.Bundle(), i.clock.Now()); err != nil {
+			t.Fatalf("on day %d: %v", day, err)
+		}
+	}
+}
+
+// TestPublishRepairs: what somebody broke, or made for another purpose, is replaced.
+func TestPublishRepairs(t *testing.T) {
+	i := install(t)
+	i.refresh(t)
+	if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+		t.Fatal(err)
+	}
+	secret := i.secret(t, servingName)
+	secret.Data[corev1.TLSCertKey] = []byte("broken")
+	if err := i.client.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+		t.Fatal(err)
+	}
+	secret = i.secret(t, servingName)
+	if _, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		t.Errorf("the Secret is still broken: %v", err)
+	}
+}

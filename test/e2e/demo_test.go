@@ -1,0 +1,27 @@
+package e2e
+
+import (
+	"os"
+	"testing"
+)
+
+// The story of the demonstration, each step of it a test.
+func TestDemo(t *testing.T) {
+	for _, step := range append(env.FirstAct(), env.SecondAct()...) {
+		told := t.Run(step.Name, func(t *testing.T) {
+			said, err := step.Run(t.Context())
+			must(t, err)
+			t.Log(said)
+		})
+		if !told {
+			t.Fatal("the steps after this one build on it")
+		}
+	}
+	if err := env.Show(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if os.Getenv("E2E_KEEP") == "" {
+		_, err := env.Kubectl(t.Context(), "delete", "namespaces", "shop", "shop-staging", "--wait=false")
+		must(t, err)
+	}
+}

@@ -1,0 +1,95 @@
+// Package e2e tests the whole product on a real cluster, from the outside: pods, ImageScans, messages.
+//
+// "make e2e" prepares the cluster and runs it. All tests share one deployment of the operator; each has namespaces of its
+// own. With E2E_KEEP=1 everything goes on running afterwards.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// env is the cluster with the operator, the same for all tests.
+var env *story.Environment
+
+// cleanUpTime is how long removing everything may take.
+const cleanUpTime = 4 * time.Minute
+
+func TestMain(m *testing.M) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := runTests(ctx, m)
+	stop()
+	os.Exit(code)
+}
+
+func runTests(ctx context.Context, m *testing.M) int {
+	ctrllog.SetLogger(logr.Discard()) // a library that tests have nothing to say through
+	if err := setUp(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: the environment is not there:", err)
+		if env != nil {
+			env.Diagnose(ctx)
+		}
+		return 1
+	}
+	code := m.Run()
+	if code != 0 {
+		env.Diagnose(ctx)
+	}
+	if os.Getenv("E2E_KEEP") != "" {
+		return code
+	}
+	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+	defer cancel()
+	if _, err := env.Remove(cleaning); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: removing everything:", err)
+		return 1
+	}
+	return code
+}
+
+func setUp(ctx context.Context) error {
+	options, err := story.OptionsFromEnvironment(os.Stdout)
+	if err != nil {
+		return err
+	}
+	// The tests compare with the project's own advisories.
+	options.Upstream = false
+	if env, err = story.Connect(ctx, options); err != nil {
+		return err
+	}
+	return story.Tell(ctx, os.Stdout, time.Now, env.SetUp())
+}
+
+// must ends a test at an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// namespace makes one for a test, and removes it after it.
+func namespace(t *testing.T, name string) string {
+	t.Helper()
+	must(t, env.MakeNamespace(t.Context(), name))
+	t.Cleanup(func() {
+		if os.Getenv("E2E_KEEP") != "" {
+			return
+		}
+		// The test's context has ended.
+		if _, err := env.Kubectl(context.Background(), "delete", "namespace", name, "--wait=false"); err != nil {
+			t.Errorf("removing namespace %s: %v", name, err)
+		}
+	})
+	return name
+}

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// Sizes of the batches, and how long all of them may take.
+const (
+	batch         = 6
+	restartsLimit = 4 * time.Minute
+)
+
+// Labels of the operator's pods.
+var (
+	managerPods  = client.MatchingLabels{"app.kubernetes.io/component": "manager"}
+	notifierPods = client.MatchingLabels{"app.kubernetes.io/component": "notifier"}
+	matchPods    = client.MatchingLabels{"app.kubernetes.io/component": "match"}
+)
+
+// Manager, match worker and notifier end in the middle of work. Everything is scanned all the same, everything is told,
+// and nothing is told twice.
+func TestRestarts(t *testing.T) {
+	ns := namespace(t, "restarts")
+	must(t, env.RunPods(t.Context(), ns, variants(t, "first", batch)...))
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
+
+	waitFor(t, "some images to be catalogued, and not all", func(ctx context.Context) error { return partly(ctx, ns, batch) })
+	t.Log("the manager ends")
+	kill(t, managerPods)
+	waitFor(t, "another result", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch/2) })
+	t.Log("the match worker ends")
+	kill(t, matchPods)
+
+	waitFor(t, "a first message", func(ctx context.Context) error { return atLeastMessages(ctx, ns, 1) })
+	must(t, env.RunPods(t.Context(), ns, variants(t, "second", batch)...))
+	waitFor(t, "a result of the second batch", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch+1) })
+	t.Log("the notifier and the manager end")
+	kill(t, notifierPods)
+	kill(t, managerPods)
+
+	must(t, env.Covered(t.Context(), ns, 2*batch, 0))
+	checkToldOnce(t, ns)
+	must(t, env.CheckLimits(t.Context(), ns))
+}
+
+// variants are pods with images of their own, each with the same few vulnerabilities.
+func variants(t *testing.T, name string, count int) []story.Pod {
+	t.Helper()
+	var pods []story.Pod
+	for i := range count {
+		repository := fmt.Sprintf("test/%s-%d", name, i+1)
+		reference, err := env.PushVariant(t.Context(), images.API, repository)
+		must(t, err)
+		pods = append(pods, story.Pod{Name: fmt.Sprintf("%s-%d", name, i+1), Image: reference})
+	}
+	return pods
+}
+
+func waitFor(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	if err := story.Eventually(t.Context(), restartsLimit, check); err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// partly says whether some of the images have a catalog Job or more, and some have no result.
+func partly(ctx context.Context, ns string, total int) error {
+	phases, err := phasesIn(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if begun := total - phases[""] - phases[v1alpha1.PhasePending]; begun > 0 && phases[v1alpha1.PhaseScanned] < total {
+		return nil
+	}
+	return fmt.Errorf("phases: %v", phases)
+}
+
+func atLeastScanned(ctx context.Context, ns string, count int) error {
+	phases, err := phasesIn(ctx, ns)
+	if err == nil && phases[v1alpha1.PhaseScanned] < count {
+		err = fmt.Errorf("expected %d images with a result; phases: %v", count, phases)
+	}
+	return err
+}
+
+func phasesIn(ctx context.Context, ns string) (map[v1alpha1.ImageScanPhase]int, error) {
+	scans, err := env.ImageScans(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	phases := map[v1alpha1.ImageScanPhase]int{}
+	for _, scan := range scans {
+		phases[scan.Status.Phase]++
+	}
+	return phases, nil
+}
+
+func atLeastMessages(ctx context.Context, ns string, count int) error {
+	messages, err := env.Messages(ctx, ns)
+	if err == nil && len(messages) < count {
+		err = fmt.Errorf("%d messages", len(messages))
+	}
+	return err
+}
+
+// kill ends pods as a node does that is drained. There must be one, or the test would prove nothing.
+func kill(t *testing.T, labels client.MatchingLabels) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("a pod with %v", labels), func(ctx context.Context) error {
+		var pods corev1.PodList
+		if err := env.Client.List(ctx, &pods, client.InNamespace(story.SystemNamespace), labels); err != nil {
+			return err
+		}
+		killed := 0
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+				continue
+			}
+			if err := env.Client.Delete(ctx, pod); err != nil {
+				return err
+			}
+			killed++
+		}
+		if killed == 0 {
+			return errors.New("none is running")
+		}
+		return nil
+	})
+}
+
+// checkToldOnce waits until everything that is in the store was told, and counts how often.
+func checkToldOnce(t *testing.T, ns string) {
+	t.Helper()
+	found, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	var want []string
+	for _, line := range story.News(found) {
+		want = append(want, line.String())
+	}
+	if len(want) < 2*2*batch {
+		t.Fatalf("%d findings to be told of %d images are too few to prove anything", len(want), 2*batch)
+	}
+	slices.Sort(want)
+	told := func(ctx context.Context) ([]string, error) {
+		messages, err := env.Messages(ctx, ns)
+		var lines []string
+		for _, message := range messages {
+			for _, line := range message.Lines {
+				lines = append(lines, line.String())
+			}
+		}
+		slices.Sort(lines)
+		return lines, err
+	}
+	waitFor(t, "everything to be told", func(ctx context.Context) error {
+		got, err := told(ctx)
+		if err == nil && len(got) < len(want) {
+			err = fmt.Errorf("%d of %d findings were told:\n%s", len(got), len(want), cmp.Diff(want, got))
+		}
+		return err
+	})
+	must(t, story.Throughout(t.Context(), 6*time.Second, func(ctx context.Context) error {
+		got, err := told(ctx)
+		if diff := cmp.Diff(want, got); err == nil && diff != "" {
+			err = fmt.Errorf("what was told (-expected, each once +got):\n%s", diff)
+		}
+		return err
+	}))
+}
