@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -42,6 +43,10 @@ const (
 	headerTimeout      = 10 * time.Second
 	certificateRefresh = time.Hour
 	forgetInterval     = 30 * time.Second
+	// lockPatience is how long to wait for another manager: more than a pod's grace period, less than the
+	// liveness probe's patience.
+	lockPatience = 45 * time.Second
+	lockInterval = time.Second
 	// unusedRecords is how long the store keeps what no Scanner has any more.
 	unusedRecords = 24 * time.Hour
 )
@@ -68,7 +73,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if op.manager, err = newManager(o); err != nil {
 		return nil, err
 	}
-	if op.store, err = store.OpenSQLite(ctx, o.storePath(), time.Now); err != nil {
+	if op.store, err = openStore(ctx, o.storePath()); err != nil {
 		return nil, err
 	}
 	direct, err := ctrlclient.New(op.manager.GetConfig(), ctrlclient.Options{Scheme: op.manager.GetScheme()})
@@ -88,6 +93,26 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		}
 	}
 	return op, nil
+}
+
+// openStore waits a moment for another manager, which may be about to end, to let go of the store.
+func openStore(ctx context.Context, path string) (store.Store, error) {
+	deadline := time.Now().Add(lockPatience)
+	for {
+		opened, err := store.OpenSQLite(ctx, path, time.Now)
+		if err == nil {
+			return opened, nil
+		}
+		if !errors.Is(err, store.ErrLocked) || time.Now().After(deadline) {
+			return nil, err
+		}
+		ctrl.Log.Info("Waiting for the store", "reason", err.Error())
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockInterval):
+		}
+	}
 }
 
 // run works until the context ends, and then closes the store in order.
@@ -180,7 +205,9 @@ func (op *operator) addIngest(ctx context.Context) error {
 		Name: "ingest", OnlyServeWhenLeader: true,
 		Server: &http.Server{
 			Handler: handler, ReadHeaderTimeout: headerTimeout,
-			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
+			// Workers that wait for work are sent away when the process is to end, instead of being waited for.
+			BaseContext: func(net.Listener) context.Context { return ctx },
+			TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
 		},
 		Listener: tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})

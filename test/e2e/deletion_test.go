@@ -34,10 +34,10 @@ func TestScannerDeletion(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, env.RunPods(t.Context(), ns, variants(t, "deletion", 5)...))
+	must(t, env.RunPods(t.Context(), ns, variants(t, ns, 6)...))
 	waitFor(t, "a catalog Job", func(ctx context.Context) error {
-		if len(env.Jobs.Of(repository("test/deletion-1"))) == 0 && noJobs(ctx) == nil {
-			return errors.New("there is none yet")
+		if noJobs(ctx, ns) == nil {
+			return errors.New("there is none")
 		}
 		return nil
 	})
@@ -46,11 +46,11 @@ func TestScannerDeletion(t *testing.T) {
 	must(t, env.Client.Delete(t.Context(), scanner))
 
 	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error {
-		return errors.Join(noScanner(ctx, ns), noImageScans(ctx, ns), noAnnotations(ctx, ns), noFinalizers(ctx, ns), noJobs(ctx))
+		return errors.Join(noScanner(ctx, ns), noImageScans(ctx, ns), noAnnotations(ctx, ns), noFinalizers(ctx, ns), noJobs(ctx, ns))
 	}))
 	// Nothing comes back: no Job that was on its way, no late upload.
 	must(t, story.Throughout(t.Context(), 5*time.Second, func(ctx context.Context) error {
-		return errors.Join(noImageScans(ctx, ns), noAnnotations(ctx, ns), noJobs(ctx))
+		return errors.Join(noImageScans(ctx, ns), noAnnotations(ctx, ns), noJobs(ctx, ns))
 	}))
 }
 
@@ -102,17 +102,17 @@ func noPod(ctx context.Context, ns, what string, has func(*corev1.Pod) bool) err
 	return nil
 }
 
-// noJobs looks for catalog Jobs of the test's images, wherever they are.
-func noJobs(ctx context.Context) error {
+// noJobs looks for catalog Jobs of the images that variants made for a namespace, wherever the Jobs are.
+func noJobs(ctx context.Context, ns string) error {
 	var jobs batchv1.JobList
 	if err := env.Client.List(ctx, &jobs, client.MatchingLabels{"app.kubernetes.io/component": "catalog"}); err != nil {
 		return err
 	}
 	for _, job := range jobs.Items {
 		if slices.ContainsFunc(job.Spec.Template.Spec.Containers[0].Args, func(arg string) bool {
-			return strings.HasPrefix(arg, repository("test/deletion"))
+			return strings.HasPrefix(arg, repository("test/"+ns))
 		}) {
-			return fmt.Errorf("Job %s/%s is left", job.Namespace, job.Name) //nolint:staticcheck // Job is a name
+			return fmt.Errorf("the Job %s/%s is left", job.Namespace, job.Name)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // again, and scanned once it is back.
 func TestImageFails(t *testing.T) {
 	ns := namespace(t, "failing")
-	pods := variants(t, "failing", 1)
+	pods := variants(t, ns, 1)
 	must(t, env.RunPods(t.Context(), ns, pods...))
 	reference, err := build.ParseReference(pods[0].Image)
 	must(t, err)
@@ -28,7 +28,7 @@ func TestImageFails(t *testing.T) {
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 
 	waitFor(t, "the image to have failed", func(ctx context.Context) error {
-		scan, err := env.ImageScanOf(ctx, ns, repository("test/failing-1"))
+		scan, err := env.ImageScanOf(ctx, ns, repository("test/"+pods[0].Name))
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func TestImageFails(t *testing.T) {
 	})
 	must(t, env.Covered(t.Context(), ns, 0, 1))
 
-	_, err = env.PushVariant(t.Context(), images.API, "test/failing-1")
+	_, err = env.PushVariant(t.Context(), images.API, "test/"+pods[0].Name)
 	must(t, err)
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 }

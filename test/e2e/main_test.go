@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/rand"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/scanner-operator/scanner-operator/test/story"
@@ -78,9 +79,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// namespace makes one for a test, and removes it after it.
-func namespace(t *testing.T, name string) string {
+// namespace makes one for a test, and removes it after it. Its name is new each time, so that nothing that was told or
+// scanned in an earlier run counts.
+func namespace(t *testing.T, prefix string) string {
 	t.Helper()
+	name := prefix + "-" + rand.String(5)
 	must(t, env.MakeNamespace(t.Context(), name))
 	t.Cleanup(func() {
 		if os.Getenv("E2E_KEEP") != "" {

@@ -34,37 +34,35 @@ var (
 // and nothing is told twice.
 func TestRestarts(t *testing.T) {
 	ns := namespace(t, "restarts")
-	must(t, env.RunPods(t.Context(), ns, variants(t, "first", batch)...))
+	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}))
 
 	waitFor(t, "some images to be catalogued, and not all", func(ctx context.Context) error { return partly(ctx, ns, batch) })
-	t.Log("the manager ends")
-	kill(t, managerPods)
+	kill(t, ns, managerPods)
 	waitFor(t, "another result", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch/2) })
-	t.Log("the match worker ends")
-	kill(t, matchPods)
+	kill(t, ns, matchPods)
 
 	waitFor(t, "a first message", func(ctx context.Context) error { return atLeastMessages(ctx, ns, 1) })
-	must(t, env.RunPods(t.Context(), ns, variants(t, "second", batch)...))
+	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-second", batch)...))
 	waitFor(t, "a result of the second batch", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch+1) })
-	t.Log("the notifier and the manager end")
-	kill(t, notifierPods)
-	kill(t, managerPods)
+	kill(t, ns, notifierPods)
+	kill(t, ns, managerPods)
 
 	must(t, env.Covered(t.Context(), ns, 2*batch, 0))
 	checkToldOnce(t, ns)
 	must(t, env.CheckLimits(t.Context(), ns))
 }
 
-// variants are pods with images of their own, each with the same few vulnerabilities.
+// variants are pods with images of their own, each with the same few vulnerabilities: so few that a message names all.
 func variants(t *testing.T, name string, count int) []story.Pod {
 	t.Helper()
 	var pods []story.Pod
 	for i := range count {
-		repository := fmt.Sprintf("test/%s-%d", name, i+1)
-		reference, err := env.PushVariant(t.Context(), images.API, repository)
+		pod := story.Pod{Name: fmt.Sprintf("%s-%d", name, i+1)}
+		var err error
+		pod.Image, err = env.PushVariant(t.Context(), images.API, "test/"+pod.Name)
 		must(t, err)
-		pods = append(pods, story.Pod{Name: fmt.Sprintf("%s-%d", name, i+1), Image: reference})
+		pods = append(pods, pod)
 	}
 	return pods
 }
@@ -116,8 +114,9 @@ func atLeastMessages(ctx context.Context, ns string, count int) error {
 	return err
 }
 
-// kill ends pods as a node does that is drained. There must be one, or the test would prove nothing.
-func kill(t *testing.T, labels client.MatchingLabels) {
+// kill ends pods as a node does that is drained, and logs how far the work was. There must be one, or the test would
+// prove nothing.
+func kill(t *testing.T, ns string, labels client.MatchingLabels) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("a pod with %v", labels), func(ctx context.Context) error {
 		var pods corev1.PodList
@@ -140,6 +139,9 @@ func kill(t *testing.T, labels client.MatchingLabels) {
 		}
 		return nil
 	})
+	phases, err := phasesIn(t.Context(), ns)
+	must(t, err)
+	t.Logf("%s: ended %v; images by phase: %v", time.Now().Format(time.TimeOnly), labels, phases)
 }
 
 // checkToldOnce waits until everything that is in the store was told, and counts how often.

@@ -39,6 +39,9 @@ func Open(v Version) (*DB, error) {
 		held.unlock()
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
+	// Grype notes the day of its probabilities at the first look-up, without a lock: look-ups at the same time
+	// would race. That a database has none, or cannot be read, shows later.
+	_, _ = reader.GetEpss("")
 	db := &DB{Version: v, held: held}
 	if err := db.watch(reader); err != nil {
 		held.unlock()

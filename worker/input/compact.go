@@ -42,7 +42,7 @@ func Compact(s *sbom.SBOM) model.Document {
 func overlaps(all []model.Relationship, known map[string]bool) []model.Relationship {
 	kept := []model.Relationship{}
 	for _, r := range all {
-		if r.Type == string(artifact.OwnershipByFileOverlapRelationship) && false {
+		if r.Type == string(artifact.OwnershipByFileOverlapRelationship) && known[r.Parent] && known[r.Child] {
 			r.Metadata = nil
 			kept = append(kept, r)
 		}

@@ -80,6 +80,20 @@ func execute(t *testing.T, dir, statement string) {
 	}
 }
 
+// Not every database has probabilities; that is no failure.
+func TestDatabaseWithoutProbabilities(t *testing.T) {
+	dir := t.TempDir()
+	version := install(t, dir)
+	execute(t, dir, "DELETE FROM epss_handles; DELETE FROM epss_metadata")
+	report, err := match.SBOM(t.Context(), open(t, version), debian(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Findings) < 40 || report.Findings[0].EPSS != 0 {
+		t.Errorf("%d findings, the first with EPSS %v; want at least 40 without", len(report.Findings), report.Findings[0].EPSS)
+	}
+}
+
 // What a failed match leaves behind does not count against the next.
 func TestFailureIsOfItsOwnMatch(t *testing.T) {
 	sbom, db := debian(t), store(t)
@@ -107,16 +121,17 @@ func TestStoppedMatchHasNoReport(t *testing.T) {
 	}
 }
 
-// One database serves many matches at the same time; run with -race.
+// One database serves many matches at the same time, from the first look-up on; run with -race.
 func TestManyMatchesAtTheSameTime(t *testing.T) {
-	db, files := store(t), []*input.File{debian(t)}
+	version, files := install(t, t.TempDir()), []*input.File{debian(t)}
+	alone, db := open(t, version), open(t, version)
 	for _, image := range []fixture.Files{fixture.Alpine(), fixture.Rocky(t)} {
 		files = append(files, input.Open(write(t, input.Compact(contents(t, fixture.Image(t, image))))))
 	}
 	want := make([]*workerapi.Report, len(files))
 	for i, file := range files {
 		var err error
-		if want[i], err = match.SBOM(t.Context(), db, file); err != nil {
+		if want[i], err = match.SBOM(t.Context(), alone, file); err != nil {
 			t.Fatal(err)
 		}
 	}

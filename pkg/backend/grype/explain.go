@@ -79,7 +79,9 @@ func parseFailure(message string) *backend.Failure {
 	}
 	failure := &backend.Failure{Reason: reported.Reason, Message: reported.Message}
 	if reported.RetryAfterSeconds > 0 {
-		failure.RetryAfter = min(max(time.Duration(reported.RetryAfterSeconds)*time.Second, leastRetryAfter), mostRetryAfter)
+		// Bounded before it is a Duration, in which not every number of seconds has a place.
+		seconds := min(reported.RetryAfterSeconds, int(mostRetryAfter/time.Second))
+		failure.RetryAfter = max(time.Duration(seconds)*time.Second, leastRetryAfter)
 	}
 	return failure
 }

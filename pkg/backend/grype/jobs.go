@@ -97,7 +97,7 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name: "worker", Image: b.WorkerImage, Args: args, Env: b.workerEnv(), Resources: resources,
+			Name: "worker", Image: b.WorkerImage, Args: args, Env: b.workerEnv(resources), Resources: resources,
 			TerminationMessagePath:   workerapi.TerminationFile,
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			SecurityContext: &corev1.SecurityContext{
@@ -115,7 +115,7 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 	return pod
 }
 
-func (b *Backend) workerEnv() []corev1.EnvVar {
+func (b *Backend) workerEnv(resources corev1.ResourceRequirements) []corev1.EnvVar {
 	registries := make([]workerapi.Registry, 0, len(b.Config.Registries))
 	for _, registry := range b.Config.Registries {
 		registries = append(registries, workerapi.Registry{Host: registry.Host, PlainHTTP: registry.PlainHTTP})
@@ -124,14 +124,16 @@ func (b *Backend) workerEnv() []corev1.EnvVar {
 	if err != nil {
 		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings and booleans always marshal
 	}
-	return []corev1.EnvVar{
+	env := []corev1.EnvVar{
 		{Name: workerapi.EnvServer, Value: b.ServerURL},
 		{Name: workerapi.EnvServerCA, Value: string(b.ServerCA())},
 		{Name: workerapi.EnvRegistries, Value: string(text)},
-		{Name: "HOME", Value: "/tmp"},
-		{Name: "TMPDIR", Value: "/tmp"},
-		{Name: "XDG_CACHE_HOME", Value: "/tmp"},
 	}
+	// Go collects garbage more often near this limit, instead of being killed at the container's.
+	if limit, found := resources.Limits[corev1.ResourceMemory]; found {
+		env = append(env, corev1.EnvVar{Name: "GOMEMLIMIT", Value: strconv.FormatInt(limit.Value()/10*9, 10)})
+	}
+	return env
 }
 
 // mountPullSecrets lets the kubelet hand the pull secrets to the worker: the operator reads none of them. One

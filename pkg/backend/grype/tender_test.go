@@ -2,6 +2,7 @@ package grype
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -289,6 +292,39 @@ func TestMoreMatchWorkers(t *testing.T) {
 				if got, most := len(e.jobs("match")), min(look+1, tt.want); got != most {
 					t.Fatalf("after %d looks there are %d match workers, want %d", look+1, got, most)
 				}
+			}
+		})
+	}
+}
+
+// TestMatchWorkerIsNotTaken: why there is none is said, and the next attempt is put off.
+func TestMatchWorkerIsNotTaken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err     error
+		records int // a worker that may exist is still known
+	}{
+		"a quota":   {apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "scan", errors.New("exceeded quota")), 0},
+		"no answer": {errors.New("exceeded time"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.installs(build(0))
+			e.uses(public("web"))
+			e.catalogues(public("web"))
+			tries := 0
+			e.onCreate = func(client.Object) error { tries++; return tt.err }
+			if err := e.tend(t.Context()); err == nil {
+				t.Error("the trouble is not reported")
+			}
+			if got := e.DataProblem(); !strings.Contains(got, "exceeded") {
+				t.Errorf("the data's problem is %q, want what the API server said", got)
+			}
+			if got := len(e.records()); got != tt.records {
+				t.Errorf("%d records, want %d", got, tt.records)
+			}
+			e.tends()
+			if tries != 1 {
+				t.Errorf("it is tried %d times at once", tries)
 			}
 		})
 	}

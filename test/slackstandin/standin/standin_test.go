@@ -1,8 +1,8 @@
 package standin
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"

@@ -1,0 +1,194 @@
+package controllers
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// The nodes that there are.
+const (
+	nodeAMD = "node-amd64"
+	nodeARM = "node-arm64"
+)
+
+var amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
+
+// digest gives a name the form of a digest.
+func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
+
+// imageID is what containerd says of an image that was pulled by this reference; all tags are different images.
+func imageID(reference string) string {
+	ref, err := image.ParseReference(reference)
+	if err != nil {
+		panic(err) // the test's own mistake
+	}
+	if ref.Digest != "" {
+		return ref.Repository + "@" + ref.Digest
+	}
+	return ref.Repository + "@" + digest(ref.String())
+}
+
+// keyOfImage is the key of such an image on the usual node.
+func keyOfImage(reference string) image.Key {
+	id, err := image.ParseID(imageID(reference))
+	if err != nil {
+		panic(err) // the test's own mistake
+	}
+	return image.Key{Digest: id.Digest, Platform: amd64}
+}
+
+func node(name, architecture string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{
+			NodeInfo:  corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: architecture, KubeletVersion: "v1.36.0"},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
+		},
+	}
+}
+
+// aPod runs on the usual node. Its containers are given with runs and its like.
+func aPod(namespace, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.PodSpec{NodeName: nodeAMD},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+// running is a container that runs the image of a reference.
+func running(container, reference string) func(*corev1.Pod) {
+	return containerWith(container, reference, corev1.ContainerStatus{ImageID: imageID(reference)})
+}
+
+// creating is a container that was not started yet.
+func creating(container, reference string) func(*corev1.Pod) { return waiting(container, reference, "ContainerCreating") }
+
+// waiting is a container that was not started, for a reason.
+func waiting(container, reference, reason string) func(*corev1.Pod) {
+	return containerWith(container, reference, corev1.ContainerStatus{
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "the kubelet says more"}},
+	})
+}
+
+// loaded is a container whose image only its node knows.
+func loaded(container, reference string) func(*corev1.Pod) {
+	return containerWith(container, reference, corev1.ContainerStatus{ImageID: digest("loaded " + reference)})
+}
+
+func containerWith(name, reference string, status corev1.ContainerStatus) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name, Image: reference})
+		status.Name, status.Image = name, reference
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status)
+	}
+}
+
+// initialised is an init container that ran the image of a reference.
+func initialised(name, reference string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: name, Image: reference})
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: name, Image: reference, ImageID: imageID(reference)})
+	}
+}
+
+// debugged is an ephemeral container that runs the image of a reference.
+func debugged(name, reference string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: reference, TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways},
+		})
+		pod.Status.EphemeralContainerStatuses = append(pod.Status.EphemeralContainerStatuses, corev1.ContainerStatus{Name: name, Image: reference, ImageID: imageID(reference)})
+	}
+}
+
+func labelled(key, value string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		if pod.Labels == nil {
+			pod.Labels = map[string]string{}
+		}
+		pod.Labels[key] = value
+	}
+}
+
+func onNode(name string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.Spec.NodeName = name } }
+
+func inPhase(phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
+}
+
+func pulledWith(secrets ...string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		for _, secret := range secrets {
+			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret})
+		}
+	}
+}
+
+func ownedBy(apiVersion, kind, name, uid string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{
+			APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid), Controller: ptr.To(true),
+		})
+	}
+}
+
+// aScanner has the fake engine.
+func aScanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
+	scanner := &v1alpha1.Scanner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}},
+	}
+	for _, change := range changes {
+		change(scanner)
+	}
+	return scanner
+}
+
+func selecting(key, value string) func(*v1alpha1.Scanner) {
+	return func(s *v1alpha1.Scanner) {
+		s.Spec.PodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+}
+
+func excluding(globs ...string) func(*v1alpha1.Scanner) {
+	return func(s *v1alpha1.Scanner) { s.Spec.Images.Exclude = globs }
+}
+
+// scanOf is the ImageScan that a Scanner has for an image.
+func scanOf(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
+	key := keyOfImage(reference)
+	ref, _ := image.ParseReference(reference)
+	scan := &v1alpha1.ImageScan{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: scanner.Namespace, Name: imageScanName(scanner.UID, key, ref.Repository),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(scanner, v1alpha1.GroupVersion.WithKind("Scanner"))},
+		},
+		Spec: v1alpha1.ImageScanSpec{
+			Digest: key.Digest, DigestType: v1alpha1.DigestManifest, Platform: key.Platform.String(),
+			Scanner: scanner.Name, References: []string{ref.String()},
+		},
+	}
+	for _, change := range changes {
+		change(scan)
+	}
+	return scan
+}
+
+// long is a text of that many bytes.
+func long(text string, bytes int) string {
+	return strings.Repeat(text, bytes/len(text)+1)[:bytes]
+}
