@@ -102,14 +102,14 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 ##@ Tests
 
 .PHONY: test
-test: ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: bin/grype ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
 	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
 	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
 	failed=; CGO_ENABLED=0 go test $$others || failed=1; go test $$race $$raced || failed=1; export CGO_ENABLED=0; \
-	for module in workerapi worker; do (cd $$module && go test ./...) || failed=1; done; \
+	for module in workerapi worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
 .PHONY: e2e
