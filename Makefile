@@ -22,6 +22,9 @@ ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exc
 # Where concurrency is, the race detector looks on. It needs a C compiler.
 RACED := ./controllers/... ./notifier/... ./pkg/notify/... ./pkg/server/... ./pkg/store/...
 
+# In the worker only what runs at the same time: under the race detector Grype is slow.
+WORKER_RACED := TestManyMatches|TestWorks|TestToldToStop|TestOneBad|TestServerWants|TestNewerBuild
+
 # With KUBECONFIG set, that cluster is used and the local one is left alone.
 AGAIN := $(MAKE) --no-print-directory
 RUN := hack/cluster/run.sh
@@ -108,7 +111,8 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
 	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
 	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
-	failed=; CGO_ENABLED=0 go test $$others || failed=1; go test $$race $$raced || failed=1; export CGO_ENABLED=0; \
+	failed=; CGO_ENABLED=0 go test $$others || failed=1; go test $$race $$raced || failed=1; \
+	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
 	for module in workerapi worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 

@@ -28,26 +28,34 @@ const annotationSuffix = ".scanner-operator.io/image-hashes"
 
 // SetupIndexes adds the indexes that the reconcilers look things up by.
 func SetupIndexes(ctx context.Context, mgr manager.Manager) error {
-	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(ctx, &corev1.Pod{}, podsByDigest, func(o client.Object) []string {
+	for _, index := range indexes {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, index.object, index.name, index.values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var indexes = []struct {
+	object client.Object
+	name   string
+	values client.IndexerFunc
+}{
+	{&corev1.Pod{}, podsByDigest, func(o client.Object) []string {
 		var digests []string
 		resolved, _ := imagesOf(o.(*corev1.Pod))
 		for _, img := range resolved {
 			digests = append(digests, img.ID.Digest)
 		}
 		return digests
-	}); err != nil {
-		return err
-	}
-	if err := indexer.IndexField(ctx, &v1alpha1.ImageScan{}, imageScansByDigest, func(o client.Object) []string {
+	}},
+	{&v1alpha1.ImageScan{}, imageScansByDigest, func(o client.Object) []string {
 		scan := o.(*v1alpha1.ImageScan)
 		return slices.Compact([]string{scan.Spec.Digest, scan.Status.PlatformDigest})
-	}); err != nil {
-		return err
-	}
-	return indexer.IndexField(ctx, &v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
+	}},
+	{&v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
 		return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
-	})
+	}},
 }
 
 // StripPod is a cache transform: it keeps of a pod what the reconcilers read, about a tenth of it.

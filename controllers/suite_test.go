@@ -1,0 +1,319 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// A controller looks a second after an event, and the machine of a test may be slow.
+const (
+	patience = 60 * time.Second
+	// quiet is how long nothing may happen before a test believes that nothing will.
+	quiet = 3 * time.Second
+)
+
+// operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All
+// tests share it, each in a namespace of its own.
+type operatorUnderTest struct {
+	config  *rest.Config
+	client  client.Client // uncached: it sees what was written
+	store   store.Store
+	engine  *fake.Backend
+	wakeups *Wakeups
+}
+
+var (
+	startOnce sync.Once
+	started   *operatorUnderTest
+	startErr  error
+	stops     []func() error
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	if os.Getenv("TEST_LOG") != "" {
+		ctrl.SetLogger(funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{}))
+	}
+	code := m.Run()
+	for i := len(stops) - 1; i >= 0; i-- {
+		if err := stops[i](); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping the API server:", err)
+		}
+	}
+	os.Exit(code)
+}
+
+// theOperator starts everything for the first test that needs it.
+func theOperator(t *testing.T) *operatorUnderTest {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	startOnce.Do(func() { started, startErr = startOperator() })
+	if startErr != nil {
+		t.Fatalf("starting the API server: %v", startErr)
+	}
+	return started
+}
+
+func newTestScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		panic(err)
+	}
+	return scheme
+}
+
+func startOperator() (*operatorUnderTest, error) {
+	server := &envtest.Environment{
+		CRDDirectoryPaths: []string{filepath.Join("..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true, Scheme: newTestScheme(),
+	}
+	config, err := server.Start()
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, server.Stop)
+	config.QPS = -1 // tests are no reason to spare the API server
+	o := &operatorUnderTest{config: config, wakeups: &Wakeups{}}
+	if o.client, err = client.New(config, client.Options{Scheme: server.Scheme}); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "controllers-test-")
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, func() error { return os.RemoveAll(dir) })
+	if o.store, err = store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now); err != nil {
+		return nil, err
+	}
+	stops = append(stops, o.store.Close)
+	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
+	for name, architecture := range map[string]string{nodeAMD: "amd64", nodeARM: "arm64"} {
+		if err := o.createNode(node(name, architecture)); err != nil {
+			return nil, err
+		}
+	}
+	return o, o.startManager(server.Scheme)
+}
+
+func (o *operatorUnderTest) createNode(n *corev1.Node) error {
+	status := n.Status
+	if err := o.client.Create(context.Background(), n); err != nil {
+		return err
+	}
+	n.Status = status
+	return o.client.Status().Update(context.Background(), n)
+}
+
+// startManager runs the controllers as the manager does.
+func (o *operatorUnderTest) startManager(scheme *runtime.Scheme) error {
+	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:  {Transform: StripPod},
+			&corev1.Node{}: {Transform: StripNode},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := SetupIndexes(ctx, mgr); err != nil {
+		cancel()
+		return err
+	}
+	events := mgr.GetEventRecorder("scanner-operator")
+	backends := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: o.engine}
+	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
+		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store},
+		&ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups},
+		&ScannerReconciler{
+			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
+			StoreAdvice: "mount a volume",
+		},
+	} {
+		if err := controller.SetupWithManager(mgr); err != nil {
+			cancel()
+			return err
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stops = append(stops, func() error { cancel(); return <-ended })
+	return nil
+}
+
+// place is a namespace of the API server that belongs to one test.
+type place struct {
+	*operatorUnderTest
+	gomega.Gomega
+	t         *testing.T
+	namespace string
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	o := theOperator(t)
+	t.Parallel()
+	p := &place{operatorUnderTest: o, Gomega: gomega.NewWithT(t), t: t}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	p.must(o.client.Create(t.Context(), namespace))
+	p.namespace = namespace.Name
+	t.Cleanup(p.empty)
+	return p
+}
+
+// empty removes what the test made, so that its Scanners do no more work.
+func (p *place) empty() {
+	ctx := context.Background()
+	for _, kind := range []client.Object{&v1alpha1.Scanner{}, &corev1.Pod{}, &v1alpha1.ImageScan{}} {
+		if err := p.client.DeleteAllOf(ctx, kind, client.InNamespace(p.namespace), client.GracePeriodSeconds(0)); err != nil {
+			p.t.Errorf("removing what the test made: %v", err)
+		}
+	}
+}
+
+func (p *place) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// creates makes objects, pods with the status that they have.
+func (p *place) creates(objects ...client.Object) {
+	p.t.Helper()
+	for _, o := range objects {
+		if pod, isPod := o.(*corev1.Pod); isPod {
+			p.createsPod(pod)
+			continue
+		}
+		p.must(p.client.Create(p.t.Context(), o))
+	}
+}
+
+// createsPod does what user, scheduler and kubelet do one after the other.
+func (p *place) createsPod(pod *corev1.Pod) {
+	p.t.Helper()
+	status, debug := pod.Status, pod.Spec.EphemeralContainers
+	pod.Spec.EphemeralContainers = nil
+	p.must(p.client.Create(p.t.Context(), pod))
+	if len(debug) > 0 {
+		pod.Spec.EphemeralContainers = debug
+		p.must(p.client.SubResource("ephemeralcontainers").Update(p.t.Context(), pod))
+	}
+	p.runs(pod, status)
+}
+
+// runs gives a pod a status, as the kubelet does.
+func (p *place) runs(pod *corev1.Pod, status corev1.PodStatus) {
+	p.t.Helper()
+	pod.Status = status
+	p.must(p.client.Status().Update(p.t.Context(), pod))
+}
+
+// deletes objects at once.
+func (p *place) deletes(objects ...client.Object) {
+	p.t.Helper()
+	for _, o := range objects {
+		p.must(p.client.Delete(p.t.Context(), o, client.GracePeriodSeconds(0)))
+	}
+}
+
+// changes a Scanner.
+func (p *place) changes(scanner *v1alpha1.Scanner, change func(*v1alpha1.Scanner)) {
+	p.t.Helper()
+	before := scanner.DeepCopy()
+	change(scanner)
+	p.must(p.client.Patch(p.t.Context(), scanner, client.MergeFrom(before)))
+}
+
+// scans lists the ImageScans of a Scanner.
+func (p *place) scans(scanner *v1alpha1.Scanner) []v1alpha1.ImageScan {
+	p.t.Helper()
+	var all v1alpha1.ImageScanList
+	p.must(p.client.List(p.t.Context(), &all, client.InNamespace(scanner.Namespace)))
+	var scans []v1alpha1.ImageScan
+	for _, scan := range all.Items {
+		if metav1.IsControlledBy(&scan, scanner) {
+			scans = append(scans, scan)
+		}
+	}
+	return scans
+}
+
+// phases maps the first reference of each of a Scanner's images to its phase.
+func (p *place) phases(scanner *v1alpha1.Scanner) func() map[string]v1alpha1.ImageScanPhase {
+	return func() map[string]v1alpha1.ImageScanPhase {
+		phases := map[string]v1alpha1.ImageScanPhase{}
+		for _, scan := range p.scans(scanner) {
+			phases[scan.Spec.References[0]] = scan.Status.Phase
+		}
+		return phases
+	}
+}
+
+// scan is a Scanner's for an image; nil if there is none.
+func (p *place) scan(scanner *v1alpha1.Scanner, reference string) *v1alpha1.ImageScan {
+	p.t.Helper()
+	for _, scan := range p.scans(scanner) {
+		if scan.Spec.Digest == keyOfImage(reference).Digest {
+			return &scan
+		}
+	}
+	return nil
+}
+
+// becomes waits until a Scanner's images have these phases, no more and no less.
+func (p *place) becomes(scanner *v1alpha1.Scanner, want map[string]v1alpha1.ImageScanPhase) {
+	p.t.Helper()
+	p.Eventually(p.phases(scanner), patience, "100ms").Should(gomega.Equal(want))
+}
+
+// now reads an object again.
+func now[T client.Object](p *place, o T) T {
+	p.t.Helper()
+	p.must(p.client.Get(p.t.Context(), client.ObjectKeyFromObject(o), o))
+	return o
+}
+
+// annotations of a pod that are this operator's.
+func (p *place) annotations(pod *corev1.Pod) func() map[string]string {
+	return func() map[string]string { return now(p, pod.DeepCopy()).Annotations }
+}
+
+// eventually waits until a check of a Scanner's status holds.
+func (p *place) eventually(scanner *v1alpha1.Scanner, check func(g gomega.Gomega, status v1alpha1.ScannerStatus)) {
+	p.t.Helper()
+	p.Eventually(func(g gomega.Gomega) {
+		var current v1alpha1.Scanner
+		g.Expect(p.client.Get(p.t.Context(), client.ObjectKeyFromObject(scanner), &current)).To(gomega.Succeed())
+		check(g, current.Status)
+	}, patience, "100ms").Should(gomega.Succeed())
+}
