@@ -75,7 +75,9 @@ func running(container, reference string) func(*corev1.Pod) {
 }
 
 // creating is a container that was not started yet.
-func creating(container, reference string) func(*corev1.Pod) { return waiting(container, reference, "ContainerCreating") }
+func creating(container, reference string) func(*corev1.Pod) {
+	return waiting(container, reference, "ContainerCreating")
+}
 
 // waiting is a container that was not started, for a reason.
 func waiting(container, reference, reason string) func(*corev1.Pod) {

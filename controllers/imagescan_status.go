@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -108,7 +110,7 @@ func (s *imageScanScope) listWorkloads() {
 }
 
 // fit shortens the status until the object is within its bound in etcd. In this order: workloads down to
-// three, findings down to one, the message to 128 bytes, all workloads, all findings, references down to one.
+// three, findings down to one, the message to 128 bytes, all workloads, all findings, the message to 32 bytes.
 // Counts and conditions always stay.
 func fit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
@@ -118,6 +120,7 @@ func fit(scan *v1alpha1.ImageScan) {
 		func() bool { return shortenMessages(status.Conditions, 128) },
 		func() bool { return dropLast(&status.Workloads, 0) },
 		func() bool { return dropLast(&status.TopFindings, 0) },
+		func() bool { return shortenMessages(status.Conditions, 32) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
@@ -154,8 +157,15 @@ func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
 	return changed
 }
 
-// truncate cuts a text to at most limit bytes of valid UTF-8, an ellipsis included.
+// truncate cuts a text to at most limit bytes, an ellipsis included. The result is one line of valid UTF-8: texts
+// come from registries and from tenants' pods, and what the API server would change looks new each time.
 func truncate(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "�"))
 	if len(text) <= limit {
 		return text
 	}

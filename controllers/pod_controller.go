@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -109,7 +110,7 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 		case scan == nil:
 			err = r.create(ctx, scanner, img)
 		default:
-			err = r.addReference(ctx, scan, img.Reference.String())
+			err = r.addReference(ctx, scan, img.Reference)
 			if scan.Status.Phase == v1alpha1.PhaseScanned {
 				handled[img.Container] = img.Key.Digest
 			}
@@ -129,7 +130,7 @@ func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, i
 		},
 		Spec: v1alpha1.ImageScanSpec{
 			Digest: img.Key.Digest, DigestType: v1alpha1.DigestManifest, Platform: img.Key.Platform.String(),
-			Scanner: scanner.Name, References: []string{img.Reference.String()},
+			Scanner: scanner.Name, References: []string{noted(img.Reference)},
 		},
 	}
 	if img.ID.Bare {
@@ -142,9 +143,19 @@ func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, i
 	return client.IgnoreAlreadyExists(r.Client.Create(ctx, scan))
 }
 
-// addReference notes another name of the image, up to the bound; which ones are noted does not matter.
-func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, ref string) error {
-	if slices.Contains(scan.Spec.References, ref) || len(scan.Spec.References) >= v1alpha1.MaxReferences {
+// noted is what an ImageScan says of an image's name: all of it, or only the repository if it is too long.
+func noted(ref image.Reference) string {
+	if full := ref.String(); len(full) <= v1alpha1.MaxReferenceBytes {
+		return full
+	}
+	return truncate(ref.Repository, v1alpha1.MaxReferenceBytes)
+}
+
+// addReference notes another name of the image, up to the bounds; which ones are noted does not matter.
+func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, named image.Reference) error {
+	ref := noted(named)
+	if slices.Contains(scan.Spec.References, ref) || len(scan.Spec.References) >= v1alpha1.MaxReferences ||
+		len(strings.Join(scan.Spec.References, ""))+len(ref) > v1alpha1.MaxReferencesBytes {
 		return nil
 	}
 	changed := scan.DeepCopy()

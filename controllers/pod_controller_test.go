@@ -133,9 +133,9 @@ func TestAnnotations(t *testing.T) {
 
 	now(p, pod)
 	status := pod.Status
-	status.ContainerStatuses[1].ImageID = imageID(vulnerable)
+	status.ContainerStatuses[0].ImageID = imageID(vulnerable)
 	p.runs(pod, status)
-	main["broken"] = keyOfImage(vulnerable).Digest
+	main["main"] = keyOfImage(vulnerable).Digest
 	p.Eventually(p.annotations(pod), patience).Should(Equal(hashes(main)), "the annotation follows what the pod runs")
 
 	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.AnnotatePods = v1alpha1.Disabled })

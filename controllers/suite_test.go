@@ -15,6 +15,7 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -37,6 +38,9 @@ const (
 	// quiet is how long nothing may happen before a test believes that nothing will.
 	quiet = 3 * time.Second
 )
+
+// unattended is a namespace that the operator does not see. Its name is as long as one may be.
+const unattended = "unattended-unattended-unattended-unattended-unattended-unattend"
 
 // operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All
 // tests share it, each in a namespace of its own.
@@ -114,6 +118,9 @@ func startOperator() (*operatorUnderTest, error) {
 	}
 	stops = append(stops, o.store.Close)
 	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
+	if err := o.client.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: unattended}}); err != nil {
+		return nil, err
+	}
 	for name, architecture := range map[string]string{nodeAMD: "amd64", nodeARM: "arm64"} {
 		if err := o.createNode(node(name, architecture)); err != nil {
 			return nil, err
@@ -133,11 +140,15 @@ func (o *operatorUnderTest) createNode(n *corev1.Node) error {
 
 // startManager runs the controllers as the manager does.
 func (o *operatorUnderTest) startManager(scheme *runtime.Scheme) error {
+	elsewhere := fields.OneTermNotEqualSelector("metadata.namespace", unattended)
 	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:  {Transform: StripPod},
 			&corev1.Node{}: {Transform: StripNode},
+			// For tests that look at objects to which nothing happens.
+			&v1alpha1.Scanner{}:   {Field: elsewhere},
+			&v1alpha1.ImageScan{}: {Field: elsewhere},
 		}},
 	})
 	if err != nil {
@@ -155,7 +166,7 @@ func (o *operatorUnderTest) startManager(scheme *runtime.Scheme) error {
 		&ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups},
 		&ScannerReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
-			StoreAdvice: "mount a volume",
+			Wakeups: o.wakeups, StoreAdvice: "mount a volume",
 		},
 	} {
 		if err := controller.SetupWithManager(mgr); err != nil {

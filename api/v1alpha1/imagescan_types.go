@@ -6,10 +6,12 @@ import (
 
 // Bounds of an ImageScan, which together keep it within 4 KiB in etcd.
 const (
-	MaxReferences   = 3
-	MaxTopFindings  = 5
-	MaxWorkloads    = 10
-	MaxMessageBytes = 512
+	MaxReferences      = 3
+	MaxReferenceBytes  = 384 // of one
+	MaxReferencesBytes = 512 // of all
+	MaxTopFindings     = 5
+	MaxWorkloads       = 10
+	MaxMessageBytes    = 512
 )
 
 // DigestType says what a digest is of.

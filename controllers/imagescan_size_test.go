@@ -1,0 +1,117 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// fullStatus has everything at its bound before fit looks at it, with texts made of the given characters.
+func fullStatus(text string) v1alpha1.ImageScanStatus {
+	at := metav1.Now().Rfc3339Copy()
+	counts := v1alpha1.FindingCounts{
+		Critical: 1 << 30, High: 1 << 30, Medium: 1 << 30, Low: 1 << 30, Negligible: 1 << 30, Unknown: 1 << 30, Fixable: 1 << 30, KnownExploited: 1 << 30,
+	}
+	status := v1alpha1.ImageScanStatus{
+		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScannedAt: &at, Findings: &counts,
+		WorkloadCount: 1 << 30, UnusedSince: &at, Attempts: 1 << 30, NextAttempt: &at,
+		Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: long("R", 64), Message: truncate(long(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
+			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: long("R", 64), LastTransitionTime: at, ObservedGeneration: 1 << 30},
+		},
+	}
+	for range v1alpha1.MaxTopFindings {
+		status.TopFindings = append(status.TopFindings, v1alpha1.TopFinding{
+			ID: truncate(long(text, 900), maxIDBytes), Severity: "Negligible",
+			Package: truncate(long(text, 900), maxPackageBytes), FixedIn: truncate(long(text, 900), maxVersionBytes),
+		})
+	}
+	for range v1alpha1.MaxWorkloads {
+		status.Workloads = append(status.Workloads, truncate(long(text, 900), maxWorkloadBytes))
+	}
+	return status
+}
+
+// TestSizeInEtcd: the largest ImageScan that there can be takes at most 4 KiB, field management included.
+func TestSizeInEtcd(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = unattended
+	scanner := aScanner(p.namespace, long("s", 63))
+	p.creates(scanner)
+	r := &PodReconciler{Client: indexed{p.client}, Jobs: p.store}
+	for name, text := range map[string]string{"letters": "x", "quotation marks": `"`, "umlauts": "ü", "markup": "<&>", "control characters": "\x01"} {
+		t.Run(name, func(t *testing.T) {
+			p.names(r, scanner, runningImage{
+				podImage: podImage{Container: "main", ID: image.ID{Digest: digest(name)}},
+				Key:      image.Key{Digest: digest(name), Platform: image.Platform{OS: long("o", 40), Architecture: long("a", 10), Variant: "variant890"}},
+			})
+			var scans v1alpha1.ImageScanList
+			p.must(p.client.List(t.Context(), &scans, client.InNamespace(p.namespace)))
+			i := slices.IndexFunc(scans.Items, func(s v1alpha1.ImageScan) bool { return s.Spec.Digest == digest(name) })
+			scan := &scans.Items[i]
+			before := scan.DeepCopy()
+			scan.Status = fullStatus(text)
+			fit(scan)
+			p.must(p.client.Status().Patch(t.Context(), scan, client.MergeFrom(before)))
+			raw := p.raw(scan)
+			t.Logf("%d bytes, %d of them field management", len(raw), len(raw)-sizeOf(scan))
+			if len(raw) > maxObjectBytes {
+				t.Errorf("it takes %d bytes in etcd, want at most %d:\n%s", len(raw), maxObjectBytes, raw)
+			}
+		})
+	}
+}
+
+// names has pods name an image by as many long references as there may be.
+func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningImage) {
+	p.t.Helper()
+	for _, tag := range []string{"a", "b", "c", "d"} {
+		img.Reference = image.Reference{Repository: "registry.example.com/" + long("r", 360), Tag: tag}
+		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
+		p.must(err)
+		if scan == nil {
+			p.must(r.create(p.t.Context(), scanner, img))
+			continue
+		}
+		p.must(r.addReference(p.t.Context(), scan, img.Reference))
+	}
+	for range 40 { // short ones, as long as there is place
+		img.Reference = image.Reference{Repository: "registry.example.com/" + long("s", rapid.IntRange(1, 100).Example()), Tag: "x"}
+		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
+		p.must(err)
+		p.must(r.addReference(p.t.Context(), scan, img.Reference))
+	}
+}
+
+// raw is an object as the API server stores it.
+func (p *place) raw(scan *v1alpha1.ImageScan) []byte {
+	p.t.Helper()
+	httpClient, err := rest.HTTPClientFor(p.config)
+	p.must(err)
+	restClient, err := apiutil.RESTClientForGVK(v1alpha1.GroupVersion.WithKind("ImageScan"), false, false, p.config, serializers, httpClient)
+	p.must(err)
+	raw, err := restClient.Get().Namespace(scan.Namespace).Resource("imagescans").Name(scan.Name).Do(p.t.Context()).Raw()
+	p.must(err)
+	return raw
+}
+
+var serializers = scheme.Codecs
+
+// indexed lists without a cache what is looked for in its indexes.
+type indexed struct{ client.Client }
+
+func (c indexed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	var options client.ListOptions
+	options.ApplyOptions(opts)
+	return c.Client.List(ctx, list, client.InNamespace(options.Namespace))
+}
