@@ -152,14 +152,13 @@ images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images with
 
 .PHONY: deploy
 deploy: bin/image-builder ## Install config/default into the cluster, with the images of the last "make images"
-	bin/image-builder overlay
+	bin/image-builder overlay -registry=$(REGISTRY)
 	$(RUN) bash -euo pipefail -c 'kubectl kustomize bin/deploy | kubectl apply --server-side --force-conflicts -f - && \
 	  kubectl wait --for=condition=Available --timeout=180s deployment --all-namespaces --selector app.kubernetes.io/name=scanner-operator'
 
 .PHONY: undeploy
 undeploy: ## Remove the operator and all its resources from the cluster
-	$(RUN) bash -euo pipefail -c 'kubectl delete scanners.scanner-operator.io --all --all-namespaces --ignore-not-found --timeout=120s || true; \
-	  kubectl kustomize config/default | kubectl delete --ignore-not-found -f -'
+	$(RUN) hack/undeploy.sh
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
 .PHONY: bin/image-builder bin/demo bin/e2e.test bin/crdlint

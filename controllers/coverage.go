@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // imageState is the one of four states that each image of a Scanner is in.
@@ -36,8 +37,18 @@ type coveredImage struct {
 	Repositories []string
 }
 
-// coverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID.
-func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner) ([]coveredImage, error) {
+// scannerCoverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID. An image is
+// scanned if the store has its report: after the store was lost, or the engine was changed, ImageScans still show
+// for a while what was found before.
+func scannerCoverage(ctx context.Context, reader client.Reader, reports store.Store, scanner *v1alpha1.Scanner) ([]coveredImage, error) {
+	reported, err := reports.Reported(ctx, string(scanner.UID))
+	if err != nil {
+		return nil, err
+	}
+	return inventory{client: reader, jobs: reports}.coverage(ctx, scanner, reported)
+}
+
+func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]bool) ([]coveredImage, error) {
 	pods, err := i.selected(ctx, scanner)
 	if err != nil {
 		return nil, err
@@ -47,7 +58,7 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner) ([]c
 		return nil, err
 	}
 	covered := map[string]coveredImage{}
-	waiting := map[string]unresolvedImage{}
+	waiting := map[string]coveredImage{}
 	resolvedNames := map[string]bool{}
 	for p := range pods {
 		running, unresolved, known, err := i.images(ctx, &pods[p])
@@ -61,43 +72,39 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner) ([]c
 		}
 		for _, img := range running {
 			resolvedNames[img.Reference.String()] = true
-			note(covered, stateOf(scanner, img, scans[img.Key]))
+			note(covered, stateOf(scanner, img, scans[img.Key], reported[img.Key]))
 		}
 		for _, img := range unresolved {
-			if known, found := waiting[img.Image]; !found || !known.NotPulled {
-				waiting[img.Image] = img
-			}
+			note(waiting, stateOfUnresolved(scanner, img))
 		}
 	}
 	for _, img := range waiting {
-		state := stateOfUnresolved(scanner, img)
 		// Another pod runs it already: the same image, counted under its digest.
-		if state.State == imagePending && resolvedNames[state.Name] {
-			continue
+		if img.State == imageFailed || !resolvedNames[img.Name] {
+			covered[img.ID] = img
 		}
-		note(covered, state)
 	}
 	return slices.SortedFunc(maps.Values(covered), func(a, b coveredImage) int { return strings.Compare(a.ID, b.ID) }), nil
 }
 
-// note keeps one state for each image. An image that one pod names by an excluded reference and another by
-// one that is not is scanned.
+// precedence of what several pods say about one image: it is scanned although another pod names it by an excluded
+// reference, and failed although another node is still trying. In which order pods are listed does not matter.
+var precedence = map[imageState]int{imageExcluded: 0, imagePending: 1, imageScanned: 2, imageFailed: 3}
+
+// note keeps one state for each image, the first of its names, and all its repositories in order.
 func note(covered map[string]coveredImage, img coveredImage) {
 	known, found := covered[img.ID]
 	switch {
-	case !found || (known.State == imageExcluded && img.State != imageExcluded):
+	case !found || precedence[known.State] < precedence[img.State]:
 		covered[img.ID] = img
 	case known.State == img.State:
-		for _, repository := range img.Repositories {
-			if !slices.Contains(known.Repositories, repository) {
-				known.Repositories = append(known.Repositories, repository)
-			}
-		}
+		known.Name, known.Reason = min(known.Name, img.Name), min(known.Reason, img.Reason)
+		known.Repositories = slices.Compact(slices.Sorted(slices.Values(slices.Concat(known.Repositories, img.Repositories))))
 		covered[img.ID] = known
 	}
 }
 
-func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan) coveredImage {
+func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan, reported bool) coveredImage {
 	state := coveredImage{
 		ID: img.Key.String(), Name: img.Reference.String(), State: imagePending, Repositories: []string{img.Reference.Repository},
 	}
@@ -105,7 +112,7 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 	case excluded(scanner, img.Reference):
 		state.State = imageExcluded
 	case scan == nil:
-	case scan.Status.Phase == v1alpha1.PhaseScanned:
+	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
 		state.State = imageScanned
 	case scan.Status.Attempts > 0: // also while it is tried again
 		state.State, state.Reason = imageFailed, readyReason(scan)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,9 +27,6 @@ const (
 	lastRetry  = time.Hour
 )
 
-// maxPullSecrets bounds how many different pull secrets of an image's pods are used.
-const maxPullSecrets = 20
-
 // ImageScanReconciler takes an image through indexing and matching and says how far it is.
 type ImageScanReconciler struct {
 	Client   client.Client
@@ -47,11 +43,13 @@ type imageScanScope struct {
 	scan *v1alpha1.ImageScan
 	// scanner that it belongs to. Never nil.
 	scanner *v1alpha1.Scanner
-	// backend is the Scanner's engine; set by findBackend.
+	// backend is the Scanner's engine; nil if this operator runs without it.
 	backend backend.Backend
 	key     image.Key
-	// uses are the containers that run the image now; set by findUses.
-	uses []use
+	// uses are the containers that run the image now; set by findUses, as is counted, which says that they are all:
+	// the platforms of some pods' nodes may not be known yet.
+	uses    []use
+	counted bool
 	// image is what the backend is asked about; set by findUses.
 	image backend.Image
 	// progress is what the backend last said; nil once all is done.
@@ -64,16 +62,10 @@ type imageScanScope struct {
 	retired bool
 }
 
-// use is one container that runs the image.
-type use struct {
-	pod *corev1.Pod
-	img runningImage
-}
-
 // imageScanStep does one part. A positive duration ends the reconciliation until then.
 type imageScanStep func(context.Context, *imageScanScope) (time.Duration, error)
 
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile handles one ImageScan.
@@ -95,7 +87,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			err = errors.Join(err, r.patchStatus(ctx, before, s))
 		}
 	}()
-	for _, step := range []imageScanStep{r.findBackend, r.findUses, r.recordUse, r.retire, r.hold, r.index, r.match} {
+	for _, step := range []imageScanStep{r.findUses, r.recordUse, r.retire, r.hold, r.findBackend, r.index, r.match} {
 		wait, err := step(ctx, s)
 		var failure *backend.Failure
 		if errors.As(err, &failure) {
@@ -105,7 +97,10 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			return ctrl.Result{RequeueAfter: wait}, err
 		}
 	}
-	return ctrl.Result{}, r.summarise(ctx, s)
+	if s.counted {
+		return ctrl.Result{}, r.summarise(ctx, s)
+	}
+	return ctrl.Result{RequeueAfter: nodeWait}, r.summarise(ctx, s)
 }
 
 // identify finds the Scanner. An ImageScan without one, or beside an older one for the same image, is deleted:
@@ -121,6 +116,8 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	if s.scanner == nil {
 		return true, r.delete(ctx, s)
 	}
+	s.backend = r.Backends[s.scanner.Spec.Backend.Type]
+	s.startOver()
 	var scans v1alpha1.ImageScanList
 	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.MatchingFields{imageScansByDigest: s.key.Digest})
 	if err != nil {
@@ -139,97 +136,24 @@ func (r *ImageScanReconciler) inventory() inventory {
 	return inventory{client: r.Client, jobs: r.Store}
 }
 
-// findBackend chooses the engine by the API's constant.
+// startOver drops what another engine found: it says nothing about what this one will find.
+func (s *imageScanScope) startOver() {
+	status, engine := &s.scan.Status, s.scanner.Spec.Backend.Type
+	if status.Engine != "" && status.Engine != engine {
+		*status = v1alpha1.ImageScanStatus{Conditions: status.Conditions, UnusedSince: status.UnusedSince}
+	}
+	status.Engine = engine
+}
+
+// findBackend wants the engine to be there. Which one it is was chosen by the API's constant.
 func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) (time.Duration, error) {
-	engine, found := r.Backends[s.scanner.Spec.Backend.Type]
-	if !found {
+	if s.backend == nil {
 		return 0, &backend.Failure{
 			Reason:  v1alpha1.ReasonBackendDisabled,
 			Message: fmt.Sprintf("this operator runs without the backend %s", s.scanner.Spec.Backend.Type),
 		}
 	}
-	s.backend = engine
-	s.scan.Status.Engine = s.scanner.Spec.Backend.Type
 	return 0, nil
-}
-
-// findUses lists the containers that run the image, and what follows for pulling it.
-func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	pods, err := r.inventory().selected(ctx, s.scanner, client.MatchingFields{podsByDigest: s.key.Digest})
-	if err != nil {
-		return 0, err
-	}
-	for i := range pods {
-		running, _, known, err := r.inventory().images(ctx, &pods[i])
-		if err != nil {
-			return 0, err
-		}
-		if !known {
-			return nodeWait, nil
-		}
-		for _, img := range running {
-			if img.Key == s.key && !excluded(s.scanner, img.Reference) {
-				s.uses = append(s.uses, use{pod: &pods[i], img: img})
-			}
-		}
-	}
-	s.image = r.describe(s)
-	return 0, nil
-}
-
-// describe says how the image may be pulled and for whom it counts. If one pod runs it without pull secrets,
-// anybody can pull it (or its node can, which is then the same for all namespaces).
-func (r *ImageScanReconciler) describe(s *imageScanScope) backend.Image {
-	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace}
-	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
-		img.Job = &grype.Job
-	}
-	var named, reported, secrets []string
-	private := len(s.uses) > 0
-	for _, u := range s.uses {
-		named = append(named, u.img.Reference.Repository)
-		reported = append(reported, u.img.ID.Repository)
-		own := pullSecrets(u.pod)
-		private = private && len(own) > 0
-		secrets = append(secrets, own...)
-	}
-	for _, text := range s.scan.Spec.References {
-		if ref, err := image.ParseReference(text); err == nil {
-			named = append(named, ref.Repository)
-		}
-	}
-	img.PullReferences = image.PullReferences(s.key.Digest, append(slices.Compact(named), reported...)...)
-	if private {
-		slices.Sort(secrets)
-		secrets = slices.Compact(secrets)
-		img.Scope = store.Scope(s.scan.Namespace)
-		img.PullSecrets = secrets[:min(len(secrets), maxPullSecrets)]
-	}
-	return img
-}
-
-// recordUse tells the store who runs the image.
-func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	return 0, r.Store.SetUsed(ctx, store.Used{
-		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
-		Scope: s.image.Scope, Engine: s.backend.Engine(), Workloads: workloadsOf(s.uses),
-	})
-}
-
-func workloadsOf(uses []use) []store.Workload {
-	var workloads []store.Workload
-	for _, u := range uses {
-		kind, name := workloadOf(u.pod)
-		w := store.Workload{
-			Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
-			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(),
-		}
-		if !slices.Contains(workloads, w) {
-			workloads = append(workloads, w)
-		}
-	}
-	slices.SortFunc(workloads, compareWorkloads)
-	return workloads
 }
 
 // retire deletes the ImageScan when the image was unused for longer than the Scanner wants to keep it. Until
@@ -269,18 +193,51 @@ func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope) err
 	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, client.Preconditions{UID: &s.scan.UID}))
 }
 
-// hold stops here what must not go on now: a suspended Scanner, or a failed image whose time has not come.
-func (r *ImageScanReconciler) hold(_ context.Context, s *imageScanScope) (time.Duration, error) {
+// hold stops here what must not go on now: a suspended Scanner, or a failed image whose time has not come and
+// for which nothing has changed meanwhile.
+func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	if s.scanner.Spec.Suspend {
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonSuspended, Message: "the Scanner is suspended"}
 		return time.Hour, nil
 	}
 	if next := s.scan.Status.NextAttempt; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
-		if wait := next.Sub(r.Clock.Now()); wait > 0 {
-			return wait, nil
+		wait := next.Sub(r.Clock.Now())
+		if wait <= 0 || s.backend == nil {
+			return max(wait, 0), nil
 		}
+		overtaken, err := r.overtaken(ctx, s)
+		if overtaken || err != nil {
+			return 0, err
+		}
+		return wait, nil
 	}
 	return 0, nil
+}
+
+// overtaken says whether a failed image has got elsewhere what it failed to get: its catalogue, by another
+// Scanner's attempt, or a report made with newer data.
+func (r *ImageScanReconciler) overtaken(ctx context.Context, s *imageScanScope) (bool, error) {
+	catalogued, err := r.Store.Catalogued(ctx, s.key, s.image.Scope)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	if catalogued.PlatformDigest != s.scan.Status.PlatformDigest {
+		return true, nil
+	}
+	summary, err := r.Store.Summary(ctx, s.subject())
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	current, err := r.Store.DataVersion(ctx, s.backend.Engine())
+	return err == nil && summary.DataVersion == current.Version, ignoreMissing(err)
+}
+
+// ignoreMissing drops an error that says that the store does not have something.
+func ignoreMissing(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (time.Duration, error) {
@@ -313,6 +270,9 @@ func (r *ImageScanReconciler) match(ctx context.Context, s *imageScanScope) (tim
 	progress, err := s.backend.Match(ctx, s.image)
 	if err != nil || progress.Done {
 		return 0, err
+	}
+	if s.scan.Status.Phase == v1alpha1.PhaseFailed && s.scan.Status.Findings != nil {
+		return progress.CheckAgain, nil // what was found before does not make it ready while it is tried again
 	}
 	// The last result stands until the next is there: nothing to write to etcd for each new build of the data.
 	if summaryErr := r.summarise(ctx, s); summaryErr == nil {

@@ -72,6 +72,8 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeFindings(status.Findings)
+	case len(status.Conditions) > 0:
+		return // nothing was learnt, be it for trouble of ours: what was said stands
 	default:
 		status.Phase = v1alpha1.PhasePending
 		ready.Reason, reconciling = v1alpha1.ReasonPending, true
@@ -96,7 +98,7 @@ func (s *imageScanScope) phaseInProgress() v1alpha1.ImageScanPhase {
 
 // listWorkloads notes whom the image concerns. An ImageScan whose uses are not known (yet) keeps what it has.
 func (s *imageScanScope) listWorkloads() {
-	if s.backend == nil {
+	if !s.counted {
 		return
 	}
 	var names []string

@@ -31,6 +31,9 @@ const (
 	defaultGroupInterval = 5 * time.Minute
 )
 
+// storeRetry is when receivers are visited again after trouble with the store.
+const storeRetry = 10 * time.Second
+
 // maxEventNote is the API server's limit for an event's note, in characters; it refuses longer ones.
 const maxEventNote = 1024
 
@@ -56,10 +59,11 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
-	coverage, err := r.coverage(ctx, &scanner)
+	covered, err := scannerCoverage(ctx, r.Client, r.Store, &scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	coverage := describeCoverage(covered, dataSince(&scanner))
 	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
 	var errs []error
 	var next time.Time
@@ -75,7 +79,11 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return ctrl.Result{}, err
+		// Not returned: that would have the other receivers wait for this one's trouble to be over.
+		ctrl.LoggerFrom(ctx).Error(err, "Visiting receivers")
+		if again := r.Clock.Now().Add(storeRetry); next.IsZero() || again.Before(next) {
+			next = again
+		}
 	}
 	return ctrl.Result{RequeueAfter: r.until(next)}, nil
 }

@@ -98,7 +98,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 		ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}},
 	})
-	w.reconciler = &NotificationReconciler{Client: w.client, Store: w.store, Clock: w.clock, Events: w.events, Sender: w.receivers}
+	w.reconciler = &NotificationReconciler{Client: w.client, Store: w.store, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{}}
 	return w
 }
 

@@ -37,7 +37,7 @@ type PodReconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;patch;delete
 
 // Reconcile handles one pod. A pod that has gone needs nothing: its images are counted from the pods that are there.
 func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -136,7 +136,7 @@ func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, i
 	if img.ID.Bare {
 		scan.Spec.DigestType = v1alpha1.DigestImageID
 	}
-	if err := controllerutil.SetControllerReference(scanner, scan, r.Client.Scheme()); err != nil {
+	if err := controllerutil.SetControllerReference(scanner, scan, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
 		return err
 	}
 	// The cache may lag behind: then it is there already.

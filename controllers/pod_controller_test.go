@@ -133,9 +133,10 @@ func TestAnnotations(t *testing.T) {
 
 	now(p, pod)
 	status := pod.Status
-	status.ContainerStatuses[0].ImageID = imageID(vulnerable)
+	const updated = "registry.example.com/shop/web:2"
+	status.ContainerStatuses[0].ImageID = imageID(updated)
 	p.runs(pod, status)
-	main["main"] = keyOfImage(vulnerable).Digest
+	main["main"] = keyOfImage(updated).Digest
 	p.Eventually(p.annotations(pod), patience).Should(Equal(hashes(main)), "the annotation follows what the pod runs")
 
 	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.AnnotatePods = v1alpha1.Disabled })

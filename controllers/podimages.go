@@ -110,9 +110,10 @@ func runs(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// selects says whether a Scanner is about a pod of its namespace.
+// selects says whether a Scanner is about a pod of its namespace. A pod that is being deleted is not counted: it may
+// hang for long on a node that is gone.
 func selects(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	if !runs(pod) || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
+	if !runs(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
 	if scanner.Spec.PodSelector == nil {

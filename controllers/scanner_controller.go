@@ -49,7 +49,7 @@ type scannerScope struct {
 	backend backend.Backend
 }
 
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
 
 // Reconcile handles one Scanner.
 func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -63,7 +63,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	before := scanner.DeepCopy()
 	s := &scannerScope{scanner: &scanner, backend: r.Backends[scanner.Spec.Backend.Type]}
-	if s.images, err = (inventory{client: r.Client, jobs: r.Store}).coverage(ctx, &scanner); err != nil {
+	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, &scanner); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.computeStatus(ctx, s); err != nil {

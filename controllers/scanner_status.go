@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,7 +56,7 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 		condition.Reason, condition.Message = v1alpha1.ReasonBackendError, "the engine's state cannot be read"
 		return err
 	}
-	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuiltAt: metav1.NewTime(version.Built), Tool: version.Tool}
+	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuiltAt: seconds(version.Built), Tool: version.Tool}
 	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 	if reporter, ok := s.backend.(backend.DataReporter); ok {
 		if problem := reporter.DataProblem(); problem != "" {
@@ -65,6 +66,9 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 	}
 	return nil
 }
+
+// seconds is a time as precise as the API keeps it, so that it equals what was written before.
+func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // receivers reads what became of each receiver's messages. The store's id is taken over once each receiver has
 // a state in that store: until then the old one tells the NotificationReconciler that the store is new.
@@ -101,7 +105,8 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 		state := states[receiver.Name]
 		status := v1alpha1.ReceiverStatus{Name: receiver.Name, Pending: clamp(state.Pending), LastError: truncate(state.LastError, 1024)}
 		if !state.LastDelivery.IsZero() {
-			status.LastDelivery = &metav1.Time{Time: state.LastDelivery}
+			at := seconds(state.LastDelivery)
+			status.LastDelivery = &at
 		}
 		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
 		pending += state.Pending

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,6 +64,11 @@ func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	if os.Getenv("TEST_LOG") != "" {
 		ctrl.SetLogger(funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{}))
+	}
+	// Tests in a cluster mostly wait: as many at a time as there are processors would wait one after the other.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	for i := len(stops) - 1; i >= 0; i-- {
@@ -196,7 +202,8 @@ func newPlace(t *testing.T) *place {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	p.must(o.client.Create(t.Context(), namespace))
 	p.namespace = namespace.Name
-	t.Cleanup(p.empty)
+	own := *p // a test may go elsewhere, where it leaves alone what others made
+	t.Cleanup(own.empty)
 	return p
 }
 

@@ -36,6 +36,7 @@ type ImageScanSpec struct {
 
 	// digestType says what the digest is of.
 	// +kubebuilder:default=Manifest
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="digestType is immutable"
 	// +optional
 	DigestType DigestType `json:"digestType,omitempty"`
 

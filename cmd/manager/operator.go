@@ -177,11 +177,24 @@ func (op *operator) makeBackends() {
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
 		Log: ctrl.Log.WithName("grype"), HTTP: &http.Client{Timeout: listingTimeout},
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
-		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, Random: randomSuffix,
+		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
+		Random: randomSuffix,
 	})
 	op.backends = map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendGrype: op.grype}
 	if op.options.FakeBackend {
 		op.backends[v1alpha1.BackendFake] = &fake.Backend{Store: op.store, Clock: op.clock}
+	}
+}
+
+// wakeScanners has all Scanners show the vulnerability data that is in use now.
+func (op *operator) wakeScanners(ctx context.Context) {
+	var scanners v1alpha1.ScannerList
+	if err := op.manager.GetClient().List(ctx, &scanners); err != nil {
+		ctrl.Log.Error(err, "Listing Scanners from the cache")
+		return
+	}
+	for i := range scanners.Items {
+		op.wakeups.Scanner(ctx, &scanners.Items[i])
 	}
 }
 

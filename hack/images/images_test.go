@@ -28,8 +28,22 @@ images:
 }
 
 func TestOverlayWithoutPushedImagesSaysWhatToDo(t *testing.T) {
-	if err := writeOverlay(t.TempDir()); err == nil || !strings.Contains(err.Error(), "make images") {
+	if err := writeOverlay(t.TempDir(), "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images") {
 		t.Errorf("want advice to run make images, got %v", err)
+	}
+}
+
+func TestOverlayRefusesImagesOfAnotherRegistry(t *testing.T) {
+	out := t.TempDir()
+	record := `{"scanner-operator": "198.51.100.10:5000/x/scanner-operator@sha256:aa"}`
+	if err := os.WriteFile(filepath.Join(out, "images.json"), []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeOverlay(out, "registry.example.com/x"); err == nil || !strings.Contains(err.Error(), "make images REGISTRY=registry.example.com/x") {
+		t.Errorf("want advice to push to that registry, got %v", err)
+	}
+	if err := writeOverlay(out, "198.51.100.10:5000/x"); err != nil && strings.Contains(err.Error(), "make images") {
+		t.Errorf("images of this registry are refused: %v", err)
 	}
 }
 

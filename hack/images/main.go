@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 	case "push":
 		return pushAll(ctx, chosen)
 	case "overlay":
-		return writeOverlay(chosen.out)
+		return writeOverlay(chosen.out, chosen.registry)
 	default:
 		return fmt.Errorf("%q is not a command: use build, push or overlay", args[0])
 	}

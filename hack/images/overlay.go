@@ -17,10 +17,17 @@ const imageFields = `images:
 
 // writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It lies
 // under out, so that a deployment never changes a file that is under version control.
-func writeOverlay(out string) error {
+//
+// The images must be in the given registry: those of another push would be installed without a word.
+func writeOverlay(out, registry string) error {
 	pushed := recorded(filepath.Join(out, "images.json"))
 	if len(pushed) == 0 {
 		return fmt.Errorf("no image was pushed yet (%s is missing or empty): make images", filepath.Join(out, "images.json"))
+	}
+	for _, reference := range pushed {
+		if !strings.HasPrefix(reference, registry+"/") {
+			return fmt.Errorf("the last push was of %s, and not to %s: make images REGISTRY=%s", reference, registry, registry)
+		}
 	}
 	dir := filepath.Join(out, "deploy")
 	base, err := filepath.Rel(dir, filepath.Join("config", "default"))

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -18,7 +19,7 @@ func (i *Ingest) putArtifact(artifact store.Artifact) func(http.ResponseWriter, 
 	return func(w http.ResponseWriter, r *http.Request, job store.Job) error {
 		defer drain(r.Body)
 		path := i.spool.path(job.UID, string(artifact))
-		digest, err := i.spool.receive(path, http.MaxBytesReader(w, r.Body, workerapi.MaxArtifactBytes))
+		digest, err := i.spool.receive(path, http.MaxBytesReader(w, r.Body, i.Limits.Artifact))
 		if err != nil {
 			return err
 		}
@@ -26,7 +27,7 @@ func (i *Ingest) putArtifact(artifact store.Artifact) func(http.ResponseWriter, 
 			i.spool.discard(path)
 			return refuse(http.StatusBadRequest, "the body has the digest %s, but %s was announced: it was damaged on the way", digest, want)
 		}
-		if err := verifyZstd(path, workerapi.MaxArtifactContentBytes); err != nil {
+		if err := verifyZstd(path, i.Limits.ArtifactContent); err != nil {
 			i.spool.discard(path)
 			return err
 		}
@@ -38,7 +39,7 @@ func (i *Ingest) putArtifact(artifact store.Artifact) func(http.ResponseWriter, 
 // postResult makes both files visible together, under the image that the manager's record names.
 func (i *Ingest) postResult(w http.ResponseWriter, r *http.Request, job store.Job) error {
 	var result workerapi.CatalogResult
-	if err := decode(w, r, &result); err != nil {
+	if err := i.decode(w, r, &result); err != nil {
 		return err
 	}
 	if err := checkResult(result, job); err != nil {
@@ -90,4 +91,5 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	return nil
 }
 
-func clip(text string) string { return text[:min(len(text), maxText)] }
+// clip cuts a text, and what is left of a character that does not fit.
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }

@@ -43,13 +43,28 @@ type Ingest struct {
 	SpoolDir string
 	// LeaseTime is how long a worker may take for one image.
 	LeaseTime time.Duration
+	// Limits of bodies. The zero value stands for those that package workerapi promises.
+	Limits Limits
 
 	auth  authenticator
 	spool spool
 }
 
+// Limits are the most bytes that a body may have, as sent and after decompression.
+type Limits struct {
+	Artifact, ArtifactContent, Report, ReportContent, JSON int64
+}
+
+var promisedLimits = Limits{
+	Artifact: workerapi.MaxArtifactBytes, ArtifactContent: workerapi.MaxArtifactContentBytes,
+	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
+}
+
 // Handler returns the API's handler.
 func (i *Ingest) Handler() (http.Handler, error) {
+	if i.Limits == (Limits{}) {
+		i.Limits = promisedLimits
+	}
 	i.auth = authenticator{client: i.Client, reader: i.Reader, jobs: i.Store}
 	i.spool = spool{dir: i.SpoolDir}
 	if err := i.spool.reset(); err != nil {
@@ -103,8 +118,8 @@ func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() err
 }
 
 // decode reads a small JSON body.
-func decode(w http.ResponseWriter, r *http.Request, into any) error {
-	body := http.MaxBytesReader(w, r.Body, workerapi.MaxJSONBytes)
+func (i *Ingest) decode(w http.ResponseWriter, r *http.Request, into any) error {
+	body := http.MaxBytesReader(w, r.Body, i.Limits.JSON)
 	if err := json.NewDecoder(body).Decode(into); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {

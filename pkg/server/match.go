@@ -26,7 +26,7 @@ const leasePoll = time.Second
 
 func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Job) error {
 	var status workerapi.DatabaseStatus
-	if err := decode(w, r, &status); err != nil {
+	if err := i.decode(w, r, &status); err != nil {
 		return err
 	}
 	wanted, err := i.Engine.DatabaseReported(r.Context(), status)
@@ -39,7 +39,7 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 // postLeases lends images, waiting for some if there are none.
 func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Job) error {
 	var request workerapi.LeaseRequest
-	if err := decode(w, r, &request); err != nil {
+	if err := i.decode(w, r, &request); err != nil {
 		return err
 	}
 	limit := min(max(request.Max, 1), maxLeases)
@@ -118,8 +118,8 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 		return err
 	}
 	sum := sha256.New()
-	body := io.TeeReader(http.MaxBytesReader(w, r.Body, workerapi.MaxReportBytes), sum)
-	content, err := decompress(body, workerapi.MaxReportContentBytes)
+	body := io.TeeReader(http.MaxBytesReader(w, r.Body, i.Limits.Report), sum)
+	content, err := decompress(body, i.Limits.ReportContent)
 	if err != nil {
 		return refuse(http.StatusBadRequest, "the body is not zstd: %v", err)
 	}
@@ -146,11 +146,15 @@ func decodeWhole(content io.Reader, report *workerapi.Report) error {
 	decoder := json.NewDecoder(content)
 	err := decoder.Decode(report)
 	if err == nil {
-		_, err = decoder.Token()
+		if _, err = decoder.Token(); err == nil {
+			err = errors.New("something comes after it")
+		} else if errors.Is(err, io.EOF) {
+			err = nil
+		}
 	}
 	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.Is(err, io.EOF):
+	case err == nil:
 	case errors.As(err, &tooLarge), errors.Is(err, errContentTooLarge):
 		return err
 	default:
@@ -168,7 +172,7 @@ func (i *Ingest) postFailure(w http.ResponseWriter, r *http.Request, job store.J
 		return err
 	}
 	var failure workerapi.Failure
-	if err := decode(w, r, &failure); err != nil {
+	if err := i.decode(w, r, &failure); err != nil {
 		return err
 	}
 	if failure.Reason == "" {

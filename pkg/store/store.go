@@ -243,6 +243,9 @@ type Usage interface {
 	InUse(ctx context.Context, key image.Key, scope Scope) (bool, error)
 	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 	ImagesInUse(ctx context.Context, engine string) (int, error)
+	// Reported gives the images of a Scanner that this store has a report of, in the scope and by the engine that
+	// the Scanner has them with now, whatever data it was made with. Other images are not in the map.
+	Reported(ctx context.Context, scanner string) (map[image.Key]bool, error)
 	// Release forgets that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
 	// KeepScanners forgets everything of Scanners that are not listed: use, receivers, announcements.

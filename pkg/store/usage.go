@@ -140,6 +140,30 @@ func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err err
 	return n, err
 }
 
+const selectReported = `
+	SELECT si.digest, si.platform FROM scanner_images si
+	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+	WHERE si.scanner = ?`
+
+// Reported implements Usage.
+func (s *SQLite) Reported(ctx context.Context, scanner string) (map[image.Key]bool, error) {
+	reported := make(map[image.Key]bool)
+	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectReported, scanner)
+		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+			var key image.Key
+			err := rows.Scan(&key.Digest, (*platform)(&key.Platform))
+			reported[key] = true
+			return struct{}{}, err
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reported, nil
+}
+
 // leaveManifests notes the time at the manifests of scanner_images that are about to let go of them.
 func leaveManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
 	_, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (SELECT manifest_id FROM scanner_images WHERE `+which+`)`, //nolint:gosec // the condition is one of this package's own

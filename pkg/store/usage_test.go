@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // whoRuns names the workloads of the news of a scanner, which is how usage shows.
@@ -140,6 +141,44 @@ func TestInUse(t *testing.T) {
 		must(t, f.Release(t.Context(), scanner, key("app")))
 	}
 	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), key("app"), Cluster)), false)
+}
+
+// What is asked for is the report that counts now: of the scope and engine that the Scanner has the image with.
+func TestReported(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app", "waiting", "elsewhere")
+	for _, name := range []string{"app", "waiting", "not catalogued"} {
+		f.use(t, "scanner", name, workload("runs "+name, "r"))
+	}
+	f.use(t, "other scanner", "elsewhere", workload("web", "r"))
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	f.report(t, "elsewhere")
+	check := func(what string, want ...string) {
+		t.Helper()
+		reported := make(map[image.Key]bool)
+		for _, name := range want {
+			reported[key(name)] = true
+		}
+		equal(t, what, got[map[image.Key]bool](t)(f.Reported(t.Context(), "scanner")), reported)
+	}
+	check("one has a report", "app")
+	f.report(t, "waiting")
+	check("a report without findings counts", "app", "waiting")
+	f.data(t, "v2")
+	check("an old report counts", "app", "waiting")
+	u := used("scanner", "waiting", workload("runs waiting", "r"))
+	u.Engine = "fake"
+	must(t, f.SetUsed(t.Context(), u))
+	check("another engine is to look at it", "app")
+	u = used("scanner", "app", workload("runs app", "r"))
+	u.Scope = "shop"
+	must(t, f.SetUsed(t.Context(), u))
+	check("it counts in another scope")
+	f.use(t, "scanner", "app", workload("runs app", "r"))
+	check("it counts in its scope again", "app")
+	must(t, f.Release(t.Context(), "scanner", key("app")))
+	check("it is not the Scanner's any more")
+	f.searched(t, selectReported, []any{"scanner"}, "scanner=?")
 }
 
 func TestKeepScannersForgetsTheOthers(t *testing.T) {

@@ -46,7 +46,7 @@ func TestRestarts(t *testing.T) {
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-second", batch)...))
 	waitFor(t, "a result of the second batch", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch+1) })
 	kill(t, ns, notifierPods)
-	kill(t, ns, managerPods)
+	kill(t, ns, managerPods, client.GracePeriodSeconds(0)) // this time without a moment to put things away
 
 	must(t, env.Covered(t.Context(), ns, 2*batch, 0))
 	checkToldOnce(t, ns)
@@ -115,9 +115,9 @@ func atLeastMessages(ctx context.Context, ns string, count int) error {
 	return err
 }
 
-// kill ends pods as a node does that is drained, and logs how far the work was. There must be one, or the test would
-// prove nothing.
-func kill(t *testing.T, ns string, labels client.MatchingLabels) {
+// kill ends pods, unless told otherwise as a node does that is drained, and logs how far the work was. There must be one,
+// or the test would prove nothing.
+func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.DeleteOption) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("a pod with %v", labels), func(ctx context.Context) error {
 		var pods corev1.PodList
@@ -130,7 +130,7 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels) {
 			if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 				continue
 			}
-			if err := env.Client.Delete(ctx, pod); err != nil {
+			if err := env.Client.Delete(ctx, pod, how...); err != nil {
 				return err
 			}
 			killed++

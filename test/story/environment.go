@@ -20,6 +20,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
+	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
 // Namespaces of the story.
@@ -173,10 +174,16 @@ func (e *Environment) Reference(name string) string { return e.repository(name) 
 // tag of all images of the story.
 const tag = "1.0"
 
-// say tells something between steps.
-func (e *Environment) say(format string, args ...any) {
-	fmt.Fprintf(e.Out, "      "+format+"\n", args...)
-}
+// missing is an image that no registry has.
+func (e *Environment) missing() string { return e.repository(images.Missing) + ":missing" }
 
 // soon is how long something may take that is a matter of seconds, on a slow machine.
 const soon = time.Minute
+
+// scanWithin is how long it may take until a few images are scanned. A whole database must be downloaded first.
+func (e *Environment) scanWithin() time.Duration {
+	if e.Upstream {
+		return 15 * time.Minute
+	}
+	return 3 * time.Minute
+}

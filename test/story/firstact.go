@@ -50,7 +50,7 @@ func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
 		return "", err
 	}
 	ready := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionReady)
-	if ghost := e.Reference(images.Missing); !strings.Contains(ready.Message, ghost) {
+	if ghost := e.missing(); !strings.Contains(ready.Message, ghost) {
 		return "", fmt.Errorf("expected the Scanner's message to name %s, which cannot be pulled; it says: %s", ghost, ready.Message)
 	}
 	return fmt.Sprintf("shop: %d scanned, %d failed (ghost); shop-staging: %d scanned", shopImages, shopNotPulled, stagingImages), nil
@@ -75,6 +75,9 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 		return "", err
 	}
 	all := lines(found, func(finding.Finding) bool { return true })
+	if e.Upstream {
+		return fmt.Sprintf("%d findings in shop", len(all)), nil // which ones, its own authors decide every day
+	}
 	for _, want := range known {
 		if !slices.ContainsFunc(all, func(l Line) bool {
 			return l.Repository == e.repository(want.image) && l.ID == want.id && l.Package == want.pkg

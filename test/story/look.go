@@ -46,7 +46,7 @@ func (e *Environment) ImageScanOf(ctx context.Context, namespace, repository str
 
 // Covered waits until a namespace's Scanner has handled its images: as many have a result, and as many have failed.
 func (e *Environment) Covered(ctx context.Context, namespace string, scanned, failed int32) error {
-	return Eventually(ctx, 3*soon, func(ctx context.Context) error {
+	return Eventually(ctx, e.scanWithin(), func(ctx context.Context) error {
 		scanner, err := e.Scanner(ctx, namespace)
 		if err != nil {
 			return err

@@ -55,7 +55,7 @@ func (e *Environment) apiReady(ctx context.Context) error {
 
 // writeOverlay writes a kustomization above that of "make deploy", whose images are those of the last "make images".
 func (e *Environment) writeOverlay(ctx context.Context) error {
-	overlay := exec.CommandContext(ctx, e.bin("image-builder"), "overlay")
+	overlay := exec.CommandContext(ctx, e.bin("image-builder"), "overlay", "-registry="+e.Registry)
 	overlay.Dir = e.Root
 	if text, err := overlay.CombinedOutput(); err != nil {
 		return fmt.Errorf("images of the operator: %w\n%s", err, text)

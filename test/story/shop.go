@@ -25,7 +25,7 @@ func (e *Environment) startShop(ctx context.Context) (string, error) {
 	}
 	err := e.Apply(ctx, "shop.yaml", map[string]any{
 		"Web": e.Reference(images.Web), "Cache": e.Reference(images.Cache), "Static": e.Reference(images.Static),
-		"Ghost": e.Reference(images.Missing), "Shop": api(ShopNamespace), "Staging": api(StagingNamespace),
+		"Ghost": e.missing(), "Shop": api(ShopNamespace), "Staging": api(StagingNamespace),
 	})
 	if err != nil {
 		return "", err

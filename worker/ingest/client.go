@@ -79,6 +79,9 @@ func New(config Config) (*Client, error) {
 	}}, nil
 }
 
+// Deadline is how long a call may take with all its repetitions.
+func (c *Client) Deadline() time.Duration { return c.config.Deadline }
+
 // Post sends in as JSON and decodes the answer into out, which may be nil.
 func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
@@ -211,6 +214,12 @@ type StatusError struct {
 // Error names the status, so that users can look it up, and what the server says about it.
 func (e *StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the ingest API answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message))
+}
+
+// Answered says that the server's answer was this HTTP status.
+func Answered(err error, code int) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == code
 }
 
 // Gone says that the server no longer wants this: the lease or the Job is not its own any more.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -75,10 +76,14 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 	report, err := w.match(ctx, db, lease)
 	var encoded []byte
 	if err == nil {
-		encoded, err = encode(report)
+		encoded, err = encode(report, w.limits)
 	}
 	if err == nil {
 		err = w.server.PutBytes(ctx, leasePath(workerapi.PathLeaseReport, lease), encoded)
+	}
+	// The server may take less than this worker knows of. Sending it again would not make it smaller.
+	if ingest.Answered(err, http.StatusRequestEntityTooLarge) {
+		err = tooLarge(report, err)
 	}
 	if err == nil {
 		log.Info("matched", "findings", len(report.Findings), "ignored", report.Ignored, "distro", report.Distro,
@@ -121,11 +126,27 @@ func (w *Worker) match(ctx context.Context, db *database.DB, lease workerapi.Lea
 	return match.SBOM(ctx, db, file)
 }
 
+// limits bound a report, in bytes as sent and after decompression.
+type limits struct{ sent, content int }
+
+// tooLarge says how many findings there are, which is what makes a report large; cause may be nil.
+func tooLarge(report *workerapi.Report, cause error) error {
+	err := fmt.Errorf("the report is too large: %d findings", len(report.Findings))
+	if cause != nil {
+		err = fmt.Errorf("the report is too large: %d findings: %w", len(report.Findings), cause)
+	}
+	return failure.New(workerapi.ReasonMatchFailed, err)
+}
+
 // encode compresses a report, unless it is larger than the server takes.
-func encode(report *workerapi.Report) ([]byte, error) {
+func encode(report *workerapi.Report, most limits) ([]byte, error) {
 	content, err := json.Marshal(report)
 	if err != nil {
 		return nil, err
+	}
+	// Better a failure that says so than a refusal by the server after the upload.
+	if len(content) > most.content {
+		return nil, tooLarge(report, nil)
 	}
 	var encoded bytes.Buffer
 	encoder, err := zstd.NewWriter(&encoded, zstd.WithEncoderConcurrency(1))
@@ -138,9 +159,8 @@ func encode(report *workerapi.Report) ([]byte, error) {
 	if err := encoder.Close(); err != nil {
 		return nil, err
 	}
-	// Better a failure that says so than a refusal by the server after the upload.
-	if len(content) > workerapi.MaxReportContentBytes || encoded.Len() > workerapi.MaxReportBytes {
-		return nil, fmt.Errorf("the report with its %d findings is larger than can be stored", len(report.Findings))
+	if encoded.Len() > most.sent {
+		return nil, tooLarge(report, nil)
 	}
 	return encoded.Bytes(), nil
 }

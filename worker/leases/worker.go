@@ -55,6 +55,8 @@ type Worker struct {
 	config    Config
 	server    Server
 	databases Databases
+	// limits of a report; the contract's.
+	limits limits
 
 	// wanted is the newest build that the server knows of.
 	wanted time.Time
@@ -68,7 +70,10 @@ type Worker struct {
 
 // New returns a worker.
 func New(config Config, server Server, databases Databases) *Worker {
-	return &Worker{config: config, server: server, databases: databases}
+	return &Worker{
+		config: config, server: server, databases: databases,
+		limits: limits{sent: workerapi.MaxReportBytes, content: workerapi.MaxReportContentBytes},
+	}
 }
 
 // Run works until there has been nothing to do for the idle timeout or the context ends; both are no error.

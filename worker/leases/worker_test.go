@@ -58,6 +58,8 @@ type bench struct {
 	clock     *clock.Fake
 	temp      string
 	config    leases.Config
+	// The worker's limits of reports in bytes; 0 for the contract's.
+	maxSent, maxContent int
 }
 
 func newBench(t *testing.T) *bench {
@@ -93,7 +95,9 @@ func (b *bench) run(ctx context.Context, t *testing.T) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return leases.New(b.config, client, b.databases).Run(ctx)
+	worker := leases.New(b.config, client, b.databases)
+	worker.Limit(b.maxSent, b.maxContent)
+	return worker.Run(ctx)
 }
 
 // ids are the vulnerabilities of a report, each once.
@@ -291,23 +295,76 @@ func TestLeaseIsTakenBack(t *testing.T) {
 	}
 }
 
+// A refusal of the report ends the lease with a failure after one attempt.
 func TestReportIsRefused(t *testing.T) {
-	b := newBench(t)
-	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
-	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPut {
-			_, _ = io.Copy(io.Discard, r.Body)
-			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
-			return true
-		}
-		return false
+	for what, c := range map[string]struct {
+		status int
+		want   workerapi.Failure
+	}{
+		"because it is too large": {http.StatusRequestEntityTooLarge, workerapi.Failure{
+			Reason:  workerapi.ReasonMatchFailed,
+			Message: "the report is too large: 5 findings: PUT /v1/match/leases/one/report: the ingest API answered 413 Request Entity Too Large: no",
+		}},
+		"for another reason": {http.StatusUnprocessableEntity, workerapi.Failure{
+			Reason:  workerapi.ReasonUploadRefused,
+			Message: "PUT /v1/match/leases/one/report: the ingest API answered 422 Unprocessable Entity: no",
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
+			var attempts int
+			b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPut {
+					attempts++
+					_, _ = io.Copy(io.Discard, r.Body)
+					http.Error(w, "no", c.status)
+					return true
+				}
+				return false
+			}
+			if err := b.run(t.Context(), t); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, b.server.Failures["one"]); diff != "" {
+				t.Errorf("failure (-want +got):\n%s", diff)
+			}
+			if attempts != 1 {
+				t.Errorf("the report was sent %d times, want once", attempts)
+			}
+		})
 	}
-	if err := b.run(t.Context(), t); err != nil {
-		t.Fatal(err)
-	}
-	want := workerapi.Failure{Reason: workerapi.ReasonUploadRefused, Message: "PUT /v1/match/leases/one/report: the ingest API answered 413 Request Entity Too Large: too large"}
-	if diff := cmp.Diff(want, b.server.Failures["one"]); diff != "" {
-		t.Errorf("failure (-want +got):\n%s", diff)
+}
+
+// A report that the server would refuse is not sent. The other images are none the worse for it.
+func TestReportIsTooLarge(t *testing.T) {
+	for what, limit := range map[string]func(*bench){
+		"as sent":             func(b *bench) { b.maxSent = 500 },
+		"after decompression": func(b *bench) { b.maxContent = 1000 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			limit(b)
+			b.server.Lend("large", debian(t, "curl", "7.88.1-10"))
+			b.server.Lend("small", debian(t, "nothing-known", "1"))
+			var sent []string
+			b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPut {
+					sent = append(sent, r.URL.Path)
+				}
+				return false
+			}
+			if err := b.run(t.Context(), t); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]workerapi.Failure{"large": {Reason: workerapi.ReasonMatchFailed, Message: "the report is too large: 5 findings"}}
+			if diff := cmp.Diff(want, b.server.Failures); diff != "" {
+				t.Errorf("failures (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"/v1/match/leases/small/report"}, sent); diff != "" {
+				t.Errorf("reports sent (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

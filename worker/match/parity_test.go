@@ -60,8 +60,11 @@ func images(t *testing.T) map[string]struct {
 		// Distributions without a package manager keep one file for each package.
 		"distroless": {fixture.Image(t, fixture.OSRelease("debian", "12"), fixture.Files{
 			"var/lib/dpkg/status.d/openssl": "Package: libssl3\nSource: openssl\nVersion: 3.0.9-1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"}), 5},
-		"two layers": {fixture.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
-		"empty":      {fixture.Image(t, fixture.Files{"hello": "world\n"}), 0},
+		// Builds for several platforms get this wrong, and the images run all the same.
+		"mistaken architecture": {fixture.Declaring(t, fixture.Image(t, fixture.Debian()), v1.Platform{OS: "linux", Architecture: "s390x"}), 40},
+		"no architecture":       {fixture.Declaring(t, fixture.Image(t, fixture.Alpine()), v1.Platform{OS: "linux"}), 10},
+		"two layers":            {fixture.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
+		"empty":                 {fixture.Image(t, fixture.Files{"hello": "world\n"}), 0},
 	}
 }
 
@@ -189,10 +192,15 @@ func TestSameFindingsAsTheCommandLine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// Asked for a platform, the command believes the configuration and refuses; left alone, it scans.
+			asked := []string{"--platform", "linux/amd64"}
+			if config, err := c.image.ConfigFile(); err != nil || config.Architecture != "amd64" {
+				asked = nil
+			}
 			for what, target := range map[string]string{
 				"image": "oci-registry:" + reference, "full SBOM": "sbom:" + write(t, full(s)), "compact SBOM": "sbom:" + compact,
 			} {
-				want, ignored := printed(t, grype, cache, target)
+				want, ignored := printed(t, grype, cache, target, asked...)
 				if diff := cmp.Diff(want, lines(report.Findings)); diff != "" {
 					t.Errorf("findings (-grype for the %s +worker):\n%s", what, diff)
 				}
@@ -245,9 +253,9 @@ func TestMain(m *testing.M) {
 }
 
 // printed runs the command and returns a line for each of its matches, sorted.
-func printed(t *testing.T, grype, cache, target string) (matches []string, ignored int) {
+func printed(t *testing.T, grype, cache, target string, more ...string) (matches []string, ignored int) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), grype, target, "--platform", "linux/amd64", "-q", "-o", "json")
+	command := exec.CommandContext(t.Context(), grype, append(more, target, "-q", "-o", "json")...)
 	command.Env = append(os.Environ(), "GRYPE_DB_CACHE_DIR="+cache, "GRYPE_DB_AUTO_UPDATE=false", "GRYPE_DB_VALIDATE_AGE=false",
 		"GRYPE_CHECK_FOR_APP_UPDATE=false",
 		"GRYPE_REGISTRY_INSECURE_USE_HTTP=true", "XDG_CONFIG_HOME="+t.TempDir(), "HOME="+t.TempDir())

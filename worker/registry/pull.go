@@ -41,8 +41,10 @@ type Image struct {
 	Root v1.Hash
 	// Digest of the platform's own manifest.
 	Digest v1.Hash
-	// Platform that the image is for, by its configuration.
+	// Platform that the image was asked for, which is the one that it runs on.
 	Platform v1.Platform
+	// Declared is the platform in the image's own configuration. It may be wrong or empty: for logs only.
+	Declared v1.Platform
 }
 
 // Pull resolves the first of the references that the registry has to the image for the platform. Only
@@ -134,6 +136,12 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	if err != nil {
 		return nil, classify(err, guard.wait())
 	}
+	manifest, err := image.Content.Manifest()
+	if err != nil {
+		return nil, classify(err, guard.wait())
+	}
+	// Only now is it known what may be large; until here everything is a document.
+	guard.allowLayers(ref.Context(), manifest.Layers)
 	image.Content = &loggedImage{Image: image.Content, log: p.Log, wait: guard.wait}
 	return image, nil
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// resolve finds the image for the platform behind a reference.
+// resolve finds the image for the platform behind a reference. An index decides by what it says of its
+// children; a plain manifest is what runs on the asking node, whatever its configuration says.
 func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option) (*Image, error) {
 	descriptor, err := remote.Get(ref, options...)
 	if err != nil {
@@ -27,7 +28,7 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 	if err != nil {
 		return nil, err
 	}
-	actual, err := platformOf(image, platform, descriptor.MediaType.IsIndex())
+	declared, err := declaredPlatform(image)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,10 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 	if err != nil {
 		return nil, err
 	}
-	return &Image{Content: image, Reference: ref, Root: descriptor.Digest, Digest: digest, Platform: actual}, nil
+	return &Image{
+		Content: image, Reference: ref, Root: descriptor.Digest, Digest: digest,
+		Platform: platform, Declared: declared,
+	}, nil
 }
 
 // requirePlatform says what an index offers if it does not have the platform: the client library's own
@@ -65,9 +69,10 @@ func requirePlatform(descriptor *remote.Descriptor, platform v1.Platform) error 
 		fmt.Errorf("the image has no manifest for %s, only for %q", platform.String(), offered))
 }
 
-// platformOf returns what the image's configuration says it is for. Where the reference is a plain
-// manifest without a platform, it is what runs on the asking node whatever it says: the wanted platform.
-func platformOf(image v1.Image, want v1.Platform, fromIndex bool) (v1.Platform, error) {
+// declaredPlatform returns what the image's configuration says it is for, and refuses what is no image.
+// Nothing depends on what it says: builds for several platforms often leave a wrong or no architecture
+// there, and runtimes run such images, since they go by the index alone, or by nothing at all.
+func declaredPlatform(image v1.Image) (v1.Platform, error) {
 	manifest, err := image.Manifest()
 	if err != nil {
 		return v1.Platform{}, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest is not readable: %w", err))
@@ -87,16 +92,9 @@ func platformOf(image v1.Image, want v1.Platform, fromIndex bool) (v1.Platform, 
 	if err != nil || len(raw) == 0 {
 		return v1.Platform{}, notImage
 	}
-	if config.OS == "" || config.Architecture == "" {
-		if !manifest.Config.MediaType.IsConfig() {
-			return v1.Platform{}, notImage
-		}
-		return want, nil
+	// Old builders use other types for configurations, too, but those say what they are for.
+	if (config.OS == "" || config.Architecture == "") && !manifest.Config.MediaType.IsConfig() {
+		return v1.Platform{}, notImage
 	}
-	actual := v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
-	if !fromIndex && !actual.Satisfies(want) {
-		return v1.Platform{}, failure.New(workerapi.ReasonPlatformMismatch,
-			fmt.Errorf("the image is for %s, not for %s", actual.String(), want.String()))
-	}
-	return actual, nil
+	return v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}, nil
 }

@@ -6,14 +6,16 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// maxDocumentBytes bounds what is read whole into memory: manifests, indexes and token responses.
+// maxDocumentBytes bounds what is read whole into memory: manifests, indexes, configurations, token responses
+// and the texts of refusals.
 // Registries accept manifests up to 4 MiB
 // (https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#pushing-manifests).
 const maxDocumentBytes = 16 << 20
@@ -30,6 +32,8 @@ type guard struct {
 
 	mu         sync.Mutex
 	retryAfter time.Duration
+	// layers are the host and path of each blob that may be of any size.
+	layers map[string]bool
 }
 
 // newTransport is the client library's own transport (proxies from the environment included) with a limit
@@ -54,11 +58,41 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode == http.StatusTooManyRequests {
 		g.remember(response.Header.Get("Retry-After"))
 	}
-	// Layers are as large as they are: they are streamed to disk and verified against their digest.
-	if !strings.Contains(request.URL.Path, "/blobs/") && response.Request.Response == nil {
+	// Layers are as large as they are: they are streamed to disk and verified against their digest. All else,
+	// the refusal of a layer included, is read into memory.
+	if response.StatusCode != http.StatusOK || !g.isLayer(asked(request)) {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxDocumentBytes}
 	}
 	return response, nil
+}
+
+// allowLayers lifts the bound of documents for the layers of a manifest, and for nothing else that the
+// registry could pass for one.
+func (g *guard) allowLayers(repository name.Repository, layers []v1.Descriptor) {
+	allowed := make(map[string]bool, len(layers))
+	for _, layer := range layers {
+		allowed[fmt.Sprintf("%s/v2/%s/blobs/%s", repository.RegistryStr(), repository.RepositoryStr(), layer.Digest)] = true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.layers = allowed
+}
+
+// isLayer says that a request asks for a layer. One for a token always has a body or a query, so that a
+// realm at a layer's address does not look like it.
+func (g *guard) isLayer(request *http.Request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return request.Method == http.MethodGet && request.URL.RawQuery == "" && g.layers[request.URL.Host+request.URL.Path]
+}
+
+// asked goes back from a request that follows redirects to the one that was made at first: where a registry
+// keeps something says nothing about what it is.
+func asked(request *http.Request) *http.Request {
+	for request.Response != nil && request.Response.Request != nil {
+		request = request.Response.Request
+	}
+	return request
 }
 
 // remember keeps a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).

@@ -3,6 +3,8 @@ package grype
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -21,6 +23,9 @@ const (
 	ReasonUploadMissing   = "UploadMissing"        // it ended well and brought nothing
 	ReasonWorkerCrashed   = "WorkerCrashed"        // it died without a word
 	ReasonWorkerNotPulled = "WorkerImageNotPulled" // its own image cannot be pulled
+	ReasonNoPod           = "NoPod"                // the namespace takes the Job and not its pod
+	ReasonUnschedulable   = "Unschedulable"        // no node has room, or may run it
+	ReasonNotStarted      = "NotStarted"           // its pod waits for something else
 )
 
 // catalog makes a Job for an image unless there is one.
@@ -43,9 +48,60 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 		running++
 	}
 	if limit := b.Config.Grype.Catalog.MaxJobs; running >= limit {
+		b.waiting.add(img.Key.Digest)
 		return backend.Waiting(v1alpha1.ReasonPending, fmt.Sprintf("waiting for one of %d catalog Jobs to end", limit), checkQueue), nil
 	}
 	return b.startCatalog(ctx, img)
+}
+
+// callWaiting wakes those who have waited longest, as many as there are free places.
+func (b *Backend) callWaiting(ctx context.Context) error {
+	jobs, err := b.Store.LiveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	free := b.Config.Grype.Catalog.MaxJobs
+	for _, job := range jobs {
+		if job.Purpose == store.JobCatalog {
+			free--
+		}
+	}
+	for _, digest := range b.waiting.take(free) {
+		b.Wake(ctx, digest)
+	}
+	return nil
+}
+
+// waitingLine holds the digests of images that wait for a place, in the order in which they came.
+type waitingLine struct {
+	mu      sync.Mutex
+	digests []string
+	there   map[string]bool
+}
+
+func (w *waitingLine) add(digest string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.there == nil {
+		w.there = map[string]bool{}
+	}
+	if !w.there[digest] {
+		w.there[digest] = true
+		w.digests = append(w.digests, digest)
+	}
+}
+
+// take removes the first n.
+func (w *waitingLine) take(n int) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n = max(0, min(n, len(w.digests)))
+	first := slices.Clone(w.digests[:n])
+	w.digests = w.digests[n:]
+	for _, digest := range first {
+		delete(w.there, digest)
+	}
+	return first
 }
 
 // startCatalog records the Job before it makes it, so that a Job without record can only be somebody else's.

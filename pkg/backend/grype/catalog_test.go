@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -204,5 +206,26 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 	if failureMemory >= time.Minute {
 		t.Error("failures are remembered for longer than an ImageScan waits, and would suppress its attempts")
+	}
+}
+
+// TestWaitingImagesAreCalledInTurn: who waits for a place is woken when there is one, the longest waiting first.
+func TestWaitingImagesAreCalledInTurn(t *testing.T) {
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 1 })
+	first, second, third := public("first"), public("second"), public("third")
+	e.uses(first, second, third)
+	for _, img := range []backend.Image{first, second, third, second} {
+		e.index(img)
+	}
+	e.woken = nil
+	e.tends()
+	if len(e.woken) != 0 {
+		t.Fatalf("%v are woken, want nobody while there is no place", e.woken)
+	}
+	e.catalogues(first)
+	e.ends(e.job("catalog"), batchv1.JobComplete, "", "")
+	e.tends()
+	if diff := cmp.Diff([]string{first.Key.Digest, second.Key.Digest}, e.woken); diff != "" {
+		t.Errorf("woken: the one that is done and the next in the line (-want +got):\n%s", diff)
 	}
 }

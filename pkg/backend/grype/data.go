@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -101,20 +102,30 @@ func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
 	}
 	response, err := b.HTTP.Do(request)
 	if err != nil {
-		return workerapi.Database{}, err
+		return workerapi.Database{}, plain(request.URL, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return workerapi.Database{}, fmt.Errorf("%s answers %s", request.URL, response.Status)
+		return workerapi.Database{}, fmt.Errorf("%s answers %s", request.URL.Host, response.Status)
 	}
 	var latest listing
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxListingBytes)).Decode(&latest); err != nil {
-		return workerapi.Database{}, fmt.Errorf("%s: %w", request.URL, err)
+		return workerapi.Database{}, fmt.Errorf("%s sends no listing: %w", request.URL.Host, err)
 	}
 	if latest.Built.IsZero() {
-		return workerapi.Database{}, fmt.Errorf("%s names no build time", request.URL)
+		return workerapi.Database{}, fmt.Errorf("%s names no build time", request.URL.Host)
 	}
 	return workerapi.Database{Built: latest.Built.UTC(), SchemaVersion: latest.SchemaVersion, Checksum: latest.Checksum}, nil
+}
+
+// plain takes the address out of an error of net/http, leaving its host: a mirror's address may hold a token, and
+// the text is shown to everybody who has a Scanner.
+func plain(address *url.URL, err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("%s: %w", address.Host, err)
 }
 
 // listingURL appends to the configured address what Grype appends.
@@ -171,7 +182,11 @@ func (b *Backend) installed(ctx context.Context, database workerapi.Database, to
 		return nil
 	}
 	b.Log.Info("Reports are made with another vulnerability database from now on", "built", database.Built, "tool", tool)
-	return b.Store.SetDataVersion(ctx, Engine, version)
+	if err := b.Store.SetDataVersion(ctx, Engine, version); err != nil {
+		return err
+	}
+	b.DataChanged(ctx)
+	return nil
 }
 
 func versionOf(database workerapi.Database, tool string) store.DataVersion {

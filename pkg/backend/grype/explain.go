@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -23,18 +25,23 @@ const (
 	mostRetryAfter  = 6 * time.Hour
 )
 
+// How long a Job's pod may take to start before its Job is given up. Another attempt comes later; meanwhile its
+// place is free for others.
+const (
+	// startPatience is for what does not get better by itself: an image that is not there, a pod that is rejected.
+	startPatience = time.Minute
+	// slowPatience is for what does: a new node, a volume, a large image.
+	slowPatience = 5 * time.Minute
+)
+
 // explain says why a Job failed, best from its worker's own words.
-func (b *Backend) explain(ctx context.Context, job *batchv1.Job, condition *batchv1.JobCondition) (*backend.Failure, error) {
-	var pods corev1.PodList
-	err := b.Reader.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
+func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (*backend.Failure, error) {
+	pods, err := b.podsOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}
-	for i := range pods.Items {
-		if !metav1.IsControlledBy(&pods.Items[i], job) {
-			continue
-		}
-		if failure := explainPod(&pods.Items[i]); failure != nil {
+	for i := range pods {
+		if failure := explainPod(record, &pods[i]); failure != nil {
 			return failure, nil
 		}
 	}
@@ -47,21 +54,83 @@ func (b *Backend) explain(ctx context.Context, job *batchv1.Job, condition *batc
 	return &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}, nil
 }
 
+// stuck says why a Job's pod does not start; nil if it has started, or still has time to.
+func (b *Backend) stuck(ctx context.Context, record store.Job, job *batchv1.Job) (*backend.Failure, error) {
+	age := b.Clock.Since(record.CreatedAt)
+	if age < startPatience {
+		return nil, nil
+	}
+	pods, err := b.podsOf(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return &backend.Failure{
+			Reason: ReasonNoPod,
+			Message: fmt.Sprintf("no pod was made for the Job within %s: a quota, a policy or the pod security level of namespace %s rejects it "+
+				"(kubectl -n %s get events)", startPatience, job.Namespace, job.Namespace),
+		}, nil
+	}
+	failure := explainWaiting(&pods[0])
+	if failure != nil && failure.Reason != ReasonWorkerNotPulled && age < slowPatience {
+		return nil, nil
+	}
+	return failure, nil
+}
+
+// podsOf lists the pods that a Job controls.
+func (b *Backend) podsOf(ctx context.Context, job *batchv1.Job) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := b.Reader.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), err
+}
+
+// explainWaiting says what a pod that has not started waits for; nil if it has started.
+func explainWaiting(pod *corev1.Pod) *backend.Failure {
+	if pod.Status.Phase != corev1.PodPending {
+		return nil
+	}
+	for _, status := range pod.Status.ContainerStatuses {
+		waiting := status.State.Waiting
+		switch {
+		case waiting == nil:
+		case strings.Contains(waiting.Reason, "Image"):
+			return &backend.Failure{Reason: ReasonWorkerNotPulled, Message: fmt.Sprintf("the worker's image cannot be pulled: %s: %s", waiting.Reason, waiting.Message)}
+		default:
+			return &backend.Failure{Reason: ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start: %s: %s", waiting.Reason, waiting.Message)}
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return &backend.Failure{Reason: ReasonUnschedulable, Message: "no node takes the worker's pod: " + condition.Message}
+		}
+	}
+	return &backend.Failure{Reason: ReasonNotStarted, Message: "the worker's pod does not start"}
+}
+
+// memoryAdvice names the setting that gives a worker more memory.
+func memoryAdvice(record store.Job) string {
+	switch {
+	case record.Purpose == store.JobMatch:
+		return "grype.match.resources in the operator's configuration"
+	case record.Scope == store.Cluster:
+		return "grype.catalog.resources in the operator's configuration"
+	}
+	return "spec.backend.grype.job.resources of the Scanner"
+}
+
 // explainPod reads how a worker's pod ended; nil if it says nothing.
-func explainPod(pod *corev1.Pod) *backend.Failure {
+func explainPod(record store.Job, pod *corev1.Pod) *backend.Failure {
 	if pod.Status.Reason == "Evicted" {
 		return &backend.Failure{Reason: ReasonEvicted, Message: "the worker's pod was evicted: " + pod.Status.Message}
 	}
 	for _, status := range pod.Status.ContainerStatuses {
-		if waiting := status.State.Waiting; waiting != nil && strings.Contains(waiting.Reason, "Image") {
-			return &backend.Failure{Reason: ReasonWorkerNotPulled, Message: fmt.Sprintf("the worker's image cannot be pulled: %s: %s", waiting.Reason, waiting.Message)}
-		}
 		ended := status.State.Terminated
 		if ended == nil || ended.ExitCode == 0 {
 			continue
 		}
 		if ended.Reason == "OOMKilled" {
-			return &backend.Failure{Reason: ReasonOutOfMemory, Message: "the worker needed more memory than it may have (grype.catalog.resources in the operator's configuration, or spec.backend.grype.job.resources)"}
+			return &backend.Failure{Reason: ReasonOutOfMemory, Message: "the worker needed more memory than it may have: raise " + memoryAdvice(record)}
 		}
 		if failure := parseFailure(ended.Message); failure != nil {
 			return failure

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 func waiting(reason, message string) func(*corev1.Pod) {
@@ -27,18 +28,15 @@ func TestExplainPod(t *testing.T) {
 		pod  func(*corev1.Pod)
 		want *backend.Failure
 	}{
-		"it says nothing yet":    {func(*corev1.Pod) {}, nil},
-		"it ended well":          {terminated(0, "Completed", ""), nil},
-		"it is being started":    {waiting("ContainerCreating", ""), nil},
-		"its own image is bad":   {waiting("ImagePullBackOff", "no such host"), &backend.Failure{Reason: ReasonWorkerNotPulled, Message: "the worker's image cannot be pulled: ImagePullBackOff: no such host"}},
-		"its own image is wrong": {waiting("ErrImagePull", "404"), &backend.Failure{Reason: ReasonWorkerNotPulled, Message: "the worker's image cannot be pulled: ErrImagePull: 404"}},
-		"its image has no name":  {waiting("InvalidImageName", "x"), &backend.Failure{Reason: ReasonWorkerNotPulled, Message: "the worker's image cannot be pulled: InvalidImageName: x"}},
+		"it says nothing yet": {func(*corev1.Pod) {}, nil},
+		"it ended well":       {terminated(0, "Completed", ""), nil},
+		"it is being started": {waiting("ContainerCreating", ""), nil},
 		"evicted": {func(pod *corev1.Pod) {
 			pod.Status.Reason, pod.Status.Message = "Evicted", "The node was low on resource: ephemeral-storage."
 		}, &backend.Failure{Reason: ReasonEvicted, Message: "the worker's pod was evicted: The node was low on resource: ephemeral-storage."}},
 		"killed for its memory": {terminated(137, "OOMKilled", `{"reason":"CatalogFailed","message":"x"}`), &backend.Failure{
 			Reason:  ReasonOutOfMemory,
-			Message: "the worker needed more memory than it may have (grype.catalog.resources in the operator's configuration, or spec.backend.grype.job.resources)",
+			Message: "the worker needed more memory than it may have: raise grype.catalog.resources in the operator's configuration",
 		}},
 		"in the worker's own words": {terminated(1, "Error", `{"reason":"PlatformMismatch","message":"no linux/arm64"}`),
 			&backend.Failure{Reason: "PlatformMismatch", Message: "no linux/arm64"}},
@@ -53,10 +51,55 @@ func TestExplainPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var pod corev1.Pod
 			tt.pod(&pod)
-			if diff := cmp.Diff(tt.want, explainPod(&pod)); diff != "" {
+			if diff := cmp.Diff(tt.want, explainPod(store.Job{Purpose: store.JobCatalog}, &pod)); diff != "" {
 				t.Errorf("failure (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestExplainWaiting: why a worker's pod does not start.
+func TestExplainWaiting(t *testing.T) {
+	unschedulable := func(pod *corev1.Pod) {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available: 1 Insufficient memory."}}
+	}
+	for name, tt := range map[string]struct {
+		phase corev1.PodPhase
+		pod   func(*corev1.Pod)
+		want  string
+	}{
+		"it runs":                {corev1.PodRunning, waiting("ImagePullBackOff", "of a sidecar"), ""},
+		"its own image is bad":   {corev1.PodPending, waiting("ImagePullBackOff", "no such host"), "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: no such host"},
+		"its own image is wrong": {corev1.PodPending, waiting("ErrImagePull", "404"), "WorkerImageNotPulled: the worker's image cannot be pulled: ErrImagePull: 404"},
+		"its image has no name":  {corev1.PodPending, waiting("InvalidImageName", "x"), "WorkerImageNotPulled: the worker's image cannot be pulled: InvalidImageName: x"},
+		"a volume is missing":    {corev1.PodPending, waiting("ContainerCreating", ""), "NotStarted: the worker's pod does not start: ContainerCreating: "},
+		"no node has room":       {corev1.PodPending, unschedulable, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
+		"nobody knows":           {corev1.PodPending, func(*corev1.Pod) {}, "NotStarted: the worker's pod does not start"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := corev1.Pod{Status: corev1.PodStatus{Phase: tt.phase}}
+			tt.pod(&pod)
+			got := ""
+			if failure := explainWaiting(&pod); failure != nil {
+				got = failure.Error()
+			}
+			if got != tt.want {
+				t.Errorf("it says %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestMemoryAdvice: the setting that is named is the one that helps.
+func TestMemoryAdvice(t *testing.T) {
+	for want, record := range map[string]store.Job{
+		"grype.match.resources in the operator's configuration":   {Purpose: store.JobMatch},
+		"grype.catalog.resources in the operator's configuration": {Purpose: store.JobCatalog},
+		"spec.backend.grype.job.resources of the Scanner":         {Purpose: store.JobCatalog, Scope: "shop"},
+	} {
+		if got := memoryAdvice(record); got != want {
+			t.Errorf("%+v: %q, want %q", record, got, want)
+		}
 	}
 }
 
@@ -80,7 +123,7 @@ func TestExplainOnlyOwnPods(t *testing.T) {
 	forged := job.DeepCopy()
 	forged.UID = "another"
 	e.pod(forged, terminated(1, "Error", `{"reason":"ImageNotFound","message":"forged"}`))
-	failure, err := e.explain(t.Context(), job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
+	failure, err := e.explain(t.Context(), store.Job{Purpose: store.JobCatalog}, job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
 	e.must(err)
 	if failure.Reason != ReasonDeadline || !strings.Contains(failure.Message, "15m0s (grype.catalog.deadline") {
 		t.Errorf("failure %+v, want the deadline and where it is set", failure)

@@ -33,7 +33,7 @@ const Engine = "grype"
 // How often things are looked at when nothing wakes them.
 const (
 	checkCatalog = 30 * time.Second
-	checkQueue   = 10 * time.Second
+	checkQueue   = 2 * time.Minute // the Tender calls those who wait
 	checkMatch   = time.Minute
 )
 
@@ -60,6 +60,8 @@ type Options struct {
 	ServerCA  func() []byte
 	// Wake tells the controllers about an image, by digest.
 	Wake func(ctx context.Context, digest string)
+	// DataChanged tells whoever shows the version of the vulnerability data.
+	DataChanged func(ctx context.Context)
 	// Random makes suffixes of Job names: lower-case letters and digits, n of them.
 	Random func(n int) string
 }
@@ -72,6 +74,7 @@ type Backend struct {
 	starting sync.Mutex
 	failures failureMemo
 	data     dataState
+	waiting  waitingLine
 	// work wakes the tender.
 	work chan struct{}
 	// volume of the vulnerability database, once chosen.

@@ -51,6 +51,7 @@ type engine struct {
 	woken []string
 	// onCreate and onDelete stand in the way of the API server.
 	onCreate, onDelete func(client.Object) error
+	dataChanges        int
 }
 
 func newEngine(t *testing.T, change ...func(*Options)) *engine {
@@ -67,8 +68,9 @@ func newEngine(t *testing.T, change ...func(*Options)) *engine {
 		Client: e.cluster, Reader: e.cluster, Store: db, Config: config.Default(), Clock: e.clock, Log: testr.New(t),
 		HTTP: http.DefaultClient, Namespace: operatorNamespace, WorkerImage: "registry.example.com/scanner-grype:v1",
 		ServerURL: "https://ingest.example.com:9443", ServerCA: func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },
-		Wake:   func(_ context.Context, digest string) { e.woken = append(e.woken, digest) },
-		Random: func(n int) string { names++; return fmt.Sprintf("%0*d", n, names) },
+		Wake:        func(_ context.Context, digest string) { e.woken = append(e.woken, digest) },
+		DataChanged: func(context.Context) { e.dataChanges++ },
+		Random:      func(n int) string { names++; return fmt.Sprintf("%0*d", n, names) },
 	}
 	for _, c := range change {
 		c(&options)
@@ -228,13 +230,15 @@ func (e *engine) ends(job *batchv1.Job, kind batchv1.JobConditionType, reason, m
 }
 
 // pod is a Job's, and ended with these statuses.
-func (e *engine) pod(job *batchv1.Job, change func(*corev1.Pod)) {
+func (e *engine) pod(job *batchv1.Job, changes ...func(*corev1.Pod)) {
 	e.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: job.Namespace, Name: job.Name + "-pod", Labels: map[string]string{batchv1.JobNameLabel: job.Name},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: ptr.To(true)}},
 	}}
-	change(pod)
+	for _, change := range changes {
+		change(pod)
+	}
 	e.must(e.cluster.Create(e.t.Context(), pod))
 }
 

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -32,21 +34,24 @@ var matchScratch = resource.MustParse("2Gi")
 // that only the ingest API accepts.
 func (b *Backend) catalogJob(name string, img backend.Image) *batchv1.Job {
 	namespace, resources := b.Namespace, b.Config.Grype.Catalog.Resources
-	if img.Scope != "" {
+	if img.Scope != store.Cluster {
 		namespace = img.Namespace
 	}
 	args := []string{"catalog", "--platform", img.Key.Platform.String()}
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}
-	pod := b.workerPod(args, resources, b.Config.Grype.Catalog.ScratchSize)
-	mountPullSecrets(&pod, img.PullSecrets)
-	if shape := img.Job; shape != nil && img.Scope != "" {
-		pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
-		if shape.Resources != nil {
-			pod.Containers[0].Resources = *shape.Resources
-		}
+	// Only a Job in the Scanner's own namespace takes the shape that the Scanner wants.
+	shape := img.Job
+	if shape == nil || img.Scope == store.Cluster {
+		shape = &v1alpha1.CatalogJob{}
 	}
+	if shape.Resources != nil {
+		resources = *shape.Resources
+	}
+	pod := b.workerPod(args, resources, b.Config.Grype.Catalog.ScratchSize)
+	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
+	mountPullSecrets(&pod, img.PullSecrets)
 	return b.job(namespace, name, "catalog", pod, ptr.To(int64(b.Config.Grype.Catalog.Deadline.Seconds())))
 }
 

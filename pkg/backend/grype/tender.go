@@ -52,7 +52,7 @@ func (b *Backend) tend(ctx context.Context) error {
 	for _, job := range jobs {
 		errs = append(errs, b.tendJob(ctx, job))
 	}
-	return errors.Join(errors.Join(errs...), b.staffMatchWorkers(ctx))
+	return errors.Join(errors.Join(errs...), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
 }
 
 // tendJob follows one Job to its end.
@@ -69,15 +69,15 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 		return err
 	}
 	if err != nil || string(job.UID) != record.UID {
-		return b.ended(ctx, record, &backend.Failure{Reason: ReasonJobDeleted, Message: "the catalog Job was deleted before it ended"})
+		return b.ended(ctx, record, &backend.Failure{Reason: ReasonJobDeleted, Message: "the Job was deleted before it ended"})
 	}
 	switch condition := finished(&job); {
 	case condition == nil:
-		return b.tendRunning(ctx, record)
+		return b.tendRunning(ctx, record, &job)
 	case condition.Type == batchv1.JobComplete:
-		return b.ended(ctx, record, &backend.Failure{Reason: ReasonUploadMissing, Message: "the catalog Job ended well but brought no result"})
+		return b.ended(ctx, record, &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"})
 	default:
-		failure, err := b.explain(ctx, &job, condition)
+		failure, err := b.explain(ctx, record, &job, condition)
 		if err != nil {
 			return err
 		}
@@ -85,8 +85,8 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 	}
 }
 
-// tendRunning removes a Job that nobody needs any more.
-func (b *Backend) tendRunning(ctx context.Context, record store.Job) error {
+// tendRunning removes a Job that nobody needs any more, and gives up one whose pod does not start.
+func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv1.Job) error {
 	needed, err := true, error(nil)
 	switch record.Purpose {
 	case store.JobCatalog:
@@ -96,8 +96,15 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job) error {
 		images, err = b.Store.ImagesInUse(ctx, Engine)
 		needed = images > 0
 	}
-	if needed || err != nil {
+	if err != nil {
 		return err
+	}
+	if needed {
+		failure, err := b.stuck(ctx, record, job)
+		if failure == nil || err != nil {
+			return err
+		}
+		return b.ended(ctx, record, failure)
 	}
 	b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
 	return b.remove(ctx, record)

@@ -53,6 +53,23 @@ func TestTendCatalogJobs(t *testing.T) {
 		"it failed without a word": {func(e *engine, job *batchv1.Job) {
 			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 		}, "failure WorkerCrashed", true, true},
+		"no pod is made for it": {func(e *engine, _ *batchv1.Job) { e.pass(startPatience) }, "failure NoPod", true, true},
+		"its worker's image is not there": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending, waiting("ImagePullBackOff", "404"))
+			e.pass(startPatience)
+		}, "failure WorkerImageNotPulled", true, true},
+		"a node is still being made for it": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending)
+			e.pass(slowPatience - time.Second)
+		}, v1alpha1.ReasonCataloging, false, false},
+		"no node is ever made for it": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending)
+			e.pass(slowPatience)
+		}, "failure NotStarted", true, true},
+		"it runs for long": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodRunning })
+			e.pass(slowPatience)
+		}, v1alpha1.ReasonCataloging, false, false},
 		"somebody deleted it": {func(e *engine, job *batchv1.Job) {
 			e.must(e.cluster.Delete(e.t.Context(), job))
 		}, "failure JobDeleted", true, true},
@@ -86,6 +103,8 @@ func TestTendCatalogJobs(t *testing.T) {
 		})
 	}
 }
+
+func pending(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending }
 
 func contains(names []string, name string) bool {
 	for _, n := range names {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -22,6 +23,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
+
+// maxUploadsAgain is how often the files are uploaded again because the manager has lost them: with each
+// restart it begins with an empty spool, and more restarts than these in a row are its own trouble.
+const maxUploadsAgain = 3
 
 // catalogJob pulls one image, finds its packages and uploads them.
 type catalogJob struct {
@@ -91,7 +96,8 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	log.Info("image found", "image", img.Reference.Name(), "platformDigest", img.Digest.String(), "platform", img.Platform.String())
+	log.Info("image found", "image", img.Reference.Name(), "platformDigest", img.Digest.String(), "platform", img.Platform.String(),
+		"declaredPlatform", img.Declared.String())
 	contents, err := catalog.SBOM(ctx, img, log)
 	if err != nil {
 		return err
@@ -103,7 +109,7 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	return nil
 }
 
-// upload sends both documents, and then the result that makes them visible.
+// upload writes both documents, and sends them with the result.
 func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *ingest.Client, dir string, img *registry.Image, contents *sbom.SBOM) error {
 	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()))
 	if err != nil {
@@ -116,14 +122,8 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 	// Both are ready before the first byte is sent: the API never holds half of an image for long.
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
-	if err := client.PutFile(ctx, workerapi.PathCatalogSBOM, full.Path, full.Digest, full.Size); err != nil {
-		return uploading(err)
-	}
-	if err := client.PutFile(ctx, workerapi.PathCatalogMatchInput, compact.Path, compact.Digest, compact.Size); err != nil {
-		return uploading(err)
-	}
 	// The result names both digests, and makes them visible together.
-	return uploading(client.Post(ctx, workerapi.PathCatalogResult, workerapi.CatalogResult{
+	return j.send(ctx, log, client, full, compact, workerapi.CatalogResult{
 		Image:            img.Reference.String(),
 		PlatformDigest:   img.Digest.String(),
 		Platform:         img.Platform.String(),
@@ -132,7 +132,28 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 		Tool:             version.Syft(),
 		SBOMDigest:       full.Digest,
 		MatchInputDigest: compact.Digest,
-	}, nil))
+	})
+}
+
+// send uploads files and result. It begins again when the manager does not have the files (any more): it was
+// restarted in between, or has answered a first result whose answer got lost. Doing it twice does no harm.
+func (j *catalogJob) send(ctx context.Context, log *slog.Logger, client *ingest.Client, full, compact catalog.Artifact, result workerapi.CatalogResult) error {
+	start := j.clock.Now()
+	for again := 0; ; again++ {
+		if err := client.PutFile(ctx, workerapi.PathCatalogSBOM, full.Path, full.Digest, full.Size); err != nil {
+			return uploading(err)
+		}
+		if err := client.PutFile(ctx, workerapi.PathCatalogMatchInput, compact.Path, compact.Digest, compact.Size); err != nil {
+			return uploading(err)
+		}
+		err := client.Post(ctx, workerapi.PathCatalogResult, result, nil)
+		// Any other refusal stays one, however often it is asked for.
+		if !ingest.Answered(err, http.StatusConflict) || again == maxUploadsAgain || j.clock.Now().Sub(start) >= client.Deadline() {
+			return uploading(err)
+		}
+		log.Warn("the manager has lost the uploads, sending them again", "number", again+1, "of", maxUploadsAgain,
+			"error", failure.Line(err.Error()))
+	}
 }
 
 // uploading gives a refusal of the server its reason.

@@ -198,6 +198,77 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
+// What runs is what was catalogued, whatever the image's own configuration says of it.
+func TestCatalogOfAMistakenArchitecture(t *testing.T) {
+	server := fixture.NewRegistry(t, nil)
+	image := fixture.Image(t, fixture.Debian())
+	for what, architecture := range map[string]string{"wrong": "s390x", "missing": ""} {
+		mistaken := fixture.Declaring(t, image, v1.Platform{OS: "linux", Architecture: architecture})
+		for kind, reference := range map[string]string{
+			"manifest": server.Push(t, "app/"+what+":1", mistaken),
+			"index":    server.PushIndex(t, "app/"+what+":2", fixture.Index(t, map[string]v1.Image{"amd64": mistaken})),
+		} {
+			t.Run(what+" "+kind, func(t *testing.T) {
+				p := newPod(t)
+				p.registry(server.Host)
+				if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != exitDone {
+					t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+				}
+				if len(p.server.Results) != 1 || p.server.Results[0].Platform != "linux/amd64" || p.server.Results[0].Packages == 0 {
+					t.Errorf("results %+v, want one with packages for linux/amd64", p.server.Results)
+				}
+			})
+		}
+	}
+}
+
+// A manager that is restarted has lost the uploads: both come again, a few times. Other refusals are final.
+func TestUploadsAreLost(t *testing.T) {
+	server := fixture.NewRegistry(t, nil)
+	reference := server.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	for what, c := range map[string]struct {
+		status, refusals int           // of the result
+		takes            time.Duration // for each upload
+		rounds           int
+		want             int
+	}{
+		"once":                      {http.StatusConflict, 1, 0, 2, exitDone},
+		"three times":               {http.StatusConflict, 3, 0, 4, exitDone},
+		"again and again":           {http.StatusConflict, 99, 0, 4, exitFailed},
+		"until the deadline":        {http.StatusConflict, 99, 3 * time.Minute, 2, exitFailed},
+		"and the result is refused": {http.StatusUnprocessableEntity, 1, 0, 1, exitFailed},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			p.registry(server.Host)
+			clock := p.clock.(*clock.Fake)
+			requests, refused := map[string]int{}, 0
+			p.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				requests[r.URL.Path]++
+				clock.Advance(c.takes)
+				if r.URL.Path != workerapi.PathCatalogResult || refused == c.refusals {
+					return false
+				}
+				refused++
+				_, _ = io.Copy(io.Discard, r.Body)
+				http.Error(w, "no", c.status)
+				return true
+			}
+			if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != c.want {
+				t.Errorf("exit code %d, want %d", code, c.want)
+			}
+			want := map[string]int{workerapi.PathCatalogSBOM: c.rounds, workerapi.PathCatalogMatchInput: c.rounds, workerapi.PathCatalogResult: c.rounds}
+			if diff := cmp.Diff(want, requests); diff != "" {
+				t.Errorf("requests by path (-want +got):\n%s", diff)
+			}
+			if got := p.failure(t); c.want == exitFailed && (got == nil || got.Reason != workerapi.ReasonUploadRefused) {
+				t.Errorf("failure %+v, want %s", got, workerapi.ReasonUploadRefused)
+			}
+			p.wantEmptyTemp(t)
+		})
+	}
+}
+
 // artifact decodes an uploaded document.
 func (p *pod) artifact(t *testing.T, path string) model.Document {
 	t.Helper()

@@ -1,0 +1,282 @@
+package controllers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// spec is a Scanner's, as a user writes it.
+type spec = map[string]any
+
+// with adds fields to the least spec that there can be.
+func with(fields spec) spec {
+	whole := spec{"backend": spec{"type": "Fake"}}
+	for key, value := range fields {
+		whole[key] = value
+	}
+	return whole
+}
+
+func receiver(fields spec) spec {
+	whole := spec{"name": "team", "slack": spec{"webhookURLSecretRef": spec{"name": "slack"}}}
+	for key, value := range fields {
+		if value == nil {
+			delete(whole, key)
+			continue
+		}
+		whole[key] = value
+	}
+	return with(spec{"notifications": []any{whole}})
+}
+
+// write creates a Scanner from what a user wrote.
+func (p *place) write(name string, s spec) error {
+	o := &unstructured.Unstructured{Object: spec{"spec": s}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Scanner"))
+	o.SetNamespace(p.namespace)
+	o.SetName(name)
+	return p.client.Create(p.t.Context(), o)
+}
+
+// inUnattended is a place in which nothing happens to objects.
+func inUnattended(t *testing.T) *place {
+	t.Helper()
+	p := newPlace(t)
+	p.namespace = unattended
+	return p
+}
+
+// TestScannerDefaults: what a Scanner has about which its author says nothing.
+func TestScannerDefaults(t *testing.T) {
+	p := inUnattended(t)
+	p.must(p.write("defaults", receiver(nil)))
+	var scanner v1alpha1.Scanner
+	p.must(p.client.Get(t.Context(), keyFor(p, "defaults"), &scanner))
+	day, wait, interval := metav1.Duration{Duration: 24 * time.Hour}, metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 5 * time.Minute}
+	p.Expect(scanner.Spec).To(Equal(v1alpha1.ScannerSpec{
+		Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}, IgnoreLabel: "scanner-operator.io/ignore",
+		AnnotatePods: v1alpha1.Enabled, UnusedImageRetention: &day,
+		Notifications: []v1alpha1.Receiver{{
+			Name: "team", Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}},
+			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable, GroupWait: &wait, GroupInterval: &interval, FirstScan: v1alpha1.FirstScanSummary,
+		}},
+	}))
+}
+
+// TestScannerAccepted: what users may write, up to each bound.
+func TestScannerAccepted(t *testing.T) {
+	p := inUnattended(t)
+	var globs, receivers []any
+	for i := range 100 {
+		globs = append(globs, fmt.Sprint("registry.example.com/", i, "/*"))
+	}
+	for i := range 16 {
+		receivers = append(receivers, spec{"name": fmt.Sprint("team-", i), "slack": spec{"webhookURLSecretRef": spec{"name": "slack"}}})
+	}
+	for name, s := range map[string]spec{
+		"the-least":         with(nil),
+		"grype":             with(spec{"backend": spec{"type": "Grype"}}),
+		"grype-shaped":      with(spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"nodeSelector": spec{"a": "b"}, "tolerations": []any{spec{"operator": "Exists"}}, "priorityClassName": "low", "resources": spec{"limits": spec{"memory": "4Gi"}}}}}}),
+		"a-selector":        with(spec{"podSelector": spec{"matchLabels": spec{"a": "b"}, "matchExpressions": []any{spec{"key": "c", "operator": "NotIn", "values": []any{"d"}}}}}),
+		"no-retention":      with(spec{"unusedImageRetention": "0s"}),
+		"longest-retention": with(spec{"unusedImageRetention": "720h"}),
+		"mixed-retention":   with(spec{"unusedImageRetention": "1h30m"}),
+		"hundred-globs":     with(spec{"images": spec{"exclude": globs}}),
+		"longest-glob":      with(spec{"images": spec{"exclude": []any{long("*", 512)}}}),
+		"sixteen-receivers": with(spec{"notifications": receivers}),
+		"no-waiting":        receiver(spec{"groupWait": "0s", "groupInterval": "1s"}),
+		"longest-waiting":   receiver(spec{"groupWait": "1h", "groupInterval": "168h"}),
+		"longest-names":     receiver(spec{"name": long("n", 63), "slack": spec{"webhookURLSecretRef": spec{"name": long("s", 253), "key": long("k", 253)}}}),
+		"every-choice":      receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "firstScan": "Silent"}),
+		long("n", 63):       with(nil),
+		"with.dots":         with(nil),
+	} {
+		t.Run(name, func(*testing.T) { p.Expect(p.write(name, s)).To(Succeed()) })
+	}
+}
+
+// TestScannerRejected: each mistake is refused, with a message that names the field.
+func TestScannerRejected(t *testing.T) {
+	p := inUnattended(t)
+	tooMany := make([]any, 101)
+	for i := range tooMany {
+		tooMany[i] = "x"
+	}
+	var receivers []any
+	for i := range 17 {
+		receivers = append(receivers, spec{"name": fmt.Sprint("team-", i), "slack": spec{"webhookURLSecretRef": spec{"name": "slack"}}})
+	}
+	for name, tt := range map[string]struct {
+		spec spec
+		want []string
+	}{
+		"no spec":                      {spec{}, []string{"spec.backend", "Required value"}},
+		"no type":                      {spec{"backend": spec{}}, []string{"spec.backend.type", "Required value"}},
+		"another engine":               {spec{"backend": spec{"type": "Trivy"}}, []string{"spec.backend.type", `"Grype", "Fake"`}},
+		"settings of another engine":   {spec{"backend": spec{"type": "Fake", "grype": spec{}}}, []string{"spec.backend", "grype may be set only when type is Grype"}},
+		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": long("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},
+		"an empty ignore label":        {with(spec{"ignoreLabel": ""}), []string{"spec.ignoreLabel", "at least 1"}},
+		"an ignore label, too long":    {with(spec{"ignoreLabel": long("x", 318)}), []string{"spec.ignoreLabel", "317"}},
+		"neither on nor off":           {with(spec{"annotatePods": "Sometimes"}), []string{"spec.annotatePods", `"Enabled", "Disabled"`}},
+		"suspended by a word":          {with(spec{"suspend": "yes"}), []string{"spec.suspend", "boolean"}},
+		"a negative retention":         {with(spec{"unusedImageRetention": "-1s"}), []string{"spec.unusedImageRetention", "must be between 0s and 720h"}},
+		"a retention that is too long": {with(spec{"unusedImageRetention": "721h"}), []string{"spec.unusedImageRetention", "must be between 0s and 720h"}},
+		"a retention in words":         {with(spec{"unusedImageRetention": "a day"}), []string{"spec.unusedImageRetention"}},
+		"too many globs":               {with(spec{"images": spec{"exclude": tooMany}}), []string{"spec.images.exclude", "100"}},
+		"an empty glob":                {with(spec{"images": spec{"exclude": []any{""}}}), []string{"spec.images.exclude[0]", "at least 1"}},
+		"a glob that is too long":      {with(spec{"images": spec{"exclude": []any{long("*", 513)}}}), []string{"spec.images.exclude[0]", "512"}},
+		"too many receivers":           {with(spec{"notifications": receivers}), []string{"spec.notifications", "16"}},
+		"a receiver twice":             {with(spec{"notifications": []any{receivers[0], receivers[0]}}), []string{"spec.notifications[1]", "Duplicate value"}},
+		"a receiver without a name":    {receiver(spec{"name": nil}), []string{"spec.notifications[0].name", "Required value"}},
+		"a receiver with a bad name":   {receiver(spec{"name": "Team A"}), []string{"spec.notifications[0].name", "should match"}},
+		"a receiver, name too long":    {receiver(spec{"name": long("n", 64)}), []string{"spec.notifications[0].name", "63"}},
+		"a receiver of no kind":        {receiver(spec{"slack": nil}), []string{"spec.notifications[0]", "a receiver needs slack"}},
+		"no Secret":                    {receiver(spec{"slack": spec{}}), []string{"spec.notifications[0].slack.webhookURLSecretRef", "Required value"}},
+		"a Secret without a name":      {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"key": "url"}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.name", "Required value"}},
+		"a Secret with an empty name":  {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"name": ""}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.name", "at least 1"}},
+		"an empty key":                 {receiver(spec{"slack": spec{"webhookURLSecretRef": spec{"name": "a", "key": ""}}}), []string{"spec.notifications[0].slack.webhookURLSecretRef.key", "at least 1"}},
+		"another severity":             {receiver(spec{"minSeverity": "Severe"}), []string{"spec.notifications[0].minSeverity", `"Critical"`}},
+		"Unknown is no threshold":      {receiver(spec{"minSeverity": "Unknown"}), []string{"spec.notifications[0].minSeverity", `"Critical"`}},
+		"another policy":               {receiver(spec{"unknownSeverity": "Perhaps"}), []string{"spec.notifications[0].unknownSeverity", `"AnnounceFixable"`}},
+		"another first scan":           {receiver(spec{"firstScan": "Loud"}), []string{"spec.notifications[0].firstScan", `"Summary"`}},
+		"a wait that is too long":      {receiver(spec{"groupWait": "61m"}), []string{"spec.notifications[0].groupWait", "must be between 0s and 1h"}},
+		"a negative wait":              {receiver(spec{"groupWait": "-1s"}), []string{"spec.notifications[0].groupWait", "must be between 0s and 1h"}},
+		"no interval":                  {receiver(spec{"groupInterval": "0s"}), []string{"spec.notifications[0].groupInterval", "must be between 1s and 168h"}},
+		"an interval that is too long": {receiver(spec{"groupInterval": "169h"}), []string{"spec.notifications[0].groupInterval", "must be between 1s and 168h"}},
+		"an interval in words":         {receiver(spec{"groupInterval": "often"}), []string{"spec.notifications[0].groupInterval"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := p.write("rejected", tt.spec)
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+	p.Expect(p.write(long("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
+}
+
+// TestImageScanImmutable: what an ImageScan is about never changes; its names may.
+func TestImageScanImmutable(t *testing.T) {
+	p := inUnattended(t)
+	scan := scanOf(aScanner(p.namespace, "all"), web, func(s *v1alpha1.ImageScan) { s.OwnerReferences, s.Spec.DigestType = nil, "" })
+	p.creates(scan)
+	p.Expect(scan.Spec.DigestType).To(Equal(v1alpha1.DigestManifest), "the default")
+	for field, change := range map[string]func(*v1alpha1.ImageScanSpec){
+		"digest":   func(s *v1alpha1.ImageScanSpec) { s.Digest = digest("another") },
+		"platform": func(s *v1alpha1.ImageScanSpec) { s.Platform = "linux/arm64" },
+		"scanner":  func(s *v1alpha1.ImageScanSpec) { s.Scanner = "another" },
+	} {
+		changed := scan.DeepCopy()
+		change(&changed.Spec)
+		p.Expect(p.client.Update(t.Context(), changed)).To(MatchError(ContainSubstring(field + " is immutable")))
+	}
+	scan.Spec.References = append(scan.Spec.References, "another:1")
+	p.Expect(p.client.Update(t.Context(), scan)).To(Succeed())
+}
+
+// TestImageScanRejected: what no ImageScan may say.
+func TestImageScanRejected(t *testing.T) {
+	p := inUnattended(t)
+	for name, tt := range map[string]struct {
+		change func(*v1alpha1.ImageScanSpec)
+		want   string
+	}{
+		"no digest":             {func(s *v1alpha1.ImageScanSpec) { s.Digest = "" }, "spec.digest"},
+		"a digest cut short":    {func(s *v1alpha1.ImageScanSpec) { s.Digest = s.Digest[:70] }, "spec.digest"},
+		"another type":          {func(s *v1alpha1.ImageScanSpec) { s.DigestType = "Layer" }, "spec.digestType"},
+		"no platform":           {func(s *v1alpha1.ImageScanSpec) { s.Platform = "" }, "spec.platform"},
+		"a long platform":       {func(s *v1alpha1.ImageScanSpec) { s.Platform = long("p", 65) }, "spec.platform"},
+		"no Scanner":            {func(s *v1alpha1.ImageScanSpec) { s.Scanner = "" }, "spec.scanner"},
+		"a long Scanner":        {func(s *v1alpha1.ImageScanSpec) { s.Scanner = long("s", 64) }, "spec.scanner"},
+		"too many references":   {func(s *v1alpha1.ImageScanSpec) { s.References = []string{"a", "b", "c", "d"} }, "spec.references"},
+		"a reference, too long": {func(s *v1alpha1.ImageScanSpec) { s.References = []string{long("r", v1alpha1.MaxReferenceBytes+1)} }, "spec.references[0]"},
+	} {
+		scan := scanOf(aScanner(p.namespace, "all"), "rejected:1")
+		tt.change(&scan.Spec)
+		if err := p.client.Create(t.Context(), scan); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: the error is %v, want one that names %s", name, err, tt.want)
+		}
+	}
+}
+
+// TestPrinterColumns: what kubectl get shows of both kinds.
+func TestPrinterColumns(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", vulnerable), running("broken", failing)))
+	p.becomes(scanner, phasesOf{vulnerable: v1alpha1.PhaseScanned, failing: v1alpha1.PhaseFailed})
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 2, Scanned: 1, Failed: 1}))
+		g.Expect(status.Findings.Critical).To(BeEquivalentTo(1))
+	})
+	scanners := p.table("scanners")
+	p.Expect(scanners.columns).To(Equal([]string{
+		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Data", "Age", "Engine", "Message",
+	}))
+	p.Expect(scanners.rows).To(HaveLen(1))
+	p.Expect(scanners.rows[0][:8]).To(Equal([]any{"all", "True", int64(2), int64(1), int64(1), int64(1), int64(1), int64(0)}))
+	p.Expect(scanners.rows[0][10:]).To(Equal([]any{"Fake", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
+	scans := p.table("imagescans")
+	p.Expect(scans.columns).To(Equal([]string{
+		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Scanner", "Platform", "Reason", "Message",
+	}))
+	row := scans.rows[1]
+	p.Expect(row[1:8]).To(Equal([]any{vulnerable, "Scanned", int64(1), int64(1), int64(0), int64(1), int64(1)}))
+	p.Expect(row[9:]).To(Equal([]any{"all", "linux/amd64", "Scanned", "2 findings: 1 critical, 1 high; 1 fixable, 0 known exploited"}))
+	p.Expect(scans.rows[0][1:4]).To(Equal([]any{failing, "Failed", nil}), "an image without a result has no count, not even 0")
+}
+
+type printed struct {
+	columns []string
+	rows    [][]any
+}
+
+// table asks for objects as kubectl does.
+func (p *place) table(resource string) printed {
+	p.t.Helper()
+	transport, err := rest.TransportFor(p.config)
+	p.must(err)
+	url := fmt.Sprintf("%s/apis/%s/namespaces/%s/%s", strings.TrimSuffix(p.config.Host, "/"), v1alpha1.GroupVersion, p.namespace, resource)
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, url, nil)
+	p.must(err)
+	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	p.must(err)
+	defer response.Body.Close()
+	var table metav1.Table
+	p.must(json.NewDecoder(response.Body).Decode(&table))
+	var all printed
+	for _, column := range table.ColumnDefinitions {
+		all.columns = append(all.columns, column.Name)
+	}
+	for _, row := range table.Rows {
+		for i, cell := range row.Cells {
+			if number, isNumber := cell.(float64); isNumber {
+				row.Cells[i] = int64(number)
+			}
+		}
+		all.rows = append(all.rows, row.Cells)
+	}
+	return all
+}
+
+func keyFor(p *place, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.namespace, Name: name}
+}

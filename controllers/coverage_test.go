@@ -1,0 +1,217 @@
+package controllers
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// scanned and its like give an ImageScan a state.
+func scanned(s *v1alpha1.ImageScan) { s.Status.Phase = v1alpha1.PhaseScanned }
+
+func cataloging(s *v1alpha1.ImageScan) { s.Status.Phase = v1alpha1.PhaseCataloging }
+
+func failed(s *v1alpha1.ImageScan) {
+	s.Status.Phase, s.Status.Attempts = v1alpha1.PhaseFailed, 2
+	setWhileTrue(&s.Status.Conditions, v1alpha1.ConditionReady, true, "ImageNotFound", "", 1)
+}
+
+func triedAgain(s *v1alpha1.ImageScan) {
+	failed(s)
+	s.Status.Phase = v1alpha1.PhaseCataloging
+}
+
+// TestCoverage: each image of the selected pods is in exactly one state.
+func TestCoverage(t *testing.T) {
+	type state struct {
+		ID     string
+		State  imageState
+		Reason string
+	}
+	key := func(reference string) string { return keyOfImage(reference).String() }
+	for name, tt := range map[string]struct {
+		scanner *v1alpha1.Scanner
+		objects []client.Object
+		want    []state
+	}{
+		"no pods":           {theScanner(), nil, nil},
+		"no ImageScan yet":  {theScanner(), []client.Object{aPod(shop, "a", running("c", web))}, []state{{key(web), imagePending, ""}}},
+		"being cataloged":   {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, cataloging)}, []state{{key(web), imagePending, ""}}},
+		"scanned":           {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, scanned)}, []state{{key(web), imageScanned, ""}}},
+		"failed":            {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, failed)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
+		"failed, and tried": {theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(), web, triedAgain)}, []state{{key(web), imageFailed, "ImageNotFound"}}},
+		"another Scanner's ImageScan": {
+			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), scanOf(theScanner(func(s *v1alpha1.Scanner) { s.UID = "another" }), web, scanned)},
+			[]state{{key(web), imagePending, ""}},
+		},
+		"an ImageScan that nobody runs": {theScanner(), []client.Object{scanOf(theScanner(), web, scanned)}, nil},
+		"three replicas": {
+			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web)), aPod(shop, "c", running("c", web), running("d", web))},
+			[]state{{key(web), imagePending, ""}},
+		},
+		"excluded": {theScanner(excluding("*/web")), []client.Object{aPod(shop, "a", running("c", web))}, []state{{key(web), imageExcluded, ""}}},
+		"excluded under one of two names": {
+			theScanner(excluding("*/web")), []client.Object{
+				aPod(shop, "a", running("c", web)),
+				aPod(shop, "b", containerWith("c", "other:1", corev1.ContainerStatus{ImageID: imageID(web)})),
+				scanOf(theScanner(), web, scanned),
+			}, []state{{key(web), imageScanned, ""}},
+		},
+		"not started": {theScanner(), []client.Object{aPod(shop, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imagePending, ""}}},
+		"not pulled":  {theScanner(), []client.Object{aPod(shop, "a", waiting("c", "nginx", "ErrImagePull"))}, []state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}}},
+		"not pulled under two spellings": {
+			theScanner(), []client.Object{aPod(shop, "a", waiting("c", "nginx", "ErrImagePull"), creating("d", "nginx:latest")), aPod(shop, "b", creating("c", "docker.io/nginx"))},
+			[]state{{"docker.io/library/nginx:latest", imageFailed, v1alpha1.ReasonNotPulled}},
+		},
+		"not started, and excluded": {theScanner(excluding("*/nginx")), []client.Object{aPod(shop, "a", creating("c", "nginx"))}, []state{{"docker.io/library/nginx:latest", imageExcluded, ""}}},
+		"not started here, running elsewhere": {
+			theScanner(), []client.Object{aPod(shop, "a", creating("c", web)), aPod(shop, "b", running("c", web))}, []state{{key(web), imagePending, ""}},
+		},
+		"excluded, not started here, running elsewhere": {
+			theScanner(excluding("*/web")), []client.Object{aPod(shop, "a", creating("c", web)), aPod(shop, "b", running("c", web))}, []state{{key(web), imageExcluded, ""}},
+		},
+		"not pulled here, running elsewhere": {
+			theScanner(), []client.Object{aPod(shop, "a", waiting("c", web, "ImagePullBackOff")), aPod(shop, "b", running("c", web))},
+			[]state{{web, imageFailed, v1alpha1.ReasonNotPulled}, {key(web), imagePending, ""}},
+		},
+		"a name that is none": {theScanner(), []client.Object{aPod(shop, "a", waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", imageFailed, v1alpha1.ReasonNotPulled}}},
+		"a node that nobody knows": {
+			theScanner(), []client.Object{aPod(shop, "a", running("c", web), creating("d", "nginx"), onNode("unknown"))},
+			[]state{{"docker.io/library/nginx:latest", imagePending, ""}, {web, imagePending, ""}},
+		},
+		"two platforms": {
+			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web), onNode(nodeARM))},
+			[]state{{keyOfImage(web).Digest + ";linux/amd64", imagePending, ""}, {keyOfImage(web).Digest + ";linux/arm64", imagePending, ""}},
+		},
+		"another namespace": {theScanner(), []client.Object{aPod("elsewhere", "a", running("c", web))}, nil},
+		"not selected":      {theScanner(selecting("a", "b")), []client.Object{aPod(shop, "a", running("c", web))}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, append(tt.objects, tt.scanner)...)
+			covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), tt.scanner, reportedIn(tt.objects...))
+			u.must(err)
+			var got []state
+			for _, img := range covered {
+				got = append(got, state{img.ID, img.State, img.Reason})
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("coverage (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCoverageProperties: whatever runs, the counts add up, each image is there once, every container's image is
+// among them, and in which order pods are listed does not matter.
+func TestCoverageProperties(t *testing.T) {
+	scanner := theScanner(excluding("*/web"))
+	rapid.Check(t, func(r *rapid.T) {
+		pods := rapid.SliceOfN(anyPod(), 0, 6).Draw(r, "pods")
+		scans := rapid.Map(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{web, vulnerable, "nginx"}), 0, 3, rapid.ID[string]), func(references []string) (scans []*v1alpha1.ImageScan) {
+			for i, reference := range references {
+				scans = append(scans, scanOf(scanner, reference, []func(*v1alpha1.ImageScan){scanned, failed, cataloging}[i]))
+			}
+			return scans
+		}).Draw(r, "ImageScans")
+		covered := coverageOf(t, scanner, pods, scans, false)
+		counts := countImages(covered)
+		if sum := counts.Scanned + counts.Pending + counts.Failed + counts.Excluded; sum != counts.Total || int(sum) != len(covered) {
+			r.Fatalf("%d images are %+v", len(covered), counts)
+		}
+		ids := map[string]coveredImage{}
+		for _, img := range covered {
+			if _, twice := ids[img.ID]; twice {
+				r.Fatalf("%s is there twice", img.ID)
+			}
+			ids[img.ID] = img
+			if img.State == imageFailed && img.Reason == "" {
+				r.Fatalf("%s failed without a reason", img.ID)
+			}
+		}
+		for i, pod := range pods {
+			if !selects(scanner, pod) {
+				continue
+			}
+			resolved, unresolved := imagesOf(pod)
+			for _, img := range resolved {
+				_, byKey := ids[image.Key{Digest: img.ID.Digest, Platform: image.Platform{OS: "linux", Architecture: map[string]string{nodeAMD: "amd64", nodeARM: "arm64"}[pod.Spec.NodeName]}}.String()]
+				_, byName := ids[img.Reference.String()]
+				if !byKey && !byName && !runsElsewhere(pods, img.Reference, scanner) {
+					r.Fatalf("the image %s of pod %d is not covered by %v", img.Reference, i, ids)
+				}
+			}
+			for _, img := range unresolved {
+				ref, err := image.ParseReference(img.Image)
+				if _, found := ids[img.Image]; err != nil && !found {
+					r.Fatalf("the image %q of pod %d is not covered by %v", img.Image, i, ids)
+				}
+				if _, found := ids[ref.String()]; err == nil && !found && !runsElsewhere(pods, ref, scanner) {
+					r.Fatalf("the image %q of pod %d is not covered by %v", img.Image, i, ids)
+				}
+			}
+		}
+		if diff := cmp.Diff(covered, coverageOf(t, scanner, pods, scans, true)); diff != "" {
+			r.Fatalf("the order of pods matters:\n%s", diff)
+		}
+	})
+}
+
+// runsElsewhere says whether a container on a known node runs the image that this reference names.
+func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Scanner) bool {
+	for _, pod := range pods {
+		resolved, _ := imagesOf(pod)
+		for _, img := range resolved {
+			if selects(scanner, pod) && (pod.Spec.NodeName == nodeAMD || pod.Spec.NodeName == nodeARM) && img.Reference.String() == ref.String() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// coverageOf asks a cluster with these pods, named so that they are listed in this or the reverse order.
+func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, scans []*v1alpha1.ImageScan, reverse bool) []coveredImage {
+	t.Helper()
+	reader := &listed{}
+	for i := range pods {
+		pod := pods[i].DeepCopy()
+		pod.Name = fmt.Sprint("pod-", i)
+		reader.pods = append(reader.pods, *pod)
+	}
+	if reverse {
+		for i, j := 0, len(reader.pods)-1; i < j; i, j = i+1, j-1 {
+			reader.pods[i], reader.pods[j] = reader.pods[j], reader.pods[i]
+		}
+	}
+	reported := map[image.Key]bool{}
+	for _, scan := range scans {
+		reader.scans = append(reader.scans, *scan)
+		maps.Copy(reported, reportedIn(scan))
+	}
+	covered, err := inventory{client: reader, jobs: noJobs{}}.coverage(t.Context(), scanner, reported)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return covered
+}
+
+// reportedIn says that the store has the reports that these ImageScans speak of.
+func reportedIn(objects ...client.Object) map[image.Key]bool {
+	reported := map[image.Key]bool{}
+	for _, o := range objects {
+		if scan, ok := o.(*v1alpha1.ImageScan); ok {
+			if key, err := keyOf(scan); err == nil {
+				reported[key] = true
+			}
+		}
+	}
+	return reported
+}

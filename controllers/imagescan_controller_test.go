@@ -1,0 +1,556 @@
+package controllers
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// TestImageScanStory: what an ImageScan says from its first moment to its result, condition by condition.
+func TestImageScanStory(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Generation = 3 })
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	step := func(name string, phase v1alpha1.ImageScanPhase, wait time.Duration, message string, conditions ...string) {
+		t.Helper()
+		after, got := u.reconcile(scan)
+		if after.Status.Phase != phase {
+			t.Errorf("%s: phase %s, want %s", name, after.Status.Phase, phase)
+		}
+		if got != wait {
+			t.Errorf("%s: it is looked at again after %s, want %s", name, got, wait)
+		}
+		if diff := cmp.Diff(conditions, conditionsOf(after.Status.Conditions)); diff != "" {
+			t.Errorf("%s: conditions (-want +got):\n%s", name, diff)
+		}
+		if got := after.Status.Conditions[0].Message; got != message {
+			t.Errorf("%s: Ready says %q, want %q", name, got, message)
+		}
+		for _, c := range after.Status.Conditions {
+			if c.ObservedGeneration != 3 {
+				t.Errorf("%s: %s is about generation %d, want 3", name, c.Type, c.ObservedGeneration)
+			}
+		}
+	}
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonPending, "waiting for one of 4", 10*time.Second), nil)
+	step("in the queue", v1alpha1.PhasePending, 10*time.Second, "waiting for one of 4", "Ready=False Pending", "Reconciling=True Pending")
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", 30*time.Second), nil)
+	step("cataloging", v1alpha1.PhaseCataloging, 30*time.Second, "Job x/y", "Ready=False Cataloging", "Reconciling=True Cataloging")
+	u.catalogued(web, store.Cluster)
+	u.engine.index = says(backend.Done, nil)
+	u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
+	step("matching", v1alpha1.PhaseMatching, time.Minute, "waiting for a match worker", "Ready=False Matching", "Reconciling=True Matching")
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.engine.match = says(backend.Done, nil)
+	step("scanned", v1alpha1.PhaseScanned, 0, "1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited", "Ready=True Scanned")
+
+	after := u.read(scan)
+	want := v1alpha1.ImageScanStatus{
+		Phase: v1alpha1.PhaseScanned, PlatformDigest: subjectOf(web, store.Cluster).PlatformDigest, Engine: v1alpha1.BackendFake,
+		ScannedAt: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
+		TopFindings: []v1alpha1.TopFinding{{ID: "CVE-2024-0001", Severity: "Critical", Package: "openssl 3.0.1", FixedIn: "3.0.2"}},
+	}
+	if diff := cmp.Diff(want, after.Status, cmpopts.IgnoreFields(v1alpha1.ImageScanStatus{}, "Conditions")); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Normal Scanned 1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited"}, u.said()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestNothingNewIsNotWritten: neither looking again nor newer data with the same findings costs a write.
+func TestNothingNewIsNotWritten(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	first, _ := u.reconcile(scan)
+	writes := u.writes
+	same := func(what string) {
+		t.Helper()
+		u.pass(time.Hour)
+		after, _ := u.reconcile(scan)
+		if after.ResourceVersion != first.ResourceVersion || u.writes != writes {
+			t.Errorf("%s is written to etcd:\n%s", what, cmp.Diff(first.Status, after.Status))
+		}
+	}
+	same("another look")
+	u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", time.Minute), nil)
+	same("that newer data is there")
+	u.engine.match = says(backend.Done, nil)
+	u.engine.version.Version = "v2"
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	same("the same findings in newer data")
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.High))
+	after, _ := u.reconcile(scan)
+	if !after.Status.ScannedAt.Time.Equal(u.clock.Now()) || after.Status.Findings.High != 1 {
+		t.Errorf("another finding: status %+v at %s", after.Status, u.clock.Now())
+	}
+}
+
+// TestNothingNewIsNotWrittenWhenCut: the same for an object that is cut to fit into etcd.
+func TestNothingNewIsNotWrittenWhenCut(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Name = long("s", 63) })
+	reference := "registry.example.com/" + long("r", 200) + ":1"
+	scan := scanOf(scanner, reference)
+	objects := []client.Object{scanner, scan}
+	for range 12 {
+		objects = append(objects, aPod(shop, long("pod", 90)+string(rune('a'+len(objects))), running("main", reference)))
+	}
+	u := newUnit(t, objects...)
+	var findings []finding.Finding
+	for i := range 5 {
+		f := vulnerability(long("GHSA-", 39)+string(rune('a'+i)), finding.High)
+		f.Package.Name = long("package", 200)
+		findings = append(findings, f)
+	}
+	u.reported(reference, findings...)
+	first, _ := u.reconcile(scan)
+	if len(first.Status.Workloads) == v1alpha1.MaxWorkloads {
+		t.Fatal("nothing was cut: the test tests nothing")
+	}
+	u.pass(time.Hour)
+	u.reported(reference, findings...)
+	if after, _ := u.reconcile(scan); after.ResourceVersion != first.ResourceVersion {
+		t.Errorf("another look is written to etcd:\n%s", cmp.Diff(first.Status, after.Status))
+	}
+}
+
+// TestFailures: attempts, the time until the next, and what users read.
+func TestFailures(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "the registry does not have it"})
+	for attempt, wait := range []time.Duration{
+		time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 32 * time.Minute, time.Hour, time.Hour, time.Hour,
+	} {
+		after, got := u.reconcile(scan)
+		status := after.Status
+		if got != wait || !status.NextAttempt.Time.Equal(u.clock.Now().Add(wait)) {
+			t.Errorf("after attempt %d the next is in %s, at %s; want in %s", attempt+1, got, status.NextAttempt, wait)
+		}
+		if status.Phase != v1alpha1.PhaseFailed || int(status.Attempts) != attempt+1 {
+			t.Errorf("phase %s after %d attempts, want Failed after %d", status.Phase, status.Attempts, attempt+1)
+		}
+		if diff := cmp.Diff([]string{"Ready=False ImageNotFound"}, conditionsOf(status.Conditions)); diff != "" {
+			t.Errorf("conditions (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"Warning ImageNotFound the registry does not have it"}, u.said()); diff != "" {
+			t.Errorf("events of attempt %d (-want +got):\n%s", attempt+1, diff)
+		}
+		// Looked at too early, nothing is tried and nothing is written.
+		asked, writes := len(u.engine.asked), u.writes
+		u.pass(wait / 2)
+		if _, got = u.reconcile(scan); got != wait-wait/2 || len(u.engine.asked) != asked || u.writes != writes {
+			t.Errorf("half-way it is tried: %v, written: %v, next in %s", len(u.engine.asked) != asked, u.writes != writes, got)
+		}
+		u.pass(wait - wait/2)
+	}
+	u.engine.index = says(backend.Done, nil)
+	u.reported(web)
+	after, _ := u.reconcile(scan)
+	if after.Status.Attempts != 0 || after.Status.NextAttempt != nil || after.Status.Phase != v1alpha1.PhaseScanned {
+		t.Errorf("after a success: %+v", after.Status)
+	}
+}
+
+// TestFailureWithAdvice: a registry's wish for rest is respected.
+func TestFailureWithAdvice(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: 3 * time.Hour})
+	if after, wait := u.reconcile(scan); wait != 3*time.Hour || !after.Status.NextAttempt.Time.Equal(noon.Add(3*time.Hour)) {
+		t.Errorf("the next attempt is in %s, at %s; want in 3h", wait, after.Status.NextAttempt)
+	}
+}
+
+// TestFailuresFromElsewhere: reasons and messages come from pods in tenants' namespaces. Whatever they say, the
+// status can be written and read.
+func TestFailuresFromElsewhere(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	for reason, want := range map[string]string{
+		"ImageNotFound": "ImageNotFound", "x": "x", "": v1alpha1.ReasonBackendError, "two words": v1alpha1.ReasonBackendError,
+		"1st": v1alpha1.ReasonBackendError, "Umläut": v1alpha1.ReasonBackendError, long("R", 64): long("R", 64), long("R", 65): v1alpha1.ReasonBackendError,
+		"line\nbreak": v1alpha1.ReasonBackendError, "ends_": v1alpha1.ReasonBackendError, "a,b": v1alpha1.ReasonBackendError,
+	} {
+		u := newUnit(t, scanner.DeepCopy(), scan.DeepCopy(), aPod(shop, "web-1", running("main", web)))
+		u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: reason, Message: "one\x1b[31m\ntwo \xff" + long("ü", 2000)})
+		after, _ := u.reconcile(scan)
+		ready := after.Status.Conditions[0]
+		if ready.Reason != want {
+			t.Errorf("the reason %q becomes %q, want %q", reason, ready.Reason, want)
+		}
+		if len(ready.Message) > v1alpha1.MaxMessageBytes || !strings.HasPrefix(ready.Message, "one [31m two ") || !strings.HasSuffix(ready.Message, "ü…") {
+			t.Errorf("the message is %q, want one line, cut at %d bytes", ready.Message, v1alpha1.MaxMessageBytes)
+		}
+	}
+}
+
+// TestFailedAfterScanned: a failure is never shown as clean, and what was known is still there.
+func TestFailedAfterScanned(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.reconcile(scan)
+	u.engine.match = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonMatchFailed, Message: "no"})
+	after, _ := u.reconcile(scan)
+	if after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Findings == nil || after.Status.Findings.Critical != 1 {
+		t.Errorf("phase %s with findings %+v, want Failed with the last ones", after.Status.Phase, after.Status.Findings)
+	}
+	if diff := cmp.Diff([]string{"Ready=False MatchFailed"}, conditionsOf(after.Status.Conditions)); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+}
+
+// TestTroubleOfOurs: an error that is not the image's leaves what is known of it, and is tried again.
+func TestTroubleOfOurs(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	before, _ := u.reconcile(scan)
+	trouble := errors.New("the database is locked")
+	u.engine.index = says(backend.Progress{}, trouble)
+	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); !errors.Is(err, trouble) {
+		t.Errorf("the error is %v, want %v", err, trouble)
+	}
+	if diff := cmp.Diff(before.Status, u.read(scan).Status); diff != "" {
+		t.Errorf("the status changes:\n%s", diff)
+	}
+}
+
+// TestTroubleWhileCataloging: the same for an image that is on its way.
+func TestTroubleWhileCataloging(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "Job x/y", time.Minute), nil)
+	before, _ := u.reconcile(scan)
+	u.engine.index = says(backend.Progress{}, errors.New("the database is locked"))
+	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); err == nil {
+		t.Error("the trouble is not reported")
+	}
+	if diff := cmp.Diff(before.Status, u.read(scan).Status); diff != "" {
+		t.Errorf("the status changes:\n%s", diff)
+	}
+}
+
+// TestUnknownNode: as long as the platform of one of its pods is not known, what is known of an image's workloads stays.
+func TestUnknownNode(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.reported(web)
+	before, _ := u.reconcile(scan)
+	u.must(u.client.Create(t.Context(), aPod(shop, "aaa-new", running("main", web), onNode("not-in-the-cache"))))
+	after, wait := u.reconcile(scan)
+	if wait != nodeWait {
+		t.Errorf("it is looked at again after %s, want %s", wait, nodeWait)
+	}
+	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
+		t.Errorf("the status changes:\n%s", diff)
+	}
+}
+
+// TestRetirement: an image that nobody runs is kept for the retention, and then everything of it goes.
+func TestRetirement(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	pod := aPod(shop, "web-1", running("main", web))
+	u := newUnit(t, scanner, scan, pod)
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	u.reconcile(scan)
+	u.must(u.client.Delete(t.Context(), pod))
+	u.pass(time.Hour)
+	after, wait := u.reconcile(scan)
+	if wait != 24*time.Hour || !after.Status.UnusedSince.Time.Equal(u.clock.Now()) || after.Status.WorkloadCount != 0 || after.Status.Workloads != nil {
+		t.Errorf("unused since %s by %d workloads, looked at again after %s", after.Status.UnusedSince, after.Status.WorkloadCount, wait)
+	}
+	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
+		t.Errorf("the result does not stay: %+v", after.Status)
+	}
+	if counts, err := u.store.ScannerCounts(t.Context(), "scanner-uid"); err != nil || counts.Total() != 0 {
+		t.Errorf("an unused image is counted: %+v, %v", counts, err)
+	}
+	u.pass(23 * time.Hour)
+	if after, wait = u.reconcile(scan); after == nil || wait != time.Hour {
+		t.Fatalf("after 23 hours it is %v, looked at again after %s", after, wait)
+	}
+	if used, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); err != nil || !used {
+		t.Errorf("the image is still matched: %v, %v, want it is", used, err)
+	}
+	u.pass(time.Hour)
+	if after, _ = u.reconcile(scan); after != nil {
+		t.Errorf("after 24 hours it is still there: %+v", after.Status)
+	}
+	if used, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); err != nil || used {
+		t.Errorf("the image is still matched: %v, %v, want it is not", used, err)
+	}
+}
+
+// TestReturn: an image that is run again within its retention is as if it had never been away.
+func TestReturn(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	pod := aPod(shop, "nightly-29000000-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29000000", "job-uid"))
+	u := newUnit(t, scanner, scan, pod)
+	u.reported(web)
+	u.reconcile(scan)
+	pod.Status.Phase = corev1.PodSucceeded
+	u.must(u.client.Status().Update(t.Context(), pod))
+	if after, _ := u.reconcile(scan); after.Status.UnusedSince == nil {
+		t.Error("a pod that has ended still runs the image")
+	}
+	u.pass(23 * time.Hour)
+	u.must(u.client.Create(t.Context(), aPod(shop, "nightly-29001440-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29001440", "job-2"))))
+	after, _ := u.reconcile(scan)
+	if after.Status.UnusedSince != nil || after.Status.WorkloadCount != 1 || after.Status.Phase != v1alpha1.PhaseScanned {
+		t.Errorf("after its return: %+v", after.Status)
+	}
+	if diff := cmp.Diff([]string{"CronJob/nightly"}, after.Status.Workloads); diff != "" {
+		t.Errorf("workloads (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnusedBeforeScanned: nothing is done for an image that nobody runs, and it says so.
+func TestUnusedBeforeScanned(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan)
+	after, wait := u.reconcile(scan)
+	if diff := cmp.Diff([]string{"Ready=False Unused"}, conditionsOf(after.Status.Conditions)); diff != "" || wait != 24*time.Hour {
+		t.Errorf("looked at again after %s, conditions (-want +got):\n%s", wait, diff)
+	}
+	if len(u.engine.asked) != 0 {
+		t.Error("the engine is asked for an image that nobody runs")
+	}
+}
+
+// TestSuspended: nothing new is begun, what was found stays, and it goes on afterwards.
+func TestSuspended(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	scan, known := scanOf(scanner, web), scanOf(scanner, vulnerable)
+	known.Status.Phase, known.Status.Findings = v1alpha1.PhaseScanned, &v1alpha1.FindingCounts{High: 7}
+	u := newUnit(t, scanner, scan, known, aPod(shop, "a", running("main", web), running("other", vulnerable)))
+	after, _ := u.reconcile(scan)
+	if diff := cmp.Diff([]string{"Ready=False Suspended"}, conditionsOf(after.Status.Conditions)); diff != "" || after.Status.Phase != v1alpha1.PhasePending {
+		t.Errorf("phase %s, conditions (-want +got):\n%s", after.Status.Phase, diff)
+	}
+	after, _ = u.reconcile(known)
+	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.High != 7 {
+		t.Errorf("what was found is gone: %+v", after.Status)
+	}
+	if len(u.engine.asked) != 0 {
+		t.Error("a suspended Scanner makes work")
+	}
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+	scanner.Spec.Suspend = false
+	u.update(scanner)
+	u.reported(web)
+	if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned {
+		t.Errorf("afterwards the phase is %s, want Scanned", after.Status.Phase)
+	}
+}
+
+// TestBackendDisabled: without its engine an image fails, with the reason.
+func TestBackendDisabled(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	after, _ := u.reconcile(scan)
+	if diff := cmp.Diff([]string{"Ready=False BackendDisabled"}, conditionsOf(after.Status.Conditions)); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+}
+
+// TestBareImageID: an image that only its node knows cannot be scanned, and the message says what to do.
+func TestBareImageID(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner, aPod(shop, "a", loaded("main", "built-here:1")))
+	_, err := u.pods.Reconcile(t.Context(), requestFor(aPod(shop, "a")))
+	u.must(err)
+	var scans v1alpha1.ImageScanList
+	u.must(u.client.List(t.Context(), &scans))
+	if len(scans.Items) != 1 || scans.Items[0].Spec.DigestType != v1alpha1.DigestImageID {
+		t.Fatalf("ImageScans %+v, want one with an image id", scans.Items)
+	}
+	after, wait := u.reconcile(&scans.Items[0])
+	ready := after.Status.Conditions[0]
+	if ready.Reason != v1alpha1.ReasonBareImageID || !strings.Contains(ready.Message, "Push it to a registry") || wait != time.Hour {
+		t.Errorf("Ready says %s: %s; tried again after %s", ready.Reason, ready.Message, wait)
+	}
+	if len(u.engine.asked) != 0 {
+		t.Error("the engine is asked for an image that no registry has")
+	}
+	if status := u.reconcileScanner().Status; status.Images != (v1alpha1.ImageCounts{Total: 1, Failed: 1}) {
+		t.Errorf("images %+v, want one that failed", status.Images)
+	}
+}
+
+// TestObsolete: ImageScans that garbage collection, a lagging cache or a user leaves behind delete themselves.
+func TestObsolete(t *testing.T) {
+	scanner := theScanner()
+	other := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "other", "other-uid" })
+	former := theScanner(func(s *v1alpha1.Scanner) { s.UID = "former-uid" })
+	for name, tt := range map[string]struct {
+		scan *v1alpha1.ImageScan
+		gone bool
+	}{
+		"its Scanner is there":                  {scanOf(scanner, web), false},
+		"its Scanner has gone":                  {scanOf(theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "gone", "gone-uid" }), web), true},
+		"its Scanner was made anew":             {scanOf(former, web), true},
+		"nobody owns it":                        {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.OwnerReferences = nil }), true},
+		"another Scanner owns it":               {scanOf(other, web, func(s *v1alpha1.ImageScan) { s.Spec.Scanner = "all" }), true},
+		"a second one, with a later name":       {scanOf(scanner, vulnerable, func(s *v1alpha1.ImageScan) { s.Name = "zzz" }), true},
+		"a second one, with an earlier name":    {scanOf(scanner, vulnerable, func(s *v1alpha1.ImageScan) { s.Name = "aaa" }), false},
+		"a platform that nobody can make of it": {scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Spec.Platform = "linux" }), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, scanner.DeepCopy(), other.DeepCopy(), scanOf(scanner, vulnerable), aPod(shop, "a", running("main", web), running("b", vulnerable)))
+			u.must(u.client.Create(t.Context(), tt.scan.DeepCopy()))
+			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+			after, _ := u.reconcile(tt.scan)
+			if gone := after == nil; gone != tt.gone {
+				t.Errorf("it is deleted: %v, want %v", gone, tt.gone)
+			}
+		})
+	}
+}
+
+// TestBeingDeleted: an ImageScan on its way out is left alone.
+func TestBeingDeleted(t *testing.T) {
+	scanner := theScanner()
+	now := metav1.NewTime(noon)
+	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/x"} })
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	if after, _ := u.reconcile(scan); after.Status.Phase != "" || len(u.engine.asked) != 0 {
+		t.Errorf("its phase becomes %q", after.Status.Phase)
+	}
+}
+
+// TestWhatTheEngineIsAsked: where an image may be pulled from, with what, and for whom its content counts.
+func TestWhatTheEngineIsAsked(t *testing.T) {
+	job := v1alpha1.CatalogJob{PriorityClassName: "low"}
+	at := func(repository string) string { return repository + "@" + keyOfImage(web).Digest }
+	elsewhere := func(reference string) func(*corev1.Pod) {
+		return containerWith("main", reference, corev1.ContainerStatus{ImageID: at("mirror.example.com/web")})
+	}
+	for name, tt := range map[string]struct {
+		pods []client.Object
+		want backend.Image
+	}{
+		"anybody may pull it": {
+			[]client.Object{aPod(shop, "a", running("main", web))},
+			backend.Image{Scope: store.Cluster, PullReferences: []string{at("registry.example.com/shop/web")}},
+		},
+		"with pull secrets": {
+			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("b", "a"))},
+			backend.Image{Scope: shop, PullSecrets: []string{"a", "b"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+		},
+		"two pods with their own secrets": {
+			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("b", "a")), aPod(shop, "b", running("main", web), pulledWith("c", "a"))},
+			backend.Image{Scope: shop, PullSecrets: []string{"a", "b", "c"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+		},
+		"one of two pods has a secret": {
+			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("a")), aPod(shop, "b", running("main", web))},
+			backend.Image{Scope: shop, PullSecrets: []string{"a"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+		},
+		"the runtime names another repository": {
+			[]client.Object{aPod(shop, "a", elsewhere(web))},
+			backend.Image{Scope: store.Cluster, PullReferences: []string{at("registry.example.com/shop/web"), at("mirror.example.com/web")}},
+		},
+		"two names": {
+			[]client.Object{aPod(shop, "a", elsewhere("a.example.com/web:1")), aPod(shop, "b", elsewhere("b.example.com/web:1"))},
+			backend.Image{Scope: store.Cluster, PullReferences: []string{
+				at("a.example.com/web"), at("b.example.com/web"), at("registry.example.com/shop/web"), at("mirror.example.com/web"),
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Grype = &v1alpha1.GrypeBackend{Job: job} })
+			scan := scanOf(scanner, web)
+			u := newUnit(t, append(tt.pods, scanner, scan)...)
+			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+			u.reconcile(scan)
+			want := tt.want
+			want.Key, want.Namespace, want.Job = keyOfImage(web), shop, &job
+			if diff := cmp.Diff([]backend.Image{want}, u.engine.asked); diff != "" {
+				t.Errorf("the engine is asked for (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPullSecretsAreBounded: a namespace with very many pull secrets gets a Job that the API server takes.
+func TestPullSecretsAreBounded(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	var secrets []string
+	for i := range 100 {
+		secrets = append(secrets, "secret-"+string(rune('a'+i/26))+string(rune('a'+i%26)))
+	}
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web), pulledWith(secrets...)))
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u.reconcile(scan)
+	if got := len(u.engine.asked[0].PullSecrets); got != maxPullSecrets {
+		t.Errorf("%d pull secrets are used, want %d", got, maxPullSecrets)
+	}
+}
+
+// TestScopeAfterTheLastPod: when the pods have gone, what they were pulled with decides no more: the content stays
+// where it counts.
+func TestScopeAfterTheLastPod(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	pod := aPod(shop, "a", running("main", web), pulledWith("pull"))
+	u := newUnit(t, scanner, scan, pod)
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u.reconcile(scan)
+	u.must(u.client.Delete(t.Context(), pod))
+	u.reconcile(scan)
+	inNamespace, err := u.store.InUse(t.Context(), keyOfImage(web), shop)
+	u.must(err)
+	inCluster, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster)
+	u.must(err)
+	if !inNamespace || inCluster {
+		t.Errorf("it counts in the namespace: %v, in the cluster: %v; want in the namespace only", inNamespace, inCluster)
+	}
+}
+
+// TestBackoffProperties: the time to the next attempt never shrinks, and is between a minute and an hour unless
+// the failure asks for more.
+func TestBackoffProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		attempts := rapid.Int32Range(0, 1<<30).Draw(t, "attempts before")
+		wish := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(7*time.Hour)).Draw(t, "wish"))
+		after := func(attempts int32) time.Duration {
+			s := &imageScanScope{scan: &v1alpha1.ImageScan{Status: v1alpha1.ImageScanStatus{Attempts: attempts}}}
+			return testReconciler.fail(s, &backend.Failure{Reason: "X", RetryAfter: wish})
+		}
+		wait := after(attempts)
+		if wait < firstRetry || wait > max(lastRetry, wish) || wait < wish {
+			t.Errorf("after %d attempts the next is in %s, with a wish for %s", attempts+1, wait, wish)
+		}
+		if next := after(attempts + 1); next < wait {
+			t.Errorf("the next wait is shorter: %s after %s", next, wait)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestFailedMatchStaysFailed: an image that cannot be matched with newer data is not shown as ready by its old
+// report each time that it is tried again, and is tried less and less often.
+func TestFailedMatchStaysFailed(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+	u.reconcile(scan)
+	broken := says(backend.Progress{}, &backend.Failure{Reason: "MatchFailed", Message: "the matcher does not like it"})
+	waits := says(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
+	for attempt := int32(1); attempt <= 3; attempt++ {
+		u.engine.match = broken
+		after, again := u.reconcile(scan)
+		if after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Attempts != attempt {
+			t.Fatalf("after failure %d it is %s with %d attempts", attempt, after.Status.Phase, after.Status.Attempts)
+		}
+		u.pass(again)
+		u.engine.match = waits
+		if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseFailed || after.Status.Findings.Critical != 1 {
+			t.Fatalf("while it is tried again it is %s, want Failed beside what was found before", after.Status.Phase)
+		}
+	}
+	u.engine.match = says(backend.Done, nil)
+	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Attempts != 0 {
+		t.Errorf("in the end it is %s with %d attempts, want Scanned with none", after.Status.Phase, after.Status.Attempts)
+	}
+}
+
+// TestFailureIsOvertaken: what another Scanner's attempt brought, or newer data, is not waited for.
+func TestFailureIsOvertaken(t *testing.T) {
+	scanner := theScanner()
+	for name, tt := range map[string]struct {
+		happens func(*unit)
+		want    v1alpha1.ImageScanPhase
+	}{
+		"nothing has changed":                  {func(*unit) {}, v1alpha1.PhaseFailed},
+		"it was cataloged for another Scanner": {func(u *unit) { u.catalogued(web, store.Cluster) }, v1alpha1.PhaseMatching},
+		"its report is there": {func(u *unit) {
+			u.must(u.store.SetDataVersion(u.t.Context(), "scripted", u.engine.version))
+			u.reported(web)
+			u.engine.match = says(backend.Done, nil)
+		}, v1alpha1.PhaseScanned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scan := scanOf(scanner, web)
+			u := newUnit(t, scanner.DeepCopy(), scan, aPod(shop, "a", running("main", web)))
+			u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", Message: "404"})
+			u.reconcile(scan)
+			u.engine.index = says(backend.Done, nil)
+			u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
+			tt.happens(u)
+			if after, _ := u.reconcile(scan); after.Status.Phase != tt.want {
+				t.Errorf("it is %s, want %s", after.Status.Phase, tt.want)
+			}
+		})
+	}
+}
+
+// TestAnotherEngineStartsOver: what one engine found is not shown as what another found.
+func TestAnotherEngineStartsOver(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) {
+		s.Status = v1alpha1.ImageScanStatus{
+			Phase: v1alpha1.PhaseScanned, Engine: v1alpha1.BackendGrype, Findings: &v1alpha1.FindingCounts{Critical: 7},
+		}
+	})
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	after, _ := u.reconcile(scan)
+	if after.Status.Findings != nil || after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Engine != v1alpha1.BackendFake {
+		t.Errorf("it is %s by %s with findings %v, want Cataloging by Fake without", after.Status.Phase, after.Status.Engine, after.Status.Findings)
+	}
+}
+
+// TestScopeFollowsCatalogue: a catalogue that is there is used, whichever pods came first.
+func TestScopeFollowsCatalogue(t *testing.T) {
+	scanner := theScanner()
+	public, private := aPod(shop, "a", running("main", web)), aPod(shop, "a", running("main", web), pulledWith("s"))
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		has  []store.Scope
+		want store.Scope
+	}{
+		"nothing is there, no secrets":       {public, nil, store.Cluster},
+		"nothing is there, secrets":          {private, nil, shop},
+		"the cluster's, secrets":             {private, []store.Scope{store.Cluster}, store.Cluster},
+		"the namespace's, no secrets":        {public, []store.Scope{shop}, shop},
+		"both":                               {private, []store.Scope{shop, store.Cluster}, store.Cluster},
+		"another namespace's is never taken": {private, []store.Scope{"elsewhere"}, shop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scan := scanOf(scanner, web)
+			u := newUnit(t, scanner.DeepCopy(), scan, tt.pod.DeepCopy())
+			for _, scope := range tt.has {
+				u.catalogued(web, scope)
+			}
+			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+			u.reconcile(scan)
+			if got := u.engine.asked[0].Scope; got != tt.want {
+				t.Errorf("the scope is %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestUnknownNodeDoesNotStopOthers: a pod whose node is not known yet keeps nobody else waiting.
+func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)), aPod(shop, "b", running("main", web), onNode("unknown")))
+	u.reported(web)
+	after, again := u.reconcile(scan)
+	if after.Status.Phase != v1alpha1.PhaseScanned || again != nodeWait {
+		t.Errorf("it is %s and looked at again after %s, want Scanned and %s", after.Status.Phase, again, nodeWait)
+	}
+}
+
+// TestMissingEngineIsOneFailure: events about pods are no attempts, and an unused image goes all the same.
+func TestMissingEngineIsOneFailure(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	scan := scanOf(scanner, web)
+	pod := aPod(shop, "a", running("main", web))
+	u := newUnit(t, scanner, scan, pod)
+	for range 3 {
+		after, _ := u.reconcile(scan)
+		if after.Status.Attempts != 1 || readyReason(after) != v1alpha1.ReasonBackendDisabled {
+			t.Fatalf("it has %d attempts and says %s, want 1 and BackendDisabled", after.Status.Attempts, readyReason(after))
+		}
+	}
+	u.must(u.client.Delete(t.Context(), pod))
+	u.reconcile(scan)
+	u.pass(25 * time.Hour)
+	if after, _ := u.reconcile(scan); after != nil {
+		t.Error("the ImageScan of an image that nothing uses is still there")
+	}
+}
+
+// TestTerminatingPodsDoNotCount: a pod that hangs on a dead node has no image that is waited for.
+func TestTerminatingPodsDoNotCount(t *testing.T) {
+	now := metav1.NewTime(noon)
+	pod := aPod(shop, "a", running("main", web))
+	pod.DeletionTimestamp, pod.Finalizers = &now, []string{"example.com/hangs"}
+	u := newUnit(t, theScanner(), pod)
+	if got := u.reconcileScanner().Status.Images; got.Total != 0 {
+		t.Errorf("images %+v, want none", got)
+	}
+}

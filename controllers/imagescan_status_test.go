@@ -1,0 +1,274 @@
+package controllers
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// anyScan is an ImageScan within its bounds, with names and texts of any length.
+func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
+	return rapid.Custom(func(t *rapid.T) *v1alpha1.ImageScan {
+		text := func(name string, most int) string {
+			character := rapid.SampledFrom([]string{"x", `"`, "<", "ü", "\x01", "…"}).Draw(t, name)
+			return truncate(strings.Repeat(character, rapid.IntRange(0, most).Draw(t, name+" length")), most)
+		}
+		scanner := aScanner(long("n", rapid.IntRange(1, 63).Draw(t, "namespace")), long("s", rapid.IntRange(1, 63).Draw(t, "scanner")))
+		scan := scanOf(scanner, "x:1")
+		scan.Spec.References = []string{long("r", rapid.IntRange(1, v1alpha1.MaxReferenceBytes).Draw(t, "reference"))}
+		if left := v1alpha1.MaxReferencesBytes - len(scan.Spec.References[0]); left > 0 {
+			scan.Spec.References = append(scan.Spec.References, long("r", rapid.IntRange(1, left).Draw(t, "second reference")))
+		}
+		scan.Status = fullStatus("x")
+		scan.Status.Conditions[0].Message = text("message", v1alpha1.MaxMessageBytes)
+		scan.Status.Workloads, scan.Status.TopFindings = nil, nil
+		for range rapid.IntRange(0, v1alpha1.MaxWorkloads).Draw(t, "workloads") {
+			scan.Status.Workloads = append(scan.Status.Workloads, text("workload", maxWorkloadBytes))
+		}
+		for range rapid.IntRange(0, v1alpha1.MaxTopFindings).Draw(t, "findings") {
+			scan.Status.TopFindings = append(scan.Status.TopFindings, v1alpha1.TopFinding{
+				ID: text("id", maxIDBytes), Severity: "Critical", Package: text("package", maxPackageBytes), FixedIn: text("fix", maxVersionBytes),
+			})
+		}
+		return scan
+	})
+}
+
+// TestFitProperties: what is cut, in which order, and what never is.
+func TestFitProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before := anyScan().Draw(t, "ImageScan")
+		scan := before.DeepCopy()
+		fit(scan)
+		was, is := before.Status, scan.DeepCopy().Status
+		if size := sizeOf(scan); size > maxObjectBytes-managedReserve {
+			t.Fatalf("it has %d bytes, want at most %d", size, maxObjectBytes-managedReserve)
+		}
+		if sizeOf(before) <= maxObjectBytes-managedReserve && !cmp.Equal(was, is) {
+			t.Fatalf("it was small enough and is cut:\n%s", cmp.Diff(was, is))
+		}
+		if !cmp.Equal(was.Workloads[:len(is.Workloads)], is.Workloads) || !cmp.Equal(was.TopFindings[:len(is.TopFindings)], is.TopFindings) {
+			t.Fatal("lists are not cut at their ends")
+		}
+		if len(is.TopFindings) < len(was.TopFindings) && len(is.Workloads) > 3 {
+			t.Fatalf("findings are cut before workloads are down to three: %d of them are left", len(is.Workloads))
+		}
+		message, longer := is.Conditions[0].Message, was.Conditions[0].Message
+		if message != longer && (len(is.TopFindings) > 1 || len(is.Workloads) > 3) {
+			t.Fatal("the message is cut before findings and workloads")
+		}
+		if len(message) < min(len(longer), 32)-len("…") {
+			t.Fatalf("the message is cut down to %q", message)
+		}
+		is.Workloads, is.TopFindings, is.Conditions[0].Message = was.Workloads, was.TopFindings, longer
+		if diff := cmp.Diff(was, is); diff != "" {
+			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)
+		}
+		again := scan.DeepCopy()
+		if fit(again); !cmp.Equal(scan, again) {
+			t.Fatal("what fits is cut again")
+		}
+	})
+}
+
+// TestFitKeepsTheTypical: an ordinary object is not cut at all.
+func TestFitKeepsTheTypical(t *testing.T) {
+	scan := scanOf(aScanner("shop", "all"), web)
+	scan.Status = fullStatus("x")
+	scan.Status.Conditions = scan.Status.Conditions[:1]
+	scan.Status.Conditions[0].Message, scan.Status.Conditions[0].Reason = "12 findings: 3 critical, 4 high; 5 fixable, 0 known exploited", "Scanned"
+	for i := range scan.Status.TopFindings {
+		scan.Status.TopFindings[i] = v1alpha1.TopFinding{ID: "CVE-2024-12345", Severity: "Critical", Package: "openssl 3.0.11-1~deb12u2", FixedIn: "3.0.14-1~deb12u1"}
+	}
+	for i := range scan.Status.Workloads {
+		scan.Status.Workloads[i] = "Deployment/checkout-api"
+	}
+	before := scan.DeepCopy()
+	fit(scan)
+	if diff := cmp.Diff(before.Status, scan.Status); diff != "" {
+		t.Errorf("an ordinary status of %d bytes is cut:\n%s", sizeOf(before), diff)
+	}
+}
+
+// TestTruncate: one line of valid UTF-8 within the limit, and all of it when it fits.
+func TestTruncate(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		limit int
+		want  string
+	}{
+		{"", 10, ""}, {"short", 5, "short"}, {"longer", 5, "lo…"}, {"two\nlines\t", 20, "two lines "}, {"\x1b[31mred", 20, " [31mred"},
+		{"äöüäöü", 8, "äö…"}, {"äöüäöü", 7, "äö…"}, {"bad \xff byte", 20, "bad � byte"}, {"日本語", 4, "…"}, {"日本語", 9, "日本語"},
+	} {
+		if got := truncate(tt.text, tt.limit); got != tt.want {
+			t.Errorf("%q cut at %d bytes is %q, want %q", tt.text, tt.limit, got, tt.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
+		limit := rapid.IntRange(3, 100).Draw(t, "limit")
+		got := truncate(text, limit)
+		if len(got) > limit || !utf8.ValidString(got) || strings.ContainsFunc(got, unicode.IsControl) {
+			t.Errorf("%q cut at %d bytes is %q", text, limit, got)
+		}
+		if again := truncate(got, limit); again != got {
+			t.Errorf("cut again it is %q, before %q", again, got)
+		}
+	})
+}
+
+// TestDescribeFindings: the result in one line.
+func TestDescribeFindings(t *testing.T) {
+	for want, counts := range map[string]*v1alpha1.FindingCounts{
+		"":                         nil,
+		"no known vulnerabilities": {},
+		"3 findings: 1 critical, 0 high; 2 fixable, 1 known exploited": {Critical: 1, Unknown: 2, Fixable: 2, KnownExploited: 1},
+		"12884901882 findings: 2147483647 critical, 2147483647 high; 0 fixable, 0 known exploited": {
+			Critical: math.MaxInt32, High: math.MaxInt32, Medium: math.MaxInt32, Low: math.MaxInt32, Negligible: math.MaxInt32, Unknown: math.MaxInt32,
+		},
+	} {
+		if got := describeFindings(counts); got != want {
+			t.Errorf("%+v is described as %q, want %q", counts, got, want)
+		}
+	}
+}
+
+// TestCountsOf: every count gets to its place, and one that is too large for the API is as large as can be.
+func TestCountsOf(t *testing.T) {
+	got := countsOf(finding.Counts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt64})
+	want := v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt32}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// TestTopOf: the worst five, each within its bounds.
+func TestTopOf(t *testing.T) {
+	var findings []finding.Finding
+	for range 7 {
+		f := vulnerability(long("GHSA-", 200), finding.High)
+		f.Package.Name, f.Package.Version, f.FixVersions = long("p", 300), "1", []string{long("v", 300), "2"}
+		findings = append(findings, f)
+	}
+	findings[1].FixVersions = nil
+	top := topOf(findings)
+	if len(top) != v1alpha1.MaxTopFindings {
+		t.Fatalf("%d findings, want %d", len(top), v1alpha1.MaxTopFindings)
+	}
+	if len(top[0].ID) > maxIDBytes || len(top[0].Package) > maxPackageBytes || len(top[0].FixedIn) > maxVersionBytes || top[0].Severity != "High" {
+		t.Errorf("a finding is not within its bounds: %+v", top[0])
+	}
+	if top[1].FixedIn != "" {
+		t.Errorf("a finding without a fix is fixed in %q", top[1].FixedIn)
+	}
+}
+
+// TestListWorkloads: each workload once, in order, ten of them, and the number of all.
+func TestListWorkloads(t *testing.T) {
+	s := &imageScanScope{scan: &v1alpha1.ImageScan{}, counted: true}
+	for i := range 12 {
+		pod := aPod(shop, "pod", ownedBy("apps/v1", "StatefulSet", "db-"+string(rune('l'-i)), "uid"))
+		for _, container := range []string{"a", "b"} {
+			s.uses = append(s.uses, use{pod: pod, img: runningImage{podImage: podImage{Container: container}}})
+		}
+	}
+	s.listWorkloads()
+	if got := s.scan.Status; got.WorkloadCount != 12 || len(got.Workloads) != v1alpha1.MaxWorkloads || got.Workloads[0] != "StatefulSet/db-a" {
+		t.Errorf("%d workloads: %q", got.WorkloadCount, got.Workloads)
+	}
+}
+
+// TestSetWhileTrue: Reconciling and Stalled are there only while they are true, as kstatus wants it.
+func TestSetWhileTrue(t *testing.T) {
+	var conditions []metav1.Condition
+	setWhileTrue(&conditions, v1alpha1.ConditionStalled, false, "X", "", 1)
+	if len(conditions) != 0 {
+		t.Errorf("conditions %+v, want none", conditions)
+	}
+	setWhileTrue(&conditions, v1alpha1.ConditionStalled, true, "X", "m", 7)
+	if len(conditions) != 1 || conditions[0].Status != metav1.ConditionTrue || conditions[0].ObservedGeneration != 7 {
+		t.Errorf("conditions %+v, want Stalled", conditions)
+	}
+	setWhileTrue(&conditions, v1alpha1.ConditionStalled, false, "X", "", 8)
+	if len(conditions) != 0 {
+		t.Errorf("conditions %+v, want none", conditions)
+	}
+}
+
+// FuzzImageScanName: whatever a repository is called, the name is one that the API server takes.
+func FuzzImageScanName(f *testing.F) {
+	for _, seed := range []string{"docker.io/library/nginx", "a/B_C", "a/", "", "ü", "registry/" + long("x-", 300)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, repository string) {
+		name := imageScanName("uid", image.Key{Digest: digest(repository), Platform: amd64}, repository)
+		if len(name) > 57 || !dnsName.MatchString(name) {
+			t.Errorf("the name for %q is %q", repository, name)
+		}
+	})
+}
+
+// TestImageScanNames: readable, and another one for each Scanner, digest and platform.
+func TestImageScanNames(t *testing.T) {
+	key := keyOfImage(web)
+	arm := key
+	arm.Platform.Architecture = "arm64"
+	names := map[string]bool{}
+	for _, name := range []string{
+		imageScanName("a", key, "registry.example.com/shop/web"), imageScanName("b", key, "registry.example.com/shop/web"),
+		imageScanName("a", arm, "registry.example.com/shop/web"), imageScanName("a", keyOfImage(vulnerable), "registry.example.com/shop/web"),
+	} {
+		names[name] = true
+		if !strings.HasPrefix(name, "web-") {
+			t.Errorf("the name %q does not say what it is about", name)
+		}
+	}
+	if len(names) != 4 {
+		t.Errorf("names %v, want four different ones", names)
+	}
+	if a, b := imageScanName("a", key, "x/web"), imageScanName("a", key, "y/web"); a != b {
+		t.Errorf("the same image is called %q and %q", a, b)
+	}
+}
+
+// TestCompareWorkloads is a total order, so that lists are the same each time.
+func TestCompareWorkloads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.SampledFrom([]string{"a", "b"})
+		draw := func(name string) store.Workload {
+			return store.Workload{
+				Namespace: word.Draw(t, name), Kind: word.Draw(t, name), Name: word.Draw(t, name),
+				Container: word.Draw(t, name), Reference: word.Draw(t, name),
+			}
+		}
+		a, b := draw("a"), draw("b")
+		if (compareWorkloads(a, b) == 0) != (a == b) || compareWorkloads(a, b) != -compareWorkloads(b, a) {
+			t.Errorf("%+v against %+v is %d, the other way %d", a, b, compareWorkloads(a, b), compareWorkloads(b, a))
+		}
+	})
+}
+
+// TestSizeOf ignores field management, which is not ours.
+func TestSizeOf(t *testing.T) {
+	scan := scanOf(aScanner("shop", "all"), web)
+	text, err := json.Marshal(scan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scan.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: long("m", 5000)}}
+	if got := sizeOf(scan); got != len(text) {
+		t.Errorf("its size is %d, want %d", got, len(text))
+	}
+}

@@ -1,0 +1,124 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// maxPullSecrets bounds how many different pull secrets of an image's pods are used.
+const maxPullSecrets = 20
+
+// use is one container that runs the image.
+type use struct {
+	pod *corev1.Pod
+	img runningImage
+}
+
+// findUses lists the containers that run the image, and what follows for pulling it.
+func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	pods, err := r.inventory().selected(ctx, s.scanner, client.MatchingFields{podsByDigest: s.key.Digest})
+	if err != nil {
+		return 0, err
+	}
+	s.counted = true
+	for i := range pods {
+		running, _, known, err := r.inventory().images(ctx, &pods[i])
+		if err != nil {
+			return 0, err
+		}
+		if !known {
+			s.counted = false
+			continue
+		}
+		for _, img := range running {
+			if img.Key == s.key && !excluded(s.scanner, img.Reference) {
+				s.uses = append(s.uses, use{pod: &pods[i], img: img})
+			}
+		}
+	}
+	if !s.counted && len(s.uses) == 0 {
+		return nodeWait, nil
+	}
+	s.image = s.describe()
+	return 0, r.chooseScope(ctx, s)
+}
+
+// chooseScope prefers a catalogue that is there: that of the whole cluster, which anybody may use who runs the
+// image, or that of the namespace, which outlasts the pods by whose secrets it was made.
+func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope) error {
+	for _, scope := range []store.Scope{store.Cluster, store.Scope(s.scan.Namespace)} {
+		_, err := r.Store.Catalogued(ctx, s.key, scope)
+		if err == nil {
+			s.image.Scope = scope
+			return nil
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe says how the image may be pulled and for whom it counts: with the pull secrets of the pods that have
+// some, for this namespace; without, for the whole cluster.
+func (s *imageScanScope) describe() backend.Image {
+	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace}
+	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
+		img.Job = &grype.Job
+	}
+	var named, reported, secrets []string
+	for _, u := range s.uses {
+		named = append(named, u.img.Reference.Repository)
+		reported = append(reported, u.img.ID.Repository)
+		secrets = append(secrets, pullSecrets(u.pod)...)
+	}
+	for _, text := range s.scan.Spec.References {
+		if ref, err := image.ParseReference(text); err == nil {
+			named = append(named, ref.Repository)
+		}
+	}
+	img.PullReferences = image.PullReferences(s.key.Digest, append(slices.Compact(named), reported...)...)
+	if len(secrets) > 0 {
+		slices.Sort(secrets)
+		secrets = slices.Compact(secrets)
+		img.Scope = store.Scope(s.scan.Namespace)
+		img.PullSecrets = secrets[:min(len(secrets), maxPullSecrets)]
+	}
+	return img
+}
+
+// recordUse tells the store who runs the image.
+func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	if s.backend == nil {
+		return 0, nil
+	}
+	return 0, r.Store.SetUsed(ctx, store.Used{
+		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
+		Scope: s.image.Scope, Engine: s.backend.Engine(), Workloads: workloadsOf(s.uses),
+	})
+}
+
+func workloadsOf(uses []use) []store.Workload {
+	var workloads []store.Workload
+	for _, u := range uses {
+		kind, name := workloadOf(u.pod)
+		w := store.Workload{
+			Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
+			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(),
+		}
+		if !slices.Contains(workloads, w) {
+			workloads = append(workloads, w)
+		}
+	}
+	slices.SortFunc(workloads, compareWorkloads)
+	return workloads
+}

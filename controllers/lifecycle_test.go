@@ -1,0 +1,207 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// unique is a reference that no other test uses.
+func (p *place) unique(name string) string {
+	return "registry.example.com/" + p.namespace + "/" + name + ":1"
+}
+
+// inUse says whether the store still has an image matched.
+func (p *place) inUse(reference string) func() bool {
+	return func() bool {
+		used, err := p.store.InUse(p.t.Context(), keyOfImage(reference), store.Cluster)
+		p.must(err)
+		return used
+	}
+}
+
+// TestEveryKindOfImage: one Scanner with all that can become of an image, and counts that add up.
+func TestEveryKindOfImage(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all", excluding("*/excluded"))
+	p.creates(scanner,
+		aPod(p.namespace, "a", running("main", web), running("bad", vulnerable), running("broken", failing)),
+		aPod(p.namespace, "b", running("main", slow), running("excluded", "excluded:1"), loaded("local", "built-here:1")),
+		aPod(p.namespace, "c", waiting("main", "no-such-image:1", "ImagePullBackOff"), creating("soon", "soon:1"), inPhase(corev1.PodPending)),
+	)
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 8, Scanned: 2, Pending: 2, Failed: 3, Excluded: 1}))
+		g.Expect(status.Findings).To(Equal(v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}))
+		g.Expect(conditionsOf(status.Conditions)).To(ConsistOf("BackendAvailable=True Available", "NotificationsDelivered=True NoReceivers",
+			"StoreDurable=False EphemeralVolume", "Ready=False Scanning", "Reconciling=True Scanning"))
+		g.Expect(status.StoreID).To(Equal(p.store.ID()))
+		g.Expect(status.VulnerabilityData.Tool).To(Equal(fake.Engine))
+	})
+	p.becomes(scanner, phasesOf{
+		web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned, failing: v1alpha1.PhaseFailed, slow: v1alpha1.PhaseCataloging,
+		"docker.io/library/built-here:1": v1alpha1.PhaseFailed,
+	})
+	for _, scan := range p.scans(scanner) {
+		ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
+		reconciling := meta.IsStatusConditionTrue(scan.Status.Conditions, v1alpha1.ConditionReconciling)
+		p.Expect(ready.ObservedGeneration).To(Equal(scan.Generation))
+		p.Expect(ready.Status == metav1.ConditionTrue).To(Equal(scan.Status.Phase == v1alpha1.PhaseScanned), "%s is %s and Ready is %s", scan.Name, scan.Status.Phase, ready.Status)
+		p.Expect(reconciling).To(Equal(scan.Status.Phase == v1alpha1.PhaseCataloging), "%s is %s", scan.Name, scan.Status.Phase)
+		switch scan.Spec.References[0] {
+		case failing:
+			p.Expect(ready.Reason).To(Equal("ImageNotFound"))
+			p.Expect(scan.Status.Attempts).To(BeEquivalentTo(1))
+			p.Expect(scan.Status.NextAttempt.Time).To(BeTemporally("~", time.Now().Add(time.Minute), 45*time.Second))
+			p.Expect(scan.Status.Findings).To(BeNil(), "a failed image is not shown as clean")
+		case "docker.io/library/built-here:1":
+			p.Expect(ready.Reason).To(Equal(v1alpha1.ReasonBareImageID))
+			p.Expect(scan.Spec.DigestType).To(Equal(v1alpha1.DigestImageID))
+		}
+	}
+}
+
+// TestEvents: users find in the events why an image has no result.
+func TestEvents(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", failing)))
+	p.Eventually(func() (reasons []string) {
+		var all eventsv1.EventList
+		p.must(p.client.List(t.Context(), &all, client.InNamespace(p.namespace)))
+		for _, event := range all.Items {
+			reasons = append(reasons, event.Regarding.Kind+" "+event.Type+" "+event.Reason)
+		}
+		return reasons
+	}, patience).Should(ContainElements("ImageScan Warning ImageNotFound", "Scanner Warning SomeImagesFailed"))
+}
+
+// TestDeletedByUser: an ImageScan of an image that runs is made again, with its result.
+func TestDeletedByUser(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	former := p.scan(scanner, web)
+	p.deletes(former)
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.Expect(p.scan(scanner, web).UID).NotTo(Equal(former.UID))
+}
+
+// TestRetentionInTheCluster: an image that nobody runs any more goes when its time is over, and so does its use in
+// the store; a longer time keeps it.
+func TestRetentionInTheCluster(t *testing.T) {
+	p := newPlace(t)
+	brief := aScanner(p.namespace, "brief", func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{Duration: time.Second} })
+	lasting := aScanner(p.namespace, "lasting")
+	image := p.unique("web")
+	pod := aPod(p.namespace, "a", running("main", image))
+	p.creates(brief, lasting, pod)
+	p.becomes(brief, phasesOf{image: v1alpha1.PhaseScanned})
+	p.becomes(lasting, phasesOf{image: v1alpha1.PhaseScanned})
+	p.deletes(pod)
+	p.Eventually(func() int { return len(p.scans(brief)) }, patience).Should(BeZero())
+	p.Eventually(func() *metav1.Time { return p.scan(lasting, image).Status.UnusedSince }, patience).ShouldNot(BeNil())
+	p.Expect(p.inUse(image)()).To(BeTrue(), "the other Scanner keeps it")
+	p.eventually(lasting, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{}))
+	})
+	p.changes(lasting, func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} })
+	p.Eventually(func() int { return len(p.scans(lasting)) }, patience).Should(BeZero())
+	p.Eventually(p.inUse(image), patience).Should(BeFalse())
+}
+
+// TestDeletedScanner: its ImageScans go, and the store has nothing more to do for it.
+func TestDeletedScanner(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	image := p.unique("web")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.Expect(p.inUse(image)()).To(BeTrue())
+	p.deletes(scanner)
+	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
+	p.Eventually(p.inUse(image), patience).Should(BeFalse())
+	p.Consistently(p.inUse(image), quiet).Should(BeFalse(), "nobody brings it back")
+}
+
+// TestRecreatedScanner: another Scanner of the same name begins anew, and takes nothing over.
+func TestRecreatedScanner(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.deletes(scanner)
+	again := aScanner(p.namespace, "all")
+	p.creates(again)
+	p.becomes(again, phasesOf{web: v1alpha1.PhaseScanned})
+	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
+}
+
+// TestSuspendedScanner: nothing is begun, and what was begun stays, until it goes on.
+func TestSuspendedScanner(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonSuspended))
+		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
+	})
+	p.creates(aPod(p.namespace, "b", running("main", vulnerable)))
+	p.Consistently(p.phases(scanner), quiet).Should(Equal(phasesOf{web: v1alpha1.PhaseScanned}))
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false })
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
+}
+
+// TestNewDataInTheCluster: all reports are made again with newer data, and what did not change is not written to etcd.
+func TestNewDataInTheCluster(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	image := p.unique("vulnerable")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.Eventually(func() int32 { return p.scan(scanner, image).Status.WorkloadCount }, patience).Should(BeEquivalentTo(1))
+	before := p.scan(scanner, image)
+	p.engine.Publish() // another build without any news
+	version, err := p.engine.DataVersion(t.Context())
+	p.must(err)
+	matchedWith := func() string {
+		p.wakeups.Image(t.Context(), keyOfImage(image).Digest)
+		summary, err := p.store.Summary(t.Context(), store.Subject{PlatformDigest: keyOfImage(image).Digest, Engine: fake.Engine})
+		p.must(err)
+		return summary.DataVersion
+	}
+	p.Eventually(matchedWith, patience, "200ms").Should(Satisfy(func(used string) bool { return used >= version.Version }), "other tests may publish newer data")
+	p.Consistently(func() string {
+		p.wakeups.Image(t.Context(), keyOfImage(image).Digest)
+		return p.scan(scanner, image).ResourceVersion
+	}, quiet, "200ms").Should(Equal(before.ResourceVersion))
+}
+
+// TestChangedEngine: a Scanner whose engine this operator does not have says so, and goes on when it is changed back.
+func TestChangedEngine(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all", func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseFailed})
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
+		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Message).To(ContainSubstring("spec.backend.type"))
+	})
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendFake })
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled)).To(BeNil())
+	})
+}

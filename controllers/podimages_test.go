@@ -1,0 +1,293 @@
+package controllers
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// dnsName is an RFC 1123 label.
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// TestImagesOf: what the containers of a pod run, and what is not known yet.
+func TestImagesOf(t *testing.T) {
+	pinned := "ghcr.io/a/b@" + digest("pinned")
+	resolved := func(container, reference string) podImage {
+		ref, _ := image.ParseReference(reference)
+		id, _ := image.ParseID(imageID(reference))
+		return podImage{Container: container, ID: id, Reference: ref}
+	}
+	for name, tt := range map[string]struct {
+		pod        *corev1.Pod
+		resolved   []podImage
+		unresolved []unresolvedImage
+	}{
+		"all kinds of containers": {
+			aPod(shop, "a", initialised("i", "init:1"), running("c", web), debugged("e", "debug:1")),
+			[]podImage{resolved("i", "init:1"), resolved("c", web), resolved("e", "debug:1")}, nil,
+		},
+		"not started yet": {aPod(shop, "a", creating("c", web)), nil, []unresolvedImage{{Container: "c", Image: web}}},
+		"no status at all": {
+			&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "b", Image: "b:1"}, {Name: "a", Image: "a:1"}}}},
+			nil, []unresolvedImage{{Container: "a", Image: "a:1"}, {Container: "b", Image: "b:1"}},
+		},
+		"not pulled": {
+			aPod(shop, "a", waiting("c", web, "ImagePullBackOff")), nil,
+			[]unresolvedImage{{Container: "c", Image: web, NotPulled: true, Reason: "ImagePullBackOff", Message: "the kubelet says more"}},
+		},
+		"crashing, but pulled": {
+			aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{
+				ImageID: imageID(web), State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			})), []podImage{resolved("c", web)}, nil,
+		},
+		"a name that is none": {
+			aPod(shop, "a", waiting("c", "Not A Name", "InvalidImageName")), nil,
+			[]unresolvedImage{{Container: "c", Image: "Not A Name", NotPulled: true, Reason: "InvalidImageName",
+				Message: `image reference "Not A Name": invalid reference format: repository name (library/Not A Name) must be lowercase`}},
+		},
+		"loaded on the node": {
+			aPod(shop, "a", loaded("c", web)),
+			[]podImage{{Container: "c", ID: image.ID{Digest: digest("loaded " + web), Bare: true}, Reference: resolved("c", web).Reference}}, nil,
+		},
+		"loaded on the node, but the spec says which": {
+			aPod(shop, "a", loaded("c", pinned)),
+			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+		},
+		"an imageID that is none": {
+			aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"})), nil,
+			[]unresolvedImage{{Container: "c", Image: web, NotPulled: true, Reason: v1alpha1.ReasonBareImageID, Message: `imageID "sha512:abc": no SHA-256 digest in it`}},
+		},
+		"a status of a container that is not there": {
+			&corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "ghost", ImageID: imageID(web)}}}}, nil, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gotResolved, gotUnresolved := imagesOf(tt.pod)
+			if diff := cmp.Diff(tt.resolved, gotResolved); diff != "" {
+				t.Errorf("resolved (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.unresolved, gotUnresolved); diff != "" {
+				t.Errorf("unresolved (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSelects: which pods a Scanner is about.
+func TestSelects(t *testing.T) {
+	now := metav1.NewTime(noon)
+	for name, tt := range map[string]struct {
+		scanner *v1alpha1.Scanner
+		pod     *corev1.Pod
+		want    bool
+	}{
+		"no selector":         {theScanner(), aPod(shop, "a"), true},
+		"an empty selector":   {theScanner(func(s *v1alpha1.Scanner) { s.Spec.PodSelector = &metav1.LabelSelector{} }), aPod(shop, "a"), true},
+		"the label":           {theScanner(selecting("a", "b")), aPod(shop, "a", labelled("a", "b")), true},
+		"another value":       {theScanner(selecting("a", "b")), aPod(shop, "a", labelled("a", "c")), false},
+		"no label":            {theScanner(selecting("a", "b")), aPod(shop, "a"), false},
+		"ignored":             {theScanner(), aPod(shop, "a", labelled("scanner-operator.io/ignore", "true")), false},
+		"ignored, not quite":  {theScanner(), aPod(shop, "a", labelled("scanner-operator.io/ignore", "yes")), true},
+		"selected, ignored":   {theScanner(selecting("a", "b")), aPod(shop, "a", labelled("a", "b"), labelled("scanner-operator.io/ignore", "true")), false},
+		"pending":             {theScanner(), aPod(shop, "a", inPhase(corev1.PodPending)), true},
+		"succeeded":           {theScanner(), aPod(shop, "a", inPhase(corev1.PodSucceeded)), false},
+		"failed":              {theScanner(), aPod(shop, "a", inPhase(corev1.PodFailed)), false},
+		"a Scanner that goes": {theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp = &now }), aPod(shop, "a"), false},
+		"a selector that the API server could not check": {theScanner(func(s *v1alpha1.Scanner) {
+			s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+		}), aPod(shop, "a"), false},
+	} {
+		if got := selects(tt.scanner, tt.pod); got != tt.want {
+			t.Errorf("%s: selected is %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestPullSecrets: each name once, in order; an empty one is none.
+func TestPullSecrets(t *testing.T) {
+	if diff := cmp.Diff([]string{"a", "b"}, pullSecrets(aPod(shop, "x", pulledWith("b", "a", "", "b")))); diff != "" {
+		t.Errorf("pull secrets (-want +got):\n%s", diff)
+	}
+}
+
+// TestWorkloadOf: what people deployed to get a pod.
+func TestWorkloadOf(t *testing.T) {
+	hash := func(value string) func(*corev1.Pod) { return labelled("pod-template-hash", value) }
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want string
+	}{
+		"a bare pod":                        {aPod(shop, "x"), "Pod/x"},
+		"of a Deployment":                   {aPod(shop, "x", hash("5d4f8"), ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "Deployment/web"},
+		"of a Deployment with dashes":       {aPod(shop, "x", hash("5d4f8"), ownedBy("apps/v1", "ReplicaSet", "a-b-5d4f8", "u")), "Deployment/a-b"},
+		"of a ReplicaSet":                   {aPod(shop, "x", ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "ReplicaSet/web-5d4f8"},
+		"of a ReplicaSet with another hash": {aPod(shop, "x", hash("other"), ownedBy("apps/v1", "ReplicaSet", "web-5d4f8", "u")), "ReplicaSet/web-5d4f8"},
+		"of a CronJob":                      {aPod(shop, "x", ownedBy("batch/v1", "Job", "nightly-29401440", "u")), "CronJob/nightly"},
+		"of a Job":                          {aPod(shop, "x", ownedBy("batch/v1", "Job", "migrate-2024", "u")), "Job/migrate-2024"},
+		"of a Job that ends in a date":      {aPod(shop, "x", ownedBy("batch/v1", "Job", "run-20240101x", "u")), "Job/run-20240101x"},
+		"of a StatefulSet":                  {aPod(shop, "x", ownedBy("apps/v1", "StatefulSet", "db", "u")), "StatefulSet/db"},
+		"of a DaemonSet":                    {aPod(shop, "x", ownedBy("apps/v1", "DaemonSet", "agent", "u")), "DaemonSet/agent"},
+		"of a node":                         {aPod(shop, "x", ownedBy("v1", "Node", "node-1", "u")), "Node/node-1"},
+		"of something else":                 {aPod(shop, "x", ownedBy("argoproj.io/v1alpha1", "Workflow", "w", "u")), "Workflow/w"},
+		"with an owner that does not control": {
+			func() *corev1.Pod {
+				pod := aPod(shop, "x", ownedBy("apps/v1", "ReplicaSet", "web-1", "u"))
+				pod.OwnerReferences[0].Controller = ptr.To(false)
+				return pod
+			}(), "Pod/x",
+		},
+	} {
+		kind, workload := workloadOf(tt.pod)
+		if got := kind + "/" + workload; got != tt.want {
+			t.Errorf("%s: the workload is %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// anyPod has what pods may have, and much that the operator must not need.
+func anyPod() *rapid.Generator[*corev1.Pod] {
+	return rapid.Custom(func(t *rapid.T) *corev1.Pod {
+		draw := func(name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
+		pod := aPod(shop, draw("name", "a", "b"))
+		pod.UID, pod.ResourceVersion = "uid", "7"
+		pod.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": long("x", 500)}
+		if rapid.Bool().Draw(t, "annotated") {
+			pod.Annotations["all"+annotationSuffix] = "{}"
+		}
+		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
+		pod.Finalizers = []string{"example.com/x"}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data"}}
+		for i := range rapid.IntRange(0, 4).Draw(t, "containers") {
+			name := string(rune('a' + i))
+			reference := draw("image", web, vulnerable, "nginx", "Not A Name", "ghcr.io/a/b@"+digest("pinned"))
+			add := []func(string, string) func(*corev1.Pod){creating, loadedIf, runningIf, notPulled, initialisedIf, debuggedIf}
+			add[rapid.IntRange(0, len(add)-1).Draw(t, "kind")](name, reference)(pod)
+		}
+		for key, values := range map[string][]string{"tier": {"front", "back"}, "scanner-operator.io/ignore": {"true", "false"}, "pod-template-hash": {"5d4f8", "x"}} {
+			if rapid.Bool().Draw(t, "labelled "+key) {
+				labelled(key, draw(key, values...))(pod)
+			}
+		}
+		if rapid.Bool().Draw(t, "owned") {
+			ownedBy("apps/v1", draw("owner", "ReplicaSet", "Job", "StatefulSet"), draw("owner's name", "web-5d4f8", "nightly-29401440"), "owner")(pod)
+		}
+		if rapid.Bool().Draw(t, "with pull secrets") {
+			pulledWith("b", "a")(pod)
+		}
+		pod.Spec.NodeName = draw("node", nodeAMD, nodeARM, "", "unknown")
+		pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{corev1.PodRunning, corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed}).Draw(t, "phase")
+		return pod
+	})
+}
+
+func valid(reference string) bool {
+	_, err := image.ParseReference(reference)
+	return err == nil
+}
+
+// runningIf, loadedIf and the like are for references of any kind.
+func runningIf(container, reference string) func(*corev1.Pod) {
+	if !valid(reference) {
+		return creating(container, reference)
+	}
+	return running(container, reference)
+}
+
+func loadedIf(container, reference string) func(*corev1.Pod) {
+	return loaded(container, reference)
+}
+
+func notPulled(container, reference string) func(*corev1.Pod) {
+	return waiting(container, reference, "ErrImagePull")
+}
+
+func initialisedIf(container, reference string) func(*corev1.Pod) {
+	if !valid(reference) {
+		return creating(container, reference)
+	}
+	return initialised(container, reference)
+}
+
+func debuggedIf(container, reference string) func(*corev1.Pod) {
+	if !valid(reference) {
+		return creating(container, reference)
+	}
+	return debugged(container, reference)
+}
+
+// TestStripPod: what is left of a pod in the cache is all that is decided by, and no more.
+func TestStripPod(t *testing.T) {
+	scanners := []*v1alpha1.Scanner{theScanner(), theScanner(selecting("tier", "front"))}
+	rapid.Check(t, func(t *rapid.T) {
+		pod := anyPod().Draw(t, "pod")
+		original := pod.DeepCopy()
+		kept, err := StripPod(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stripped := kept.(*corev1.Pod)
+		resolved, unresolved := imagesOf(original)
+		gotResolved, gotUnresolved := imagesOf(stripped)
+		workloadKind, workloadName := workloadOf(original)
+		gotKind, gotName := workloadOf(stripped)
+		for what, pair := range map[string][2]any{
+			"resolved images":   {resolved, gotResolved},
+			"unresolved images": {unresolved, gotUnresolved},
+			"container images":  {containerImages(original), containerImages(stripped)},
+			"pull secrets":      {pullSecrets(original), pullSecrets(stripped)},
+			"workload":          {workloadKind + "/" + workloadName, gotKind + "/" + gotName},
+			"runs":              {runs(original), runs(stripped)},
+			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},
+			"node":              {original.Spec.NodeName, stripped.Spec.NodeName},
+			"deletion":          {original.DeletionTimestamp, stripped.DeletionTimestamp},
+			"annotation":        {original.Annotations["all"+annotationSuffix], stripped.Annotations["all"+annotationSuffix]},
+		} {
+			if diff := cmp.Diff(pair[0], pair[1]); diff != "" {
+				t.Errorf("%s (-original +stripped):\n%s", what, diff)
+			}
+		}
+		for _, scanner := range scanners {
+			if selects(scanner, original) != selects(scanner, stripped) {
+				t.Errorf("the Scanner with the selector %v selects one of the two", scanner.Spec.PodSelector)
+			}
+		}
+		if len(stripped.ManagedFields)+len(stripped.Spec.Volumes)+len(stripped.Finalizers) > 0 || len(slices.Collect(maps.Keys(stripped.Annotations))) > 1 {
+			t.Errorf("more is kept than is used: %+v", stripped)
+		}
+		if diff := cmp.Diff(original, pod); diff != "" {
+			t.Errorf("the pod itself is changed:\n%s", diff)
+		}
+	})
+}
+
+// TestStripOthers: what is no pod, such as the tombstone of a missed deletion, passes as it is; of nodes the platform is left.
+func TestStripOthers(t *testing.T) {
+	for _, strip := range []func(any) (any, error){StripPod, StripNode} {
+		if got, err := strip("tombstone"); err != nil || got != "tombstone" {
+			t.Errorf("something else becomes %v, %v", got, err)
+		}
+	}
+	full := node(nodeARM, "arm64")
+	full.Labels = map[string]string{"a": "b"}
+	kept, err := StripNode(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeARM},
+		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "arm64"}},
+	}
+	if diff := cmp.Diff(want, kept); diff != "" {
+		t.Errorf("node (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,323 @@
+package controllers
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestScannerConditions: the whole list, for everything that can be the matter with a Scanner.
+func TestScannerConditions(t *testing.T) {
+	const (
+		backendFine = "BackendAvailable=True Available"
+		noReceivers = "NotificationsDelivered=True NoReceivers"
+		durable     = "StoreDurable=True VolumeMounted"
+	)
+	pod := aPod(shop, "a", running("c", web))
+	for name, tt := range map[string]struct {
+		scanner *v1alpha1.Scanner
+		objects []client.Object
+		arrange func(*unit)
+		want    []string
+		message string // of Ready
+	}{
+		"no pods": {
+			theScanner(), nil, nil, []string{backendFine, noReceivers, durable, "Ready=True NoImages"}, "no running pod is selected",
+		},
+		"scanning": {
+			theScanner(), []client.Object{pod}, nil,
+			[]string{backendFine, noReceivers, durable, "Ready=False Scanning", "Reconciling=True Scanning"}, "1 of 1 images have no result yet",
+		},
+		"scanned": {
+			theScanner(), []client.Object{pod, scanOf(theScanner(), web, scanned)}, func(u *unit) { u.known(web) },
+			[]string{backendFine, noReceivers, durable, "Ready=True Scanned"}, "1 images scanned: no known vulnerabilities",
+		},
+		"scanned, and the store was lost": {
+			theScanner(), []client.Object{pod, scanOf(theScanner(), web, scanned)}, nil,
+			[]string{backendFine, noReceivers, durable, "Ready=False Scanning", "Reconciling=True Scanning"}, "1 of 1 images have no result yet",
+		},
+		"some failed": {
+			theScanner(), []client.Object{pod, aPod(shop, "b", running("c", vulnerable), waiting("d", "nginx", "ErrImagePull")), scanOf(theScanner(), web, failed), scanOf(theScanner(), vulnerable, scanned)},
+			func(u *unit) { u.known(vulnerable) },
+			[]string{backendFine, noReceivers, durable, "Ready=True SomeImagesFailed"},
+			"2 of 3 images could not be scanned (ImageNotFound: registry.example.com/shop/web:1; NotPulled: docker.io/library/nginx:latest)",
+		},
+		"all excluded": {
+			theScanner(excluding("*")), []client.Object{pod}, nil,
+			[]string{backendFine, noReceivers, durable, "Ready=True Scanned"}, "0 images scanned: no known vulnerabilities",
+		},
+		"suspended": {
+			theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = true }), []client.Object{pod}, nil,
+			[]string{backendFine, noReceivers, durable, "Ready=False Suspended"}, "spec.suspend is true: nothing new is scanned or announced",
+		},
+		"without its engine": {
+			theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype }), []client.Object{pod}, nil,
+			[]string{"BackendAvailable=False BackendDisabled", noReceivers, durable, "Ready=False BackendDisabled", "Stalled=True BackendDisabled"},
+			"this operator runs without the backend Grype; choose another one in spec.backend.type",
+		},
+		"no data yet": {
+			theScanner(), []client.Object{pod},
+			func(u *unit) {
+				u.engine.versionErr = &backend.Failure{Reason: v1alpha1.ReasonNoVulnerabilityData, Message: "no vulnerability database is installed yet"}
+			},
+			[]string{"BackendAvailable=False NoVulnerabilityData", noReceivers, durable, "Ready=False Scanning", "Reconciling=True Scanning"}, "1 of 1 images have no result yet",
+		},
+		"old data": {
+			theScanner(), nil, func(u *unit) { u.engine.problem = "the listing cannot be read" },
+			[]string{"BackendAvailable=True VulnerabilityDataOutdated", noReceivers, durable, "Ready=True NoImages"}, "no running pod is selected",
+		},
+		"a store that goes with the pod": {
+			theScanner(), nil, func(u *unit) { u.scanners.StoreDurable, u.scanners.StoreAdvice = false, "mount a volume" },
+			[]string{backendFine, noReceivers, "StoreDurable=False EphemeralVolume", "Ready=True NoImages"}, "no running pod is selected",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, append(tt.objects, tt.scanner)...)
+			if tt.arrange != nil {
+				tt.arrange(u)
+			}
+			status := u.reconcileScanner().Status
+			if diff := cmp.Diff(tt.want, conditionsOf(status.Conditions)); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if got := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Message; got != tt.message {
+				t.Errorf("Ready says %q, want %q", got, tt.message)
+			}
+			for _, c := range status.Conditions {
+				if c.ObservedGeneration != 1 {
+					t.Errorf("%s is about generation %d, want 1", c.Type, c.ObservedGeneration)
+				}
+			}
+			if status.ObservedGeneration != 1 {
+				t.Errorf("the status is about generation %d, want 1", status.ObservedGeneration)
+			}
+		})
+	}
+}
+
+// TestConditionsGo: what is over is not there any more.
+func TestConditionsGo(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
+	u.scanners.Backends = map[v1alpha1.BackendType]backend.Backend{}
+	if got := u.reconcileScanner().Status.Conditions; !meta.IsStatusConditionTrue(got, v1alpha1.ConditionStalled) {
+		t.Errorf("conditions %q, want Stalled", conditionsOf(got))
+	}
+	u.scanners.Backends = u.scans.Backends
+	if got := u.reconcileScanner().Status.Conditions; meta.FindStatusCondition(got, v1alpha1.ConditionStalled) != nil || !meta.IsStatusConditionTrue(got, v1alpha1.ConditionReconciling) {
+		t.Errorf("conditions %q, want Reconciling and not Stalled", conditionsOf(got))
+	}
+	u.must(u.client.Create(t.Context(), scanOf(scanner, web, scanned)))
+	u.known(web)
+	if got := u.reconcileScanner().Status.Conditions; meta.FindStatusCondition(got, v1alpha1.ConditionReconciling) != nil {
+		t.Errorf("conditions %q, want none that is over", conditionsOf(got))
+	}
+}
+
+// TestScannerStatus: counts, data and store.
+func TestScannerStatus(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web)))
+	u.engine.version.Built = noon.Add(-time.Hour + 123*time.Millisecond)
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.Low))
+	u.reconcile(scan)
+	status := u.reconcileScanner().Status
+	status.Conditions = nil
+	want := v1alpha1.ScannerStatus{
+		ObservedGeneration: 1, Images: v1alpha1.ImageCounts{Total: 1, Scanned: 1}, StoreID: u.store.ID(),
+		Findings:          v1alpha1.FindingCounts{Critical: 1, Low: 1, Fixable: 2},
+		VulnerabilityData: &v1alpha1.VulnerabilityData{BuiltAt: metav1.NewTime(noon.Add(-time.Hour)), Tool: "scripted 1"},
+	}
+	if diff := cmp.Diff(want, status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	u.engine.versionErr = &backend.Failure{Reason: v1alpha1.ReasonNoVulnerabilityData, Message: "gone"}
+	if got := u.reconcileScanner().Status.VulnerabilityData; got != nil {
+		t.Errorf("without data the status says %+v", got)
+	}
+}
+
+// TestScannerNothingNewIsNotWritten: looking again costs nothing, whatever fractions of seconds times have.
+func TestScannerNothingNewIsNotWritten(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("team")} })
+	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
+	u.engine.version.Built = noon.Add(123456789 * time.Nanosecond)
+	u.hears("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastDelivery: noon.Add(123456789 * time.Nanosecond)})
+	first := u.reconcileScanner()
+	writes := u.writes
+	for range 3 {
+		u.pass(time.Minute)
+		if again := u.reconcileScanner(); again.ResourceVersion != first.ResourceVersion || u.writes != writes {
+			t.Fatalf("another look is written (%d times):\n%s", u.writes-writes, cmp.Diff(first.Status, again.Status))
+		}
+	}
+	if got := len(u.said()); got == 0 {
+		t.Error("there are no events of the first look")
+	}
+}
+
+func receiverNamed(name string) v1alpha1.Receiver {
+	return v1alpha1.Receiver{Name: name, Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}}}
+}
+
+// hears gives a receiver a state.
+func (u *unit) hears(receiver string, state notify.State) {
+	u.t.Helper()
+	raw, err := state.Encode()
+	u.must(err)
+	u.must(u.store.SaveReceiverState(u.t.Context(), "scanner-uid", receiver, raw))
+}
+
+// TestReceivers: what became of messages, of each receiver and in sum.
+func TestReceivers(t *testing.T) {
+	begun := notify.Baseline{Phase: notify.BaselineDone}
+	for name, tt := range map[string]struct {
+		states map[string]notify.State
+		want   string
+		text   string
+	}{
+		"nothing to tell": {map[string]notify.State{"a": {Baseline: begun}, "b": {Baseline: begun}}, "NotificationsDelivered=True Delivered", ""},
+		"some wait":       {map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "7 findings wait for the next message"},
+		"one failed": {
+			map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &notify.Trouble{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
+			"NotificationsDelivered=False DeliveryFailed", "b: channel_is_archived",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, theScanner(func(s *v1alpha1.Scanner) {
+				s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("a"), receiverNamed("b")}
+			}))
+			for receiver, state := range tt.states {
+				u.hears(receiver, state)
+			}
+			status := u.reconcileScanner().Status
+			condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+			if got := conditionsOf([]metav1.Condition{*condition})[0]; got != tt.want || condition.Message != tt.text {
+				t.Errorf("it is %s: %q, want %s: %q", got, condition.Message, tt.want, tt.text)
+			}
+			if len(status.Receivers) != 2 || status.Receivers[0].Name != "a" || status.Receivers[0].Pending != int32(tt.states["a"].Pending) {
+				t.Errorf("receivers %+v", status.Receivers)
+			}
+		})
+	}
+}
+
+// TestStoreIDWaits: a Scanner remembers a store only when each of its receivers has a state in it, or the loss of
+// the one before would go unsaid.
+func TestStoreIDWaits(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("a"), receiverNamed("b")}
+		s.Status.StoreID = "former"
+	})
+	u := newUnit(t, scanner)
+	u.hears("a", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
+	if got := u.reconcileScanner().Status.StoreID; got != "former" {
+		t.Errorf("with one receiver of two the store is %q, want the former", got)
+	}
+	u.hears("b", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}})
+	if got := u.reconcileScanner().Status.StoreID; got != u.store.ID() {
+		t.Errorf("with both receivers the store is %q, want %q", got, u.store.ID())
+	}
+}
+
+// TestScannerGone: nothing of it stays in the store, and everything of others does.
+func TestScannerGone(t *testing.T) {
+	scanner, other := theScanner(), theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "other", "other-uid" })
+	scan, kept := scanOf(scanner, web), scanOf(other, vulnerable)
+	u := newUnit(t, scanner, other, scan, kept, aPod(shop, "a", running("c", web), running("d", vulnerable)))
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	u.reconcile(scan)
+	u.reconcile(kept)
+	u.must(u.client.Delete(t.Context(), scanner))
+	_, err := u.scanners.Reconcile(t.Context(), requestFor(scanner))
+	u.must(err)
+	for reference, want := range map[string]bool{web: false, vulnerable: true} {
+		if used, err := u.store.InUse(t.Context(), keyOfImage(reference), store.Cluster); err != nil || used != want {
+			t.Errorf("%s is in use: %v, %v; want %v", reference, used, err, want)
+		}
+	}
+	if images, err := u.store.ImagesInUse(t.Context(), "scripted"); err != nil || images != 1 {
+		t.Errorf("%d images are matched, %v; want 1", images, err)
+	}
+	if after, _ := u.reconcile(scan); after != nil {
+		t.Error("its ImageScan is still there")
+	}
+	if used, _ := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); used {
+		t.Error("its last ImageScan brings the image back into use")
+	}
+}
+
+// TestScannerGoing: a Scanner on its way out counts as gone.
+func TestScannerGoing(t *testing.T) {
+	now := metav1.NewTime(noon)
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/x"} })
+	u := newUnit(t, scanner)
+	u.must(u.store.SetUsed(t.Context(), store.Used{Scanner: "scanner-uid", Namespace: shop, Key: keyOfImage(web), Engine: "scripted"}))
+	_, err := u.scanners.Reconcile(t.Context(), requestFor(scanner))
+	u.must(err)
+	if used, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); err != nil || used {
+		t.Errorf("its image is in use: %v, %v", used, err)
+	}
+}
+
+// TestScannerTrouble: an engine whose state cannot be read is our own trouble; what was said stays.
+func TestScannerTrouble(t *testing.T) {
+	u := newUnit(t, theScanner())
+	before := u.reconcileScanner()
+	u.engine.versionErr = errors.New("the database is locked")
+	if _, err := u.scanners.Reconcile(t.Context(), requestFor(before)); err == nil {
+		t.Error("the trouble is not reported")
+	}
+	var after v1alpha1.Scanner
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(before), &after))
+	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
+		t.Errorf("the status changes:\n%s", diff)
+	}
+}
+
+// TestScannerEvents: users hear of what changes, once.
+func TestScannerEvents(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner)
+	u.reconcileScanner()
+	if got := u.said(); len(got) != 2 || !strings.Contains(strings.Join(got, "\n"), "Normal NoImages no running pod is selected") {
+		t.Errorf("events %q, want that the engine works and that there are no images", got)
+	}
+	u.must(u.client.Create(t.Context(), aPod(shop, "a", waiting("c", "nginx", "ErrImagePull"))))
+	u.reconcileScanner()
+	want := []string{"Warning SomeImagesFailed 1 of 1 images could not be scanned (NotPulled: docker.io/library/nginx:latest)"}
+	if diff := cmp.Diff(want, u.said()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	u.reconcileScanner()
+	if got := u.said(); len(got) != 0 {
+		t.Errorf("events %q for nothing", got)
+	}
+}
+
+// TestDescribeFailures: by reason, each with an example, in the same words each time.
+func TestDescribeFailures(t *testing.T) {
+	images := []coveredImage{
+		{State: imageFailed, Reason: "ImageNotFound", Name: "b:1"}, {State: imageScanned, Name: "x:1"},
+		{State: imageFailed, Reason: "Unauthorized", Name: "a:1"}, {State: imageFailed, Reason: "ImageNotFound", Name: "c:1"}, {State: imageFailed, Name: "d:1"},
+	}
+	want := "4 of 5 images could not be scanned (unknown: d:1; ImageNotFound: b:1 and 1 more; Unauthorized: a:1)"
+	for range 10 {
+		if got := describeFailures(images); got != want {
+			t.Fatalf("it is described as %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const shop = "shop"
+
+// scripted is an engine that says what a test wants it to say.
+type scripted struct {
+	index, match func(backend.Image) (backend.Progress, error)
+	version      store.DataVersion
+	versionErr   error
+	problem      string
+	// asked are the images of all calls of Index.
+	asked []backend.Image
+}
+
+func (s *scripted) Engine() string { return "scripted" }
+
+func (s *scripted) Index(_ context.Context, img backend.Image) (backend.Progress, error) {
+	s.asked = append(s.asked, img)
+	return s.index(img)
+}
+
+func (s *scripted) Match(_ context.Context, img backend.Image) (backend.Progress, error) {
+	return s.match(img)
+}
+
+func (s *scripted) DataVersion(context.Context) (store.DataVersion, error) {
+	return s.version, s.versionErr
+}
+
+func (s *scripted) DataProblem() string { return s.problem }
+
+// says is an engine's answer.
+func says(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {
+	return func(backend.Image) (backend.Progress, error) { return progress, err }
+}
+
+// unit is the reconcilers beside a cluster that only remembers, a real store, and a time that the test moves.
+type unit struct {
+	t      *testing.T
+	client client.WithWatch
+	store  store.Store
+	clock  *clocktesting.FakePassiveClock
+	engine *scripted
+	events *events.FakeRecorder
+	// writes are the status patches that were sent.
+	writes int
+
+	pods     *PodReconciler
+	scans    *ImageScanReconciler
+	scanners *ScannerReconciler
+}
+
+func newUnit(t *testing.T, objects ...client.Object) *unit {
+	t.Helper()
+	u := &unit{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(1000)}
+	builder := fakeclient.NewClientBuilder().WithScheme(newTestScheme()).
+		WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ImageScan{}).
+		WithObjects(node(nodeAMD, "amd64"), node(nodeARM, "arm64")).WithObjects(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(
+			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+		) error {
+			u.writes++
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
+		}})
+	for _, index := range indexes {
+		builder = builder.WithIndex(index.object, index.name, index.values)
+	}
+	u.client = builder.Build()
+	var err error
+	u.store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), u.clock.Now)
+	u.must(err)
+	t.Cleanup(func() { _ = u.store.Close() })
+	u.engine = &scripted{
+		index: says(backend.Done, nil), match: says(backend.Done, nil),
+		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
+	}
+	engines := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: u.engine}
+	u.pods = &PodReconciler{Client: u.client, Jobs: u.store}
+	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}}
+	u.scanners = &ScannerReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, StoreDurable: true}
+	return u
+}
+
+func (u *unit) must(err error) {
+	u.t.Helper()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+func (u *unit) pass(d time.Duration) { u.clock.SetTime(u.clock.Now().Add(d)) }
+
+// theScanner of a unit's tests, made as the API server would.
+func theScanner(changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
+	return aScanner(shop, "all", append([]func(*v1alpha1.Scanner){func(s *v1alpha1.Scanner) {
+		s.UID, s.Generation, s.Spec.IgnoreLabel, s.Spec.AnnotatePods = "scanner-uid", 1, "scanner-operator.io/ignore", v1alpha1.Enabled
+		s.Spec.UnusedImageRetention = &metav1.Duration{Duration: 24 * time.Hour}
+	}}, changes...)...)
+}
+
+// subjectOf is what an image's report is kept under.
+func subjectOf(reference string, scope store.Scope) store.Subject {
+	return store.Subject{PlatformDigest: digest("platform of " + keyOfImage(reference).Digest), Scope: scope, Engine: "scripted"}
+}
+
+// catalogued has an image's content listed.
+func (u *unit) catalogued(reference string, scope store.Scope) {
+	u.t.Helper()
+	u.must(u.store.SaveCatalogue(u.t.Context(), store.Catalogued{
+		Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest, Tool: "syft", CataloguedAt: u.clock.Now(),
+	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
+}
+
+// reported has an image cataloged and matched, with these findings.
+func (u *unit) reported(reference string, findings ...finding.Finding) {
+	u.t.Helper()
+	u.catalogued(reference, store.Cluster)
+	_, err := u.store.SaveReport(u.t.Context(), store.Report{
+		Subject: subjectOf(reference, store.Cluster), DataVersion: u.engine.version.Version, MatchedAt: u.clock.Now(), Findings: findings,
+	}, "")
+	u.must(err)
+}
+
+// known has the store know that the Scanner has an image, and its report.
+func (u *unit) known(reference string, findings ...finding.Finding) {
+	u.t.Helper()
+	u.reported(reference, findings...)
+	u.must(u.store.SetUsed(u.t.Context(), store.Used{
+		Scanner: string(theScanner().UID), Namespace: shop, Key: keyOfImage(reference), Scope: store.Cluster, Engine: u.engine.Engine(),
+	}))
+}
+
+// reconcile looks at an ImageScan once and returns it as it is then, nil if it has gone, and when to look again.
+func (u *unit) reconcile(scan *v1alpha1.ImageScan) (*v1alpha1.ImageScan, time.Duration) {
+	u.t.Helper()
+	result, err := u.scans.Reconcile(u.t.Context(), requestFor(scan))
+	u.must(err)
+	return u.read(scan), result.RequeueAfter
+}
+
+func (u *unit) read(scan *v1alpha1.ImageScan) *v1alpha1.ImageScan {
+	u.t.Helper()
+	var after v1alpha1.ImageScan
+	err := u.client.Get(u.t.Context(), client.ObjectKeyFromObject(scan), &after)
+	if client.IgnoreNotFound(err) != nil {
+		u.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return &after
+}
+
+func requestFor(o client.Object) ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
+}
+
+// reconcileScanner looks at the Scanner once and returns it as it is then.
+func (u *unit) reconcileScanner() *v1alpha1.Scanner {
+	u.t.Helper()
+	_, err := u.scanners.Reconcile(u.t.Context(), requestFor(theScanner()))
+	u.must(err)
+	var scanner v1alpha1.Scanner
+	u.must(u.client.Get(u.t.Context(), client.ObjectKeyFromObject(theScanner()), &scanner))
+	return &scanner
+}
+
+// said are the events since the last call.
+func (u *unit) said() (said []string) {
+	for {
+		select {
+		case event := <-u.events.Events:
+			said = append(said, event)
+		default:
+			return said
+		}
+	}
+}
+
+// conditionsOf is the whole list, in short: type, status and reason.
+func conditionsOf(conditions []metav1.Condition) (all []string) {
+	for _, c := range conditions {
+		all = append(all, c.Type+"="+string(c.Status)+" "+c.Reason)
+	}
+	return all
+}
+
+// update changes an object in the cluster.
+func (u *unit) update(o client.Object) {
+	u.t.Helper()
+	u.must(u.client.Update(u.t.Context(), o))
+}
+
+func vulnerability(id string, severity finding.Severity) finding.Finding {
+	return finding.Finding{
+		ID: id, Severity: severity, FixState: finding.FixStateFixed, FixVersions: []string{"3.0.2"},
+		Package: finding.Package{Name: "openssl", Version: "3.0.1", Type: "deb", PURL: "pkg:deb/debian/openssl@3.0.1"},
+	}
+}
+
+// testReconciler has a clock and nothing else.
+var testReconciler = &ImageScanReconciler{Clock: clocktesting.NewFakePassiveClock(noon)}
+
+// listed is a cache that lists pods and ImageScans in the order in which a test has them.
+type listed struct {
+	pods  []corev1.Pod
+	scans []v1alpha1.ImageScan
+}
+
+func (l *listed) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	architecture, found := map[string]string{nodeAMD: "amd64", nodeARM: "arm64"}[key.Name]
+	if into, isNode := o.(*corev1.Node); isNode && found {
+		*into = *node(key.Name, architecture)
+		return nil
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, key.Name)
+}
+
+func (l *listed) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch into := list.(type) {
+	case *corev1.PodList:
+		into.Items = l.pods
+	case *v1alpha1.ImageScanList:
+		into.Items = l.scans
+	}
+	return nil
+}
+
+// noJobs is a record of no Jobs.
+type noJobs struct{ store.Jobs }
+
+func (noJobs) LiveJobs(context.Context) ([]store.Job, error) { return nil, nil }

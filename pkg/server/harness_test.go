@@ -1,0 +1,342 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/klauspost/compress/zstd"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/pkg/certificate"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+const (
+	operatorNamespace = "scanner-operator-system"
+	hostName          = "scanner-operator-ingest.scanner-operator-system.svc"
+)
+
+var (
+	noon  = time.Now().Truncate(time.Second) // certificates are checked by the real time
+	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
+	web   = image.Key{Digest: digest("index of web"), Platform: amd64}
+)
+
+func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
+
+// recordingEngine takes what workers bring, and does with it what a backend would.
+type recordingEngine struct {
+	store store.Store
+	// wanted and current are the builds that a worker should have, and may match with.
+	wanted, current time.Time
+	err             error
+
+	mu         sync.Mutex
+	catalogued []store.Job
+	statuses   []workerapi.DatabaseStatus
+	reports    []workerapi.Report
+	failures   []workerapi.Failure
+}
+
+func (e *recordingEngine) Engine() string { return "grype" }
+
+func (e *recordingEngine) Catalogued(_ context.Context, job store.Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.catalogued = append(e.catalogued, job)
+}
+
+func (e *recordingEngine) DatabaseReported(_ context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.statuses = append(e.statuses, status)
+	return e.wanted, e.err
+}
+
+func (e *recordingEngine) Wanted(_ context.Context, built time.Time) (time.Time, bool, error) {
+	return e.wanted, built.Equal(e.current), e.err
+}
+
+func (e *recordingEngine) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reports = append(e.reports, report)
+	_, err := e.store.SaveReport(ctx, store.Report{
+		Subject: store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: lease.Engine}, DataVersion: "v1",
+	}, lease.ID)
+	return err
+}
+
+func (e *recordingEngine) FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failures = append(e.failures, failure)
+	return e.store.FailMatch(ctx, lease.ID, lease.Holder, store.MatchFailure{Reason: failure.Reason, Message: failure.Message, RetryAt: noon.Add(time.Hour)})
+}
+
+// ingestAPI serves the API over TLS beside a cluster that knows tokens and pods.
+type ingestAPI struct {
+	t       testing.TB
+	url     string
+	http    *http.Client
+	store   store.Store
+	engine  *recordingEngine
+	clock   *clocktesting.FakeClock
+	cluster client.Client
+	spool   string
+	// tokens are what the API server says about them.
+	tokens    map[string]authenticationv1.TokenReviewStatus
+	reviewErr error
+}
+
+func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
+	t.Helper()
+	a := &ingestAPI{t: t, tokens: map[string]authenticationv1.TokenReviewStatus{}, clock: clocktesting.NewFakeClock(noon), spool: filepath.Join(t.TempDir(), "spool")}
+	a.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: a.create}).Build()
+	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), a.clock.Now)
+	a.must(err)
+	t.Cleanup(func() { _ = db.Close() })
+	a.store, a.engine = db, &recordingEngine{store: db, wanted: noon, current: noon}
+	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon}))
+	ingest := &Ingest{
+		Store: db, Engine: a.engine, Clock: a.clock, Log: logr.Discard(), Client: a.cluster, Reader: a.cluster,
+		SpoolDir: a.spool, LeaseTime: 10 * time.Minute, Limits: limits,
+	}
+	handler, err := ingest.Handler()
+	a.must(err)
+	a.serve(handler)
+	return a
+}
+
+// serve has clients verify the server as workers do: by the operator's own authority and the Service's name.
+func (a *ingestAPI) serve(handler http.Handler) {
+	a.t.Helper()
+	authority := &certificate.Authority{Client: a.cluster, Reader: a.cluster, Clock: a.clock, Namespace: operatorNamespace, Secret: "authority"}
+	a.must(authority.Refresh(a.t.Context()))
+	serving := &certificate.Server{Authority: authority, Names: []string{hostName}}
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.GetCertificate}
+	server.StartTLS()
+	a.t.Cleanup(server.Close)
+	// StartTLS adds a certificate of its own, which would be found first.
+	server.TLS.Certificates = nil
+	a.url = server.URL
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), ServerName: hostName, MinVersion: tls.VersionTLS13}}
+	a.t.Cleanup(transport.CloseIdleConnections)
+	a.http = &http.Client{Transport: transport}
+}
+
+// create answers TokenReviews as the API server does.
+func (a *ingestAPI) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	review, isReview := o.(*authenticationv1.TokenReview)
+	if !isReview {
+		return c.Create(ctx, o, opts...)
+	}
+	if a.reviewErr != nil {
+		return a.reviewErr
+	}
+	if len(review.Spec.Audiences) != 1 || review.Spec.Audiences[0] != workerapi.Audience {
+		return fmt.Errorf("the review asks for the audiences %q", review.Spec.Audiences)
+	}
+	review.Status = a.tokens[review.Spec.Token]
+	return nil
+}
+
+func (a *ingestAPI) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// worker is a pod of a Job, with its token.
+type worker struct {
+	api   *ingestAPI
+	pod   *corev1.Pod
+	token string
+}
+
+// job has the operator make a Job, and the Job controller its pod.
+func (a *ingestAPI) job(purpose store.JobPurpose, name string) *worker {
+	a.t.Helper()
+	a.must(a.store.SaveJob(a.t.Context(), store.Job{
+		Namespace: operatorNamespace, Name: name, UID: "uid-of-" + name, Purpose: purpose, Key: web, CreatedAt: noon,
+	}))
+	return a.worker(operatorNamespace, name+"-pod", "uid-of-"+name)
+}
+
+// worker is a pod that says that it belongs to a Job.
+func (a *ingestAPI) worker(namespace, name, job string) *worker {
+	a.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID("uid-of-" + namespace + "-" + name),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "x", UID: types.UID(job), Controller: ptr.To(true)}},
+	}}
+	a.must(a.cluster.Create(a.t.Context(), pod))
+	w := &worker{api: a, pod: pod, token: "token-of-" + namespace + "-" + name}
+	a.tokens[w.token] = w.review()
+	return w
+}
+
+// review is what the API server says of the pod's token.
+func (w *worker) review() authenticationv1.TokenReviewStatus {
+	return authenticationv1.TokenReviewStatus{
+		Authenticated: true, Audiences: []string{workerapi.Audience},
+		User: authenticationv1.UserInfo{
+			Username: serviceAccountPrefix + w.pod.Namespace + ":default",
+			Extra:    map[string]authenticationv1.ExtraValue{extraPodName: {w.pod.Name}, extraPodUID: {string(w.pod.UID)}},
+		},
+	}
+}
+
+// answer is what the API said.
+type answer struct {
+	status int
+	body   string
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, strings.TrimSpace(a.body)) }
+
+// send makes a request with the worker's token.
+func (w *worker) send(method, path string, body io.Reader, header ...string) answer {
+	w.api.t.Helper()
+	request, err := http.NewRequestWithContext(w.api.t.Context(), method, w.api.url+path, body)
+	w.api.must(err)
+	if w.token != "" {
+		request.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := w.api.http.Do(request)
+	w.api.must(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	w.api.must(err)
+	return answer{response.StatusCode, string(text)}
+}
+
+// post sends a value as JSON and reads the answer into another one, if there is one.
+func (w *worker) post(path string, value, into any) answer {
+	w.api.t.Helper()
+	body, err := json.Marshal(value)
+	w.api.must(err)
+	got := w.send(http.MethodPost, path, bytes.NewReader(body))
+	if got.status == http.StatusOK && into != nil {
+		w.api.must(json.Unmarshal([]byte(got.body), into))
+	}
+	return got
+}
+
+// put uploads a body with its digest.
+func (w *worker) put(path string, body []byte) answer {
+	w.api.t.Helper()
+	return w.send(http.MethodPut, path, bytes.NewReader(body), workerapi.DigestHeader, digest(string(body)))
+}
+
+// compressed is zstd.
+func compressed(t testing.TB, content []byte, options ...zstd.EOption) []byte {
+	t.Helper()
+	var body bytes.Buffer
+	encoder, err := zstd.NewWriter(&body, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := encoder.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := encoder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return body.Bytes()
+}
+
+// catalogs has a worker bring everything about the image "web".
+func (w *worker) catalogs() {
+	w.api.t.Helper()
+	w.want(w.put(workerapi.PathCatalogSBOM, compressed(w.api.t, []byte("SBOM"))), http.StatusNoContent, "")
+	w.want(w.put(workerapi.PathCatalogMatchInput, compressed(w.api.t, []byte("input"))), http.StatusNoContent, "")
+	w.want(w.post(workerapi.PathCatalogResult, result, nil), http.StatusNoContent, "")
+}
+
+var result = workerapi.CatalogResult{
+	Image: "docker.io/library/web", PlatformDigest: digest("manifest of web"), Platform: "linux/amd64", Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3",
+}
+
+// want compares an answer's status, and what its text must hold.
+func (w *worker) want(got answer, status int, text string) {
+	w.api.t.Helper()
+	if got.status != status || !strings.Contains(got.body, text) {
+		w.api.t.Errorf("the answer is %s, want %d %s", got, status, text)
+	}
+}
+
+// uses has a Scanner run the image "web".
+func (a *ingestAPI) uses() {
+	a.t.Helper()
+	a.must(a.store.SetUsed(a.t.Context(), store.Used{
+		Scanner: "scanner", Namespace: "shop", Key: web, Engine: "grype",
+		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1"}},
+	}))
+}
+
+// leases has a match worker ask for work.
+func (w *worker) leases() workerapi.LeaseResponse {
+	w.api.t.Helper()
+	var response workerapi.LeaseResponse
+	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon, Max: 10}, &response), http.StatusOK, "")
+	return response
+}
+
+// leased is a match worker that has the image "web", and the paths of its lease.
+func (a *ingestAPI) leased() (w *worker, input, report, failure string) {
+	a.t.Helper()
+	a.uses()
+	a.job(store.JobCatalog, "catalog").catalogs()
+	w = a.job(store.JobMatch, "match")
+	response := w.leases()
+	if len(response.Leases) != 1 {
+		a.t.Fatalf("%d images are lent, want 1", len(response.Leases))
+	}
+	at := func(path string) string { return strings.ReplaceAll(path, "{lease}", response.Leases[0].ID) }
+	return w, at(workerapi.PathLeaseInput), at(workerapi.PathLeaseReport), at(workerapi.PathLeaseFailure)
+}
+
+// reportBody is a report as a worker sends it.
+func reportBody(t testing.TB, report workerapi.Report) []byte {
+	t.Helper()
+	text, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compressed(t, text)
+}
+
+var (
+	aReport    = workerapi.Report{Database: workerapi.Database{Built: noon}, Tool: "grype 0.110.0", Findings: []workerapi.Finding{{ID: "CVE-2024-0001"}}}
+	errTrouble = errors.New("the database is locked: secret details")
+)
