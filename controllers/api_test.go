@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
@@ -47,7 +49,20 @@ func (p *place) write(name string, s spec) error {
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Scanner"))
 	o.SetNamespace(p.namespace)
 	o.SetName(name)
-	return p.client.Create(p.t.Context(), o)
+	err := p.client.Create(p.t.Context(), o)
+	if err == nil {
+		p.removesLater(o)
+	}
+	return err
+}
+
+// removesLater removes an object when the test is over, from a namespace that other tests use too.
+func (p *place) removesLater(o client.Object) {
+	p.t.Cleanup(func() {
+		if err := p.client.Delete(context.Background(), o); err != nil {
+			p.t.Errorf("removing what the test made: %v", err)
+		}
+	})
 }
 
 // inUnattended is a place in which nothing happens to objects.
@@ -177,6 +192,7 @@ func TestImageScanImmutable(t *testing.T) {
 	p := inUnattended(t)
 	scan := scanOf(aScanner(p.namespace, "all"), web, func(s *v1alpha1.ImageScan) { s.OwnerReferences, s.Spec.DigestType = nil, "" })
 	p.creates(scan)
+	p.removesLater(scan)
 	p.Expect(scan.Spec.DigestType).To(Equal(v1alpha1.DigestManifest), "the default")
 	for field, change := range map[string]func(*v1alpha1.ImageScanSpec){
 		"digest":   func(s *v1alpha1.ImageScanSpec) { s.Digest = digest("another") },

@@ -48,6 +48,7 @@ func TestSizeInEtcd(t *testing.T) {
 	p.namespace = unattended
 	scanner := aScanner(p.namespace, long("s", 63))
 	p.creates(scanner)
+	p.removesLater(scanner)
 	r := &PodReconciler{Client: indexed{p.client}, Jobs: p.store}
 	for name, text := range map[string]string{"letters": "x", "quotation marks": `"`, "umlauts": "ü", "markup": "<&>", "control characters": "\x01"} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +60,7 @@ func TestSizeInEtcd(t *testing.T) {
 			p.must(p.client.List(t.Context(), &scans, client.InNamespace(p.namespace)))
 			i := slices.IndexFunc(scans.Items, func(s v1alpha1.ImageScan) bool { return s.Spec.Digest == digest(name) })
 			scan := &scans.Items[i]
+			p.removesLater(scan)
 			before := scan.DeepCopy()
 			scan.Status = fullStatus(text)
 			fit(scan)

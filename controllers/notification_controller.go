@@ -88,6 +88,24 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	return ctrl.Result{RequeueAfter: r.until(next)}, nil
 }
 
+// ForgetReceivers drops what is remembered of receivers that no Scanner lists any more. It is to be called now and
+// then, and not at once: a receiver that comes back soon goes on where it was.
+func (r *NotificationReconciler) ForgetReceivers(ctx context.Context) error {
+	var scanners v1alpha1.ScannerList
+	if err := r.Client.List(ctx, &scanners); err != nil {
+		return err
+	}
+	var errs []error
+	for _, scanner := range scanners.Items {
+		var names []string
+		for _, receiver := range scanner.Spec.Notifications {
+			names = append(names, receiver.Name)
+		}
+		errs = append(errs, r.Store.KeepReceivers(ctx, string(scanner.UID), names))
+	}
+	return errors.Join(errs...)
+}
+
 // until is how long to wait for a time; 0 for none.
 func (r *NotificationReconciler) until(next time.Time) time.Duration {
 	if next.IsZero() {

@@ -321,3 +321,19 @@ func TestReceiverSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestForgetReceivers: who is no longer listed is forgotten, and begins anew if listed again.
+func TestForgetReceivers(t *testing.T) {
+	w := newNotifyWorld(t, nil)
+	for _, name := range []string{"team", "gone"} {
+		w.must(w.store.SaveReceiverState(t.Context(), string(w.scanner.UID), name, []byte(`{}`)))
+	}
+	w.must(w.reconciler.ForgetReceivers(t.Context()))
+	for name, kept := range map[string]bool{"team": true, "gone": false} {
+		state, err := w.store.ReceiverState(t.Context(), string(w.scanner.UID), name)
+		w.must(err)
+		if (state != nil) != kept {
+			t.Errorf("the state of receiver %s is kept: %v, want %v", name, state != nil, kept)
+		}
+	}
+}

@@ -50,14 +50,23 @@ const (
 // Limits of the ingest API in bytes as sent, that is compressed. More is refused with 413.
 const (
 	MaxArtifactBytes = 256 << 20
-	MaxReportBytes   = 64 << 20
+	MaxReportBytes   = 16 << 20
 	MaxJSONBytes     = 1 << 20
 )
 
 // Limits after decompression. More is refused with 413.
 const (
 	MaxArtifactContentBytes = 2 << 30
-	MaxReportContentBytes   = 512 << 20
+	MaxReportContentBytes   = 128 << 20
+)
+
+// Limits inside a report, because a few bytes of JSON can become many in memory. More is refused with 413.
+const (
+	MaxReportFindings = 100_000
+	// MaxReportListEntries bounds the entries of all lists of all findings together: aliases, locations, …
+	MaxReportListEntries = 1_000_000
+	// MaxFindingBytes bounds one finding as JSON.
+	MaxFindingBytes = 1 << 20
 )
 
 // Content types of uploads.

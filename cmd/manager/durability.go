@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ func (op *operator) storeDurability(ctx context.Context) (durable bool, advice s
 
 // onDurableVolume finds the volume whose mount holds a directory, the longest path winning as in a file system.
 func onDurableVolume(pod *corev1.Pod, dir string) bool {
+	dir = filepath.Clean(dir)
 	best, name := "", ""
 	for _, container := range pod.Spec.Containers {
 		for _, mount := range container.VolumeMounts {

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"time"
 
+	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -43,6 +43,11 @@ const (
 	headerTimeout      = 10 * time.Second
 	certificateRefresh = time.Hour
 	forgetInterval     = 30 * time.Second
+	tidyInterval       = time.Minute
+	// idleTimeout ends connections that nobody uses; workers keep one for some images.
+	idleTimeout = 2 * time.Minute
+	// maxConnections of workers: each has one, and few work at once.
+	maxConnections = 256
 	// lockPatience is how long to wait for another manager: more than a pod's grace period, less than the
 	// liveness probe's patience.
 	lockPatience = 45 * time.Second
@@ -203,7 +208,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 	ingest := &server.Ingest{
 		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(),
-		SpoolDir: filepath.Join(op.options.DataDir, "spool"), LeaseTime: grype.LeaseTime,
+		SpoolDir: op.options.SpoolDir, LeaseTime: grype.LeaseTime,
 	}
 	handler, err := ingest.Handler()
 	if err != nil {
@@ -214,10 +219,14 @@ func (op *operator) addIngest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
+	listener = netutil.LimitListener(listener, maxConnections)
+	if err := op.manager.Add(every(tidyInterval, "Tidying the spool", ingest.Tidy)); err != nil {
+		return err
+	}
 	return op.manager.Add(&manager.Server{
 		Name: "ingest", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerTimeout,
+			Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 			// Workers that wait for work are sent away when the process is to end, instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
@@ -242,13 +251,17 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err := op.manager.Add(every(forgetInterval, "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
 		return err
 	}
+	notifications := op.notifications()
+	if err := op.manager.Add(every(op.options.SweepInterval, "Forgetting receivers that have gone", notifications.ForgetReceivers)); err != nil {
+		return err
+	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store},
 		&controllers.ImageScanReconciler{
 			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		},
 		scanners,
-		op.notifications(),
+		notifications,
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {
 			return err

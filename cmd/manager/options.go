@@ -24,6 +24,7 @@ const (
 type options struct {
 	ConfigFile    string
 	DataDir       string
+	SpoolDir      string
 	Namespace     string
 	PodName       string
 	WorkerImage   string
@@ -43,6 +44,7 @@ type options struct {
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ConfigFile, "config", "", "the operator's configuration file; empty: defaults")
 	flags.StringVar(&o.DataDir, "data-dir", "/var/lib/scanner-operator", "directory of the store, on a volume that outlives the pod")
+	flags.StringVar(&o.SpoolDir, "spool-dir", "/var/spool/scanner-operator", "directory for uploads in progress, emptied at the start, on a volume that may fill up")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
 	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
@@ -63,6 +65,9 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 func (o *options) parse(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is neither a flag nor a command", flags.Arg(0))
 	}
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -91,8 +96,12 @@ func (o *options) validate() error {
 	if o.WorkerImage == "" {
 		errs = append(errs, errors.New("--worker-image: needed for the Grype backend (set RELATED_IMAGE_WORKER)"))
 	}
+	// Both get tokens by which others could speak for this process or its workers.
 	if !strings.HasPrefix(o.IngestURL, "https://") {
 		errs = append(errs, errors.New("--ingest-url: must begin with https://"))
+	}
+	if !strings.HasPrefix(o.NotifierURL, "https://") {
+		errs = append(errs, errors.New("--notifier-url: must begin with https://"))
 	}
 	if o.SweepInterval < time.Second {
 		errs = append(errs, errors.New("--sweep-interval: must be at least 1s"))

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -203,5 +204,127 @@ func TestBaselineRetried(t *testing.T) {
 	s.visit()
 	if d := only(t, s.next()); d.Kind != KindNew || d.Sections[0].Items[0].ID != "CVE-2026-0002" {
 		t.Errorf("message %+v, want what was found while the summary was on its way", d)
+	}
+}
+
+// TestBaselineOfAnySize: a baseline covers everything, and what it covers is never news. The state stays small.
+func TestBaselineOfAnySize(t *testing.T) {
+	for name, arrange := range map[string]func(*Settings){
+		"summary": func(*Settings) {},
+		"silent":  func(s *Settings) { s.FirstScan = FirstScanSilent },
+		"renewed": func(s *Settings) { s.StoreRenewed = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			arrange(&s.settings)
+			for i := range 13 {
+				s.find(fmt.Sprintf("app-%02d", i), finding.High, 1, 1000)
+			}
+			s.find("app-12", finding.Critical, 5000, 1)
+			s.visit()
+			messages := s.next()
+			if name == "silent" {
+				none(t, messages, "the baseline is silent")
+			} else if d := only(t, messages); d.Totals.Total() != 13_001 || d.Worst[0].Severity != finding.Critical {
+				t.Errorf("the summary counts %d and begins with %v, want 13001 and the critical one", d.Totals.Total(), d.Worst[0])
+			}
+			if len(s.ledger.state) > 10_000 {
+				t.Errorf("the state has %d bytes, want it without the findings", len(s.ledger.state))
+			}
+			s.wantIdle()
+			if s.last.After.Pending != 0 {
+				t.Errorf("%d findings are pending, want none", s.last.After.Pending)
+			}
+			s.find("app-07", finding.High, 6000, 1)
+			s.pass(time.Hour)
+			s.visit()
+			if d := only(t, s.next()); d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+				t.Errorf("message %+v, want the one new finding of a known image", d)
+			}
+		})
+	}
+}
+
+// TestFoundMeanwhile: what is found while the summary is composed is part of it, or news. It is never passed over.
+func TestFoundMeanwhile(t *testing.T) {
+	s := newStory(t)
+	s.find("web", finding.High, 1, 3)
+	s.visit()
+	s.ledger.looked = func() {
+		s.ledger.looked = nil
+		s.find("web", finding.High, 10, 1)
+	}
+	if d := only(t, s.next()); d.Totals.High != 4 {
+		t.Errorf("the summary counts %d findings, want it composed again with all 4", d.Totals.High)
+	}
+	s.wantIdle()
+
+	s = newStory(t)
+	s.find("web", finding.High, 1, 3)
+	s.visit()
+	n := 10
+	s.ledger.looked = func() { n++; s.find("web", finding.High, n, 1) }
+	none(t, s.next(), "there is no moment to speak of")
+	s.wantNext(0)
+	s.ledger.looked = nil
+	if d := only(t, s.visit()); d.Totals.High != len(s.ledger.present) {
+		t.Errorf("the summary counts %d findings, want all %d", d.Totals.High, len(s.ledger.present))
+	}
+	s.wantIdle()
+}
+
+// TestSummaryThatNeverArrived: what it covered is part of the next one, since it counts as untold again.
+func TestSummaryThatNeverArrived(t *testing.T) {
+	s := newStory(t)
+	s.find("web", finding.High, 1, 3)
+	s.visit()
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+	first := only(t, s.next())
+	s.find("web", finding.High, 10, 1)
+	s.pass(30 * 24 * time.Hour)
+	s.ledger.broken = 1 // a crash before it is thrown away
+	if err := s.tryVisit(); err == nil {
+		t.Fatal("no error, want that of the store")
+	}
+	second := only(t, s.visit())
+	if second.Kind != KindFirstScan || second.ID == first.ID || second.Totals.High != 4 || len(second.Worst) != 4 {
+		t.Errorf("message %+v, want a new summary of all 4", second)
+	}
+	s.wantIdle()
+	if len(s.ledger.told) != 4 {
+		t.Errorf("%d findings count as told, want 4", len(s.ledger.told))
+	}
+}
+
+// TestSummaryAfterCrash: wherever the manager dies, the summary covers what it says, and the rest is news.
+func TestSummaryAfterCrash(t *testing.T) {
+	for name, crash := range map[string]func(s *story){
+		"before it is recorded":             func(s *story) { s.ledger.broken = 1 },
+		"after it is recorded, before sent": func(s *story) { s.ledger.recordedOnly = true },
+		"after it is taken":                 func(s *story) { s.taken = func() { s.ledger.broken = 1 } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.find("web", finding.High, 1, 3)
+			s.visit()
+			s.now = s.last.Next
+			crash(s)
+			if err := s.tryVisit(); err == nil {
+				t.Fatal("no error, want that of the store")
+			}
+			s.taken, s.ledger.recordedOnly, s.ledger.broken = nil, false, 0
+			s.find("web", finding.High, 10, 1)
+			s.pass(time.Second)
+			summary := only(t, s.visit())
+			told := summary.Totals.High
+			for !s.last.Next.IsZero() {
+				for _, d := range s.next() {
+					told += d.Totals.High
+				}
+			}
+			if told != 4 || summary.Kind != KindFirstScan {
+				t.Errorf("%d findings are told by %+v and after it, want each of 4 once", told, summary)
+			}
+		})
 	}
 }

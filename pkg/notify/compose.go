@@ -52,17 +52,13 @@ func (l *look) digest() (Outbox, error) {
 		outbox.Repositories = append(outbox.Repositories, repository)
 	}
 	d.Images = len(d.Sections)
-	outbox.Digest = d
+	outbox.Digest, outbox.Findings = d, len(outbox.Keys)
 	return outbox, nil
 }
 
 // summary composes the message about everything that is there. What passes the filter counts as told; what
 // does not stays untold, so that it is new if it passes later.
-func (l *look) summary() (Outbox, error) {
-	loaded, err := l.loadNews()
-	if err != nil {
-		return Outbox{}, err
-	}
+func (l *look) summary(present store.Present) (Outbox, error) {
 	kind := KindFirstScan
 	if l.state.Baseline.Renewed {
 		kind = KindBaselineRenewed
@@ -71,18 +67,22 @@ func (l *look) summary() (Outbox, error) {
 	if err != nil {
 		return Outbox{}, err
 	}
-	if d.Totals, err = l.source.Counts(l.ctx); err != nil {
-		return Outbox{}, err
-	}
+	d.Totals = present.Counts
 	d.Images = len(l.coverage.scannedRepositories())
 	d.Remaining = l.coverage.remaining()
-	worst := slices.SortedFunc(slices.Values(loaded.news), worseNews)
-	for _, n := range worst[:min(maxWorst, len(worst))] {
+	for _, n := range present.Worst {
 		item := newItem(n)
 		item.Repository = clip(n.Repository, maxText)
 		d.Worst = append(d.Worst, item)
 	}
-	return Outbox{Digest: d, Keys: keysOf(loaded.news), Repositories: l.coverage.settledRepositories()}, nil
+	return Outbox{Digest: d, Repositories: l.heardOf(present), Findings: present.News}, nil
+}
+
+// heardOf lists the repositories that a baseline makes known.
+func (l *look) heardOf(present store.Present) []string {
+	repositories := append(l.coverage.settledRepositories(), present.Repositories...)
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
 }
 
 // newDigest is a message without content.

@@ -3,10 +3,10 @@ package notify
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -37,8 +37,8 @@ type Progress struct {
 	Outcome *Outcome
 }
 
-// maxSteps bounds one visit. The longest useful one is: pass over the baseline, hear of clean repositories,
-// look at the news, send, look again.
+// maxSteps bounds one visit. The longest useful one is: throw away an old message, record what the summary
+// covers, send it, hear of clean repositories, look at the news.
 const maxSteps = 6
 
 // Visit does all that can be done for a receiver now: at most one message. The scanner is the Scanner's UID.
@@ -84,8 +84,15 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 			v.progress.Next = v.Now()
 			return nil
 		}
+		before := v.state
 		v.state, v.progress.Next = state, action.Until
-		if err := v.carryOut(ctx, action); err != nil {
+		err = v.carryOut(ctx, action)
+		if action.Mark != nil && errors.Is(err, store.ErrChanged) {
+			// Something was found between the look and the record of it: look again.
+			v.state = before
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		v.progress.After = v.state
@@ -159,8 +166,8 @@ func (s storeSource) News(ctx context.Context, f store.NewsFilter, limit int) ([
 	return s.store.News(ctx, s.scanner, s.receiver, f, limit)
 }
 
-func (s storeSource) Counts(ctx context.Context) (finding.Counts, error) {
-	return s.store.ScannerCounts(ctx, s.scanner)
+func (s storeSource) Present(ctx context.Context, f store.NewsFilter, worst int) (store.Present, error) {
+	return s.store.Present(ctx, s.scanner, s.receiver, f, worst)
 }
 
 func (s storeSource) KnownRepositories(ctx context.Context) ([]string, error) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -31,8 +30,8 @@ type Source interface {
 	// News lists what the receiver has not been told, ordered by repository and then finding.Worse: at most
 	// limit entries, and how many there are in all.
 	News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error)
-	// Counts counts everything that was found, whatever was told.
-	Counts(ctx context.Context) (finding.Counts, error)
+	// Present looks at everything that is there at one moment, with the worst of what the receiver was not told.
+	Present(ctx context.Context, f store.NewsFilter, worst int) (store.Present, error)
 	// KnownRepositories lists the repositories that the receiver has heard of.
 	KnownRepositories(ctx context.Context) ([]string, error)
 }
@@ -41,7 +40,8 @@ type Source interface {
 type Action struct {
 	// Send is the message to deliver, after the state, which holds it, has been stored.
 	Send *Digest
-	// Mark is to be recorded without a message. Its State is that which Plan returned.
+	// Mark is to be recorded without a message. Its State is that which Plan returned. When the store says
+	// store.ErrChanged, neither is right any more: plan again.
 	Mark *store.Announced
 	// Until is when to plan again if nothing changes before; zero if there is no such time.
 	Until time.Time
@@ -133,22 +133,29 @@ func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.s
 
 func (l *look) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullPatience) }
 
-// deliver brings the message on its way to its end before anything else happens.
+// deliver brings the message on its way to its end before anything else happens, however long ago it was composed
+// if the receiver may have it. One that it certainly does not have is too old after outboxAge.
 func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	switch {
 	case outbox == nil:
 		return nil, nil
+	case !outbox.InDoubt && !l.now.Before(outbox.Digest.CreatedAt.Add(outboxAge)):
+		l.state.Outbox = nil
+		return &Action{Mark: &store.Announced{At: l.now, Retract: outbox.Digest.ID}}, nil
 	case l.now.Before(l.mayAttempt()):
 		return &Action{Until: l.mayAttempt()}, nil
 	}
 	l.state.LastAttempt = l.now
+	sent := *outbox
+	sent.InDoubt = true
+	l.state.Outbox = &sent
 	if l.state.Stopped != nil {
 		stopped := *l.state.Stopped
 		stopped.Generation = l.settings.Generation
 		l.state.Stopped = &stopped
 	}
-	return &Action{Send: &outbox.Digest}, nil
+	return &Action{Send: &sent.Digest}, nil
 }
 
 // mayAttempt is when the notifier may be asked next. A change of the Scanner ends the wait of a stopped receiver.
@@ -160,11 +167,10 @@ func (l *look) mayAttempt() time.Time {
 	return later(earliest, l.state.NextAttempt)
 }
 
-// send puts a message into the outbox and delivers it.
-func (l *look) send(outbox Outbox) (*Action, error) {
+// put puts a message into the outbox.
+func (l *look) put(outbox Outbox) {
 	l.state.Outbox = &outbox
-	l.state.Pending = max(l.state.Pending, len(outbox.Keys))
-	return l.deliver()
+	l.state.Pending = max(l.state.Pending, outbox.Findings)
 }
 
 // finishBaseline ends the baseline when its images have results, or when waiting has become pointless.
@@ -183,17 +189,34 @@ func (l *look) finishBaseline() (*Action, error) {
 		b.Phase, b.Images = BaselineDone, nil
 		return nil, nil
 	}
-	if l.settings.FirstScan == FirstScanSilent && !b.Renewed {
-		return l.passOver()
-	}
-	if l.now.Before(l.mayAttempt()) {
+	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed
+	if !silent && l.now.Before(l.mayAttempt()) {
 		return &Action{Until: l.mayAttempt()}, nil
 	}
-	outbox, err := l.summary()
+	present, err := l.source.Present(l.ctx, l.settings.Filter, maxWorst)
 	if err != nil {
 		return nil, err
 	}
-	return l.send(outbox)
+	if silent {
+		return l.passOver(present), nil
+	}
+	return l.sumUp(present)
+}
+
+// sumUp puts the summary into the outbox. What it covers is recorded as told at once, by the message's id, since
+// later nobody could say what was there when it was composed; if it never arrives, that is taken back.
+func (l *look) sumUp(present store.Present) (*Action, error) {
+	outbox, err := l.summary(present)
+	if err != nil {
+		return nil, err
+	}
+	l.put(outbox)
+	return &Action{Mark: &store.Announced{DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present)}}, nil
+}
+
+// everything is what a baseline covers.
+func (l *look) everything(present store.Present) *store.All {
+	return &store.All{Filter: l.settings.Filter, Moment: present.Moment}
 }
 
 // baselineWait says until when the baseline has to wait; nil when it need not.
@@ -221,15 +244,9 @@ func (l *look) baselineWait() *Action {
 }
 
 // passOver ends the baseline without a message.
-func (l *look) passOver() (*Action, error) {
-	loaded, err := l.loadNews()
-	if err != nil {
-		return nil, err
-	}
+func (l *look) passOver(present store.Present) *Action {
 	l.state.Baseline.Phase, l.state.Baseline.Images = BaselineDone, nil
-	return &Action{Mark: &store.Announced{
-		At: l.now, Keys: keysOf(loaded.news), Repositories: l.coverage.settledRepositories(),
-	}}, nil
+	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), Repositories: l.heardOf(present)}}
 }
 
 // hearOfCleanRepositories records repositories that have nothing to tell of. When something is found in them
@@ -278,7 +295,8 @@ func (l *look) announce() (*Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.send(outbox)
+	l.put(outbox)
+	return l.deliver()
 }
 
 // loadNews reads what the receiver has not been told. When there is too much, the last repository, of which

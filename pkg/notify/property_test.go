@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,10 +52,11 @@ func (m *slackModel) Send(ctx context.Context, d Delivery) Outcome {
 	case "lost before":
 		return Outcome{Result: UnknownOutcome}
 	}
-	m.take(d.Digest.ID, state.Outbox.Keys)
+	keys := m.keysOf(state.Outbox)
+	m.take(d.Digest.ID, keys)
 	switch fate {
 	case "lost after":
-		m.doubt(state.Outbox.Keys)
+		m.doubt(keys)
 		return Outcome{Result: UnknownOutcome}
 	case "crash after":
 		// Slack has it and the notifier knows, but the manager dies before it can write that down.
@@ -62,6 +64,11 @@ func (m *slackModel) Send(ctx context.Context, d Delivery) Outcome {
 	}
 	m.remembered[d.Digest.ID] = true
 	return Outcome{Result: Delivered}
+}
+
+// keysOf is what a message says, also that which only the store knows.
+func (m *slackModel) keysOf(outbox *Outbox) []store.AnnouncementKey {
+	return append(slices.Clone(outbox.Keys), m.ledger.recorded[outbox.Digest.ID]...)
 }
 
 func (m *slackModel) take(id string, keys []store.AnnouncementKey) {
@@ -130,7 +137,7 @@ func TestEverythingIsToldOnce(t *testing.T) {
 // restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.
 func (m *slackModel) restartNotifier() {
 	if state, err := ParseState(m.ledger.state); err == nil && state.Outbox != nil && m.remembered[state.Outbox.Digest.ID] {
-		m.doubt(state.Outbox.Keys)
+		m.doubt(m.keysOf(state.Outbox))
 	}
 	clear(m.remembered)
 }

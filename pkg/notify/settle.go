@@ -18,8 +18,8 @@ const (
 	stoppedRetry = 5 * time.Minute
 	// maxRetryAfter bounds what a receiver may ask for.
 	maxRetryAfter = time.Hour
-	// outboxAge is when a message that could not be delivered is thrown away and computed anew, since its
-	// content is out of date. Nothing is lost: what it said was not recorded as told.
+	// outboxAge is when a message that was not delivered is thrown away and computed anew, since its content is out
+	// of date. Nothing is lost: what it said does not count as told.
 	outboxAge = 24 * time.Hour
 )
 
@@ -29,6 +29,11 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	if state.Outbox == nil {
 		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
 	}
+	// Only an answer that the receiver does not have it lets a message grow too old: in doubt it goes on under its
+	// id, by which the notifier knows it.
+	answered := *state.Outbox
+	answered.InDoubt = outcome.Result == UnknownOutcome
+	state.Outbox = &answered
 	switch outcome.Result {
 	case Delivered:
 		said := delivered(now, &state)
@@ -38,11 +43,6 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 		return state, nil, nil
 	}
 	state.Failures++
-	// Only an answer that the receiver does not have it ends a message: in doubt it goes on under its id, by
-	// which the notifier knows it.
-	if outcome.Result != UnknownOutcome && !now.Before(state.Outbox.Digest.CreatedAt.Add(outboxAge)) {
-		state.Outbox = nil
-	}
 	state.LastError = &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 	if outcome.Result == Permanent {
 		state.Stopped = stop(now, settings, state, outcome)
@@ -64,7 +64,7 @@ func delivered(now time.Time, state *State) *store.Announced {
 	}
 	state.Outbox, state.Stopped, state.LastError = nil, nil, nil
 	state.Failures, state.NextAttempt = 0, time.Time{}
-	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-len(outbox.Keys))
+	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
 	state.LastDelivery = now
 	return &store.Announced{DigestID: outbox.Digest.ID, At: now, Keys: outbox.Keys, Repositories: outbox.Repositories}
 }

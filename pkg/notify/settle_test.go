@@ -151,6 +151,55 @@ func TestOldMessage(t *testing.T) {
 	}
 }
 
+// TestNotLookedAtForLong: a message that a suspended Scanner left behind is not sent a month later, unless the
+// receiver may have it: then it must be known whether it has, or it would be told twice.
+func TestNotLookedAtForLong(t *testing.T) {
+	for name, tt := range map[string]struct {
+		outcome Outcome
+		same    bool
+	}{
+		"failed":       {Outcome{Result: Temporary, Reason: ReasonReceiverFailed}, false},
+		"stopped":      {Outcome{Result: Permanent, Reason: ReasonReceiverRefused}, false},
+		"rate limited": {Outcome{Result: RateLimited, RetryAfter: time.Hour}, false},
+		"answer lost":  {Outcome{Result: UnknownOutcome, Reason: ReasonAnswerLost}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := onItsWay(t, tt.outcome)
+			first := only(t, s.next())
+			clear(s.ledger.present)
+			s.find("web", finding.Critical, 2, 1)
+			s.pass(30 * 24 * time.Hour)
+			d := only(t, s.visit())
+			if same := d.ID == first.ID; same != tt.same {
+				t.Errorf("the old message is sent: %t, want %t", same, tt.same)
+			}
+			for len(s.sent) < 10 && !s.last.Next.IsZero() {
+				s.next()
+			}
+			latest := s.sent[len(s.sent)-1]
+			if got := ids(latest.Sections[0].Items); !cmp.Equal([]string{"CVE-2026-0002"}, got) {
+				t.Errorf("the last message is about %v, want what is there now", got)
+			}
+			s.wantIdle()
+		})
+	}
+}
+
+// TestCrashBeforeTheAnswer: whether the receiver has the message is as unknown as when an answer is lost.
+func TestCrashBeforeTheAnswer(t *testing.T) {
+	s := onItsWay(t)
+	s.now = s.last.Next
+	s.taken = func() { s.ledger.broken = 1 }
+	if err := s.tryVisit(); err == nil {
+		t.Fatal("no error, want that of the store")
+	}
+	s.taken = nil
+	s.pass(30 * 24 * time.Hour)
+	if d := only(t, s.visit()); d.ID != s.sent[0].ID {
+		t.Errorf("message %s after the crash, want %s again", d.ID, s.sent[0].ID)
+	}
+}
+
 // TestCrash: a crash before the sending or after it leads to the same message again.
 func TestCrash(t *testing.T) {
 	s := onItsWay(t)

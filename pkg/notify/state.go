@@ -56,11 +56,16 @@ type Baseline struct {
 	Pulling bool `json:"pulling,omitempty"`
 }
 
-// Outbox holds a message, and what the receiver has heard of once it is delivered.
+// Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is
+// too much for it: the store has that under the message's id from the moment that it is composed.
 type Outbox struct {
 	Digest       Digest                  `json:"digest"`
-	Keys         []store.AnnouncementKey `json:"keys"`
+	Keys         []store.AnnouncementKey `json:"keys,omitempty"`
 	Repositories []string                `json:"repositories,omitempty"`
+	// Findings is how many count as told by it, those without a key here included.
+	Findings int `json:"findings,omitempty"`
+	// InDoubt says that the receiver may have it: it was handed over, and no answer says otherwise.
+	InDoubt bool `json:"inDoubt,omitempty"`
 }
 
 // Stopped says why nothing is sent until somebody changes something.

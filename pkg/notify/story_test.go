@@ -25,18 +25,25 @@ type teller interface {
 
 // ledger is a store of one receiver, in memory: what is present, what was told.
 type ledger struct {
-	present map[store.AnnouncementKey]store.News
-	told    map[store.AnnouncementKey]int
-	heard   map[string]bool
-	state   []byte
+	store.Announcements // what a courier does not call
+	present             map[store.AnnouncementKey]store.News
+	told                map[store.AnnouncementKey]int
+	heard               map[string]bool
+	state               []byte
 	// broken makes the next writes fail, as a crash before them would.
 	broken int
+	// recorded is by which message what was told by All.
+	recorded map[string][]store.AnnouncementKey
+	// looked is called when everything was looked at.
+	looked func()
+	// recordedOnly makes every write fail that comes after one with All.
+	recordedOnly bool
 }
 
 var errBroken = errors.New("the store is gone")
 
 func newLedger() *ledger {
-	return &ledger{present: map[store.AnnouncementKey]store.News{}, told: map[store.AnnouncementKey]int{}, heard: map[string]bool{}}
+	return &ledger{present: map[store.AnnouncementKey]store.News{}, told: map[store.AnnouncementKey]int{}, heard: map[string]bool{}, recorded: map[string][]store.AnnouncementKey{}}
 }
 
 func (l *ledger) write() error {
@@ -69,13 +76,31 @@ func (l *ledger) News(_ context.Context, _, _ string, f store.NewsFilter, limit 
 	return news, total, nil
 }
 
-// ScannerCounts implements store.Announcements.
-func (l *ledger) ScannerCounts(context.Context, string) (finding.Counts, error) {
-	var c finding.Counts
-	for _, n := range l.present {
-		c = sum(c, countsOf(n.Finding))
+// Present implements store.Announcements.
+func (l *ledger) Present(ctx context.Context, scanner, receiver string, f store.NewsFilter, worst int) (store.Present, error) {
+	news, total, err := l.News(ctx, scanner, receiver, f, 0)
+	p := store.Present{News: total, Moment: l.moment()}
+	for _, n := range news {
+		p.Repositories = append(p.Repositories, n.Repository)
 	}
-	return c, nil
+	slices.SortFunc(news, worseNews)
+	p.Worst = news[:min(worst, total)]
+	for _, n := range l.present {
+		p.Counts = sum(p.Counts, countsOf(n.Finding))
+	}
+	if l.looked != nil {
+		l.looked()
+	}
+	return p, err
+}
+
+func (l *ledger) moment() string {
+	var all []string
+	for key, n := range l.present {
+		all = append(all, fmt.Sprintf("%q %d", key, n.Finding.Severity))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
 }
 
 // KnownRepositories implements store.Announcements.
@@ -107,9 +132,26 @@ func (l *ledger) SaveReceiverState(_ context.Context, _, _ string, state []byte)
 }
 
 // MarkAnnounced implements store.Announcements.
-func (l *ledger) MarkAnnounced(_ context.Context, _, _ string, said store.Announced) error {
+func (l *ledger) MarkAnnounced(ctx context.Context, scanner, receiver string, said store.Announced) error {
 	if err := l.write(); err != nil {
 		return err
+	}
+	if said.All != nil && said.All.Moment != l.moment() {
+		return fmt.Errorf("mark announced: %w", store.ErrChanged)
+	}
+	for _, key := range l.recorded[said.Retract] {
+		delete(l.told, key)
+	}
+	if said.All != nil {
+		news, _, err := l.News(ctx, scanner, receiver, said.All.Filter, 0)
+		if err != nil {
+			return err
+		}
+		l.recorded[said.DigestID] = keysOf(news)
+		if l.recordedOnly {
+			l.broken = 1
+		}
+		said.Keys = append(said.Keys, keysOf(news)...)
 	}
 	for _, key := range said.Keys {
 		l.told[key]++

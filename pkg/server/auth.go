@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,12 +31,19 @@ const serviceAccountPrefix = "system:serviceaccount:"
 type refusal struct {
 	status int
 	text   string
+	// retryAfter asks the caller to come back, if it is not zero.
+	retryAfter time.Duration
 }
 
 func (r *refusal) Error() string { return r.text }
 
 func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
+}
+
+// putOff is a refusal of something that may be granted later.
+func putOff(status int, after time.Duration, text string) error {
+	return &refusal{status: status, text: text, retryAfter: after}
 }
 
 // authenticator finds the Job that a request comes from.

@@ -225,8 +225,8 @@ func TestAfterTheJob(t *testing.T) {
 func TestJobsDoNotMix(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	one, two := a.job(store.JobCatalog, "one"), a.job(store.JobCatalog, "two")
-	one.want(one.put(workerapi.PathCatalogSBOM, compressed(t, []byte("one"))), http.StatusNoContent, "")
-	two.want(two.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("two"))), http.StatusNoContent, "")
+	one.want(one.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM"))), http.StatusNoContent, "")
+	two.want(two.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("input"))), http.StatusNoContent, "")
 	one.want(one.post(workerapi.PathCatalogResult, result, nil), http.StatusConflict, "match-input was not uploaded")
 	two.want(two.post(workerapi.PathCatalogResult, result, nil), http.StatusConflict, "sbom was not uploaded")
 }
@@ -267,7 +267,9 @@ func TestMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that the heap is little more than what is needed
 	peak := watchHeap(t)
 	w.want(w.send(http.MethodPut, workerapi.PathCatalogSBOM, body(), workerapi.DigestHeader, fmt.Sprintf("sha256:%x", sum.Sum(nil))), http.StatusNoContent, "")
-	w.want(w.post(workerapi.PathCatalogResult, result, nil), http.StatusNoContent, "")
+	large := result
+	large.SBOMDigest = fmt.Sprintf("sha256:%x", sum.Sum(nil))
+	w.want(w.post(workerapi.PathCatalogResult, large, nil), http.StatusNoContent, "")
 	content, stored, err := a.store.OpenArtifact(t.Context(), result.PlatformDigest, store.Cluster, store.ArtifactSBOM)
 	a.must(err)
 	read, err := io.Copy(io.Discard, content)

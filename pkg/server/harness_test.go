@@ -105,6 +105,7 @@ type ingestAPI struct {
 	http    *http.Client
 	store   store.Store
 	engine  *recordingEngine
+	ingest  *Ingest
 	clock   *clocktesting.FakeClock
 	cluster client.Client
 	spool   string
@@ -128,6 +129,7 @@ func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	}
 	handler, err := ingest.Handler()
 	a.must(err)
+	a.ingest = ingest
 	a.serve(handler)
 	return a
 }
@@ -215,8 +217,9 @@ func (w *worker) review() authenticationv1.TokenReviewStatus {
 
 // answer is what the API said.
 type answer struct {
-	status int
-	body   string
+	status     int
+	body       string
+	retryAfter string
 }
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, strings.TrimSpace(a.body)) }
@@ -237,7 +240,7 @@ func (w *worker) send(method, path string, body io.Reader, header ...string) ans
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	w.api.must(err)
-	return answer{response.StatusCode, string(text)}
+	return answer{response.StatusCode, string(text), response.Header.Get("Retry-After")}
 }
 
 // post sends a value as JSON and reads the answer into another one, if there is one.
@@ -261,18 +264,33 @@ func (w *worker) put(path string, body []byte) answer {
 // compressed is zstd.
 func compressed(t testing.TB, content []byte, options ...zstd.EOption) []byte {
 	t.Helper()
-	var body bytes.Buffer
-	encoder, err := zstd.NewWriter(&body, options...)
+	body, err := compress(content, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return body
+}
+
+func compress(content []byte, options ...zstd.EOption) ([]byte, error) {
+	var body bytes.Buffer
+	encoder, err := zstd.NewWriter(&body, options...)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := encoder.Write(content); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	if err := encoder.Close(); err != nil {
-		t.Fatal(err)
+	err = encoder.Close() // first, because it writes the rest
+	return body.Bytes(), err
+}
+
+// digestOfUpload is that of the content as it is sent; empty, which no upload has, if it cannot be compressed.
+func digestOfUpload(content string) string {
+	body, err := compress([]byte(content))
+	if err != nil {
+		return ""
 	}
-	return body.Bytes()
+	return digest(string(body))
 }
 
 // catalogs has a worker bring everything about the image "web".
@@ -285,6 +303,7 @@ func (w *worker) catalogs() {
 
 var result = workerapi.CatalogResult{
 	Image: "docker.io/library/web", PlatformDigest: digest("manifest of web"), Platform: "linux/amd64", Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3",
+	SBOMDigest: digestOfUpload("SBOM"), MatchInputDigest: digestOfUpload("input"),
 }
 
 // want compares an answer's status, and what its text must hold.

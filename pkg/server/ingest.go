@@ -1,11 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,14 +44,31 @@ type Ingest struct {
 	Reader client.Reader
 	// SpoolDir takes uploads until they are complete. It is emptied at the start.
 	SpoolDir string
+	// SpoolBytes bounds what is in SpoolDir at any time; 0 means DefaultSpoolBytes.
+	SpoolBytes int64
 	// LeaseTime is how long a worker may take for one image.
 	LeaseTime time.Duration
 	// Limits of bodies. The zero value stands for those that package workerapi promises.
 	Limits Limits
 
 	auth  authenticator
-	spool spool
+	spool *spool
+	// decoding has room for as many reports as are in memory at once.
+	decoding chan struct{}
 }
+
+// DefaultSpoolBytes is the spool's size unless another is given. The volume should have more room than that.
+const DefaultSpoolBytes = 1 << 30
+
+// maxDecoding is how many reports are in memory at once; others wait before their first byte is read.
+const maxDecoding = 2
+
+// How long a caller may take to send a body, or to read an artifact.
+const (
+	smallBodyTime = 30 * time.Second
+	reportTime    = 2 * time.Minute
+	artifactTime  = 10 * time.Minute
+)
 
 // Limits are the most bytes that a body may have, as sent and after decompression.
 type Limits struct {
@@ -66,7 +86,8 @@ func (i *Ingest) Handler() (http.Handler, error) {
 		i.Limits = promisedLimits
 	}
 	i.auth = authenticator{client: i.Client, reader: i.Reader, jobs: i.Store}
-	i.spool = spool{dir: i.SpoolDir}
+	i.spool = newSpool(i.SpoolDir, cmp.Or(i.SpoolBytes, DefaultSpoolBytes))
+	i.decoding = make(chan struct{}, maxDecoding)
 	if err := i.spool.reset(); err != nil {
 		return nil, err
 	}
@@ -74,6 +95,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
 		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
 			i.answer(w, r, func() error {
+				allowReading(w, smallBodyTime)
 				job, err := i.auth.job(r, purpose)
 				if err != nil {
 					return err
@@ -103,12 +125,17 @@ func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() err
 	case err == nil:
 	case errors.As(err, &refused):
 		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", refused.status, "reason", refused.text)
+		if refused.retryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(refused.retryAfter.Seconds())))
+		}
 		http.Error(w, refused.text, refused.status)
 	case errors.As(err, &tooLarge), errors.Is(err, errContentTooLarge):
 		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", http.StatusRequestEntityTooLarge)
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 	case errors.Is(err, store.ErrLeaseEnded):
 		http.Error(w, "the lease has ended", http.StatusConflict)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		http.Error(w, "the body was not sent in time", http.StatusRequestTimeout)
 	case r.Context().Err() != nil:
 		// The worker has gone; nobody reads an answer.
 	default:
@@ -122,10 +149,40 @@ func (i *Ingest) decode(w http.ResponseWriter, r *http.Request, into any) error 
 	body := http.MaxBytesReader(w, r.Body, i.Limits.JSON)
 	if err := json.NewDecoder(body).Decode(into); err != nil {
 		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if errors.As(err, &tooLarge) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
 		return refuse(http.StatusBadRequest, "the body is not the JSON that is wanted: %v", err)
+	}
+	allReceived(w)
+	return nil
+}
+
+// allowReading gives the caller that long from now to send its body. It is the connection's own time, whatever
+// the clock of the rest is. Writers without a connection have no deadline.
+func allowReading(w http.ResponseWriter, limit time.Duration) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
+}
+
+// allReceived ends the time for the body. It is needed before anything that takes long: net/http goes on
+// reading to notice that the caller leaves, and would take a deadline for that.
+func allReceived(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+}
+
+// Tidy removes the uploads of Jobs that the manager has no record of any more.
+func (i *Ingest) Tidy(ctx context.Context) error {
+	// Uploads first: a Job that has one was recorded before, so it is missing from the list only if it has ended.
+	waiting := i.spool.jobs()
+	live, err := i.Store.LiveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, job := range live {
+		delete(waiting, job.UID)
+	}
+	for uid := range waiting {
+		i.spool.discard(uid)
 	}
 	return nil
 }

@@ -2,9 +2,8 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -102,6 +101,11 @@ func (i *Ingest) getLeaseInput(w http.ResponseWriter, r *http.Request, job store
 		return err
 	}
 	defer content.Close()
+	// Nothing is to be received here, and a reader that stalls is left alone after a time.
+	allReceived(w)
+	connection := http.NewResponseController(w)
+	_ = connection.SetWriteDeadline(time.Now().Add(artifactTime))
+	defer func() { _ = connection.SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", workerapi.ContentTypeZstd)
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	if _, err := io.Copy(w, content); err != nil {
@@ -117,22 +121,21 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	body := io.TeeReader(http.MaxBytesReader(w, r.Body, i.Limits.Report), sum)
-	content, err := decompress(body, i.Limits.ReportContent)
+	// Until the report is stored: that is how long it is in memory.
+	select {
+	case i.decoding <- struct{}{}:
+		defer func() { <-i.decoding }()
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
+	allowReading(w, reportTime)
+	report, err := receiveReport(http.MaxBytesReader(w, r.Body, i.Limits.Report), r.Header.Get(workerapi.DigestHeader), i.Limits.ReportContent)
 	if err != nil {
-		return refuse(http.StatusBadRequest, "the body is not zstd: %v", err)
-	}
-	defer content.Close()
-	var report workerapi.Report
-	if err := decodeWhole(content, &report); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, body); err != nil {
+	allReceived(w)
+	if err := i.checkData(r.Context(), lease, report); err != nil {
 		return err
-	}
-	if want := r.Header.Get(workerapi.DigestHeader); digestOf(sum) != want {
-		return refuse(http.StatusBadRequest, "the body has the digest %s, but %s was announced", digestOf(sum), want)
 	}
 	if err := i.Engine.SaveReport(r.Context(), lease, report); err != nil {
 		return err
@@ -141,29 +144,22 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 	return nil
 }
 
-// decodeWhole reads one JSON value and nothing after it, to the end of the stream: a truncated body is no report.
-func decodeWhole(content io.Reader, report *workerapi.Report) error {
-	decoder := json.NewDecoder(content)
-	err := decoder.Decode(report)
-	if err == nil {
-		if _, err = decoder.Token(); err == nil {
-			err = errors.New("something comes after it")
-		} else if errors.Is(err, io.EOF) {
-			err = nil
-		}
-	}
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-	case errors.As(err, &tooLarge), errors.Is(err, errContentTooLarge):
+// checkData refuses a report that was made with other data than reports are made with now. The lease ends as a
+// failure of the data that it was lent for, so that the image can be lent again at once with newer data.
+func (i *Ingest) checkData(ctx context.Context, lease store.Lease, report workerapi.Report) error {
+	current, err := i.Store.DataVersion(ctx, i.Engine.Engine())
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
-	default:
-		return refuse(http.StatusBadRequest, "the body is not a whole report: %v", err)
 	}
-	if report.Database.Built.IsZero() {
-		return refuse(http.StatusUnprocessableEntity, "database.built: a report must say which data it was made with")
+	if report.Database.Built.Equal(current.Built) {
+		return nil
 	}
-	return nil
+	text := fmt.Sprintf("the report was made with the vulnerability database of %s, the current one is of %s",
+		report.Database.Built.UTC().Format(time.RFC3339), current.Built.UTC().Format(time.RFC3339))
+	if err := i.Engine.FailMatch(ctx, lease, workerapi.Failure{Reason: workerapi.ReasonMatchFailed, Message: text}); err != nil {
+		return err
+	}
+	return refuse(http.StatusConflict, "%s", text)
 }
 
 func (i *Ingest) postFailure(w http.ResponseWriter, r *http.Request, job store.Job) error {

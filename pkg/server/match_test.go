@@ -196,7 +196,7 @@ func (w *worker) waits(ctx context.Context, seconds int) <-chan answer {
 		defer response.Body.Close()
 		var text bytes.Buffer
 		_, err = text.ReadFrom(response.Body)
-		answers <- answer{response.StatusCode, errors.Join(err, errors.New(text.String())).Error()}
+		answers <- answer{status: response.StatusCode, body: errors.Join(err, errors.New(text.String())).Error()}
 	}()
 	return answers
 }

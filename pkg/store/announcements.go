@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 )
@@ -69,6 +70,14 @@ func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, sa
 		if err != nil {
 			return err
 		}
+		if err := retract(ctx, tx, id, said.Retract); err != nil {
+			return err
+		}
+		if said.All != nil {
+			if err := saveAll(ctx, tx, scanner, receiver, said, orNow(said.At, s.now())); err != nil {
+				return err
+			}
+		}
 		if err := saveAnnouncements(ctx, tx, id, said, orNow(said.At, s.now())); err != nil {
 			return err
 		}
@@ -107,4 +116,26 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 		}
 	}
 	return nil
+}
+
+// retract forgets what a message said. What an earlier one had said already stays said.
+func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) error {
+	if digestID == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `DELETE FROM announcements WHERE receiver_id = ? AND digest_id = ?`, receiver, digestID)
+	return err
+}
+
+// KeepReceivers implements Announcements.
+func (s *SQLite) KeepReceivers(ctx context.Context, scanner string, names []string) error {
+	kept, err := json.Marshal(append([]string{}, names...))
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, "keep receivers", func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`,
+			scanner, string(kept))
+		return err
+	})
 }

@@ -61,3 +61,29 @@ func TestAReceiverBelongsToAScanner(t *testing.T) {
 		t.Error("no scanner: got no error")
 	}
 }
+
+func TestKeepReceiversForgetsTheOthers(t *testing.T) {
+	f := newStore(t)
+	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	said := Announced{Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "a"}}, State: []byte("state")}
+	for _, receiver := range [][2]string{{"scanner", "kept"}, {"scanner", "removed"}, {"other", "removed"}} {
+		must(t, f.MarkAnnounced(t.Context(), receiver[0], receiver[1], said))
+	}
+	check := func(scanner, receiver, wantState string, wantRepositories ...string) {
+		t.Helper()
+		what := scanner + "/" + receiver
+		equal(t, what+": state", string(got[[]byte](t)(f.ReceiverState(t.Context(), scanner, receiver))), wantState)
+		equal(t, what+": repositories", got[[]string](t)(f.KnownRepositories(t.Context(), scanner, receiver)), wantRepositories)
+	}
+	must(t, f.KeepReceivers(t.Context(), "scanner", []string{"kept", "new"}))
+	check("scanner", "kept", "state", "r")
+	check("scanner", "removed", "")
+	check("other", "removed", "state", "r")
+	for receiver, want := range map[string]int{"kept": 0, "removed": 1} {
+		_, total, err := f.News(t.Context(), "scanner", receiver, NewsFilter{}, 0)
+		must(t, err)
+		equal(t, "news for "+receiver, total, want)
+	}
+	must(t, f.KeepReceivers(t.Context(), "scanner", nil))
+	check("scanner", "kept", "")
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 )
 
 // SaveJob implements Jobs. A record that is there keeps all but its UID; an empty UID leaves the one it has.
@@ -14,7 +15,7 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 	}
 	return s.write(ctx, "save job "+job.Namespace+"/"+job.Name, func(ctx context.Context, tx *sql.Tx) error {
 		if job.UID != "" {
-			if err := endJob(ctx, tx, `namespace = ? AND name = ? AND uid <> ?`, job.Namespace, job.Name, job.UID); err != nil {
+			if err := endJob(ctx, tx, s.now(), `namespace = ? AND name = ? AND uid <> ?`, job.Namespace, job.Name, job.UID); err != nil {
 				return err
 			}
 		}
@@ -29,7 +30,10 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 }
 
 // endJob takes from the Jobs in question what they held: leases, and the pod that spoke for them.
-func endJob(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
+func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
+	if err := suspect(ctx, tx, now, which, args...); err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil { //nolint:gosec // the condition is one of this package's own
 		return err
 	}
@@ -97,7 +101,7 @@ func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) 
 func (s *SQLite) DeleteJob(ctx context.Context, namespace, name string) error {
 	return s.write(ctx, "delete job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
 		const which = `namespace = ? AND name = ?`
-		if err := endJob(ctx, tx, which, namespace, name); err != nil {
+		if err := endJob(ctx, tx, s.now(), which, namespace, name); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `DELETE FROM jobs WHERE `+which, namespace, name)

@@ -34,21 +34,27 @@ const currentData = `coalesce((SELECT version FROM data_versions WHERE engine = 
 // queue is what is to be matched: manifests that a Scanner has with this engine, that are catalogued, and whose
 // report is missing or made with other data than the engine's current data. As long as no data version is
 // known, existing reports count as current. What has failed with the same data waits for its time.
-const queue = `
+const queue = queueTables + queueConditions
+
+const queueTables = `
 	FROM (SELECT DISTINCT manifest_id FROM scanner_images WHERE engine = @engine AND manifest_id IS NOT NULL) used
 	CROSS JOIN catalogues c ON c.manifest_id = used.manifest_id
 	LEFT JOIN data_versions d ON d.engine = @engine
-	LEFT JOIN reports r ON r.manifest_id = used.manifest_id AND r.engine = @engine
+	LEFT JOIN reports r ON r.manifest_id = used.manifest_id AND r.engine = @engine`
+
+const queueConditions = `
 	WHERE (r.id IS NULL OR r.data_version <> d.version)
 	AND NOT EXISTS (SELECT 1 FROM match_failures f
 		WHERE f.manifest_id = used.manifest_id AND f.engine = @engine
 		AND f.data_version = coalesce(d.version, '') AND f.retry_at > @now)`
 
-// selectQueue lists what nobody has leased, in the order in which it is lent.
-const selectQueue = `SELECT used.manifest_id` + queue + `
+// selectQueue lists what nobody has leased, in the order in which it is lent, and whether it is suspected.
+const selectQueue = `SELECT used.manifest_id, e.times IS NOT NULL AS suspected` + queueTables + `
+	LEFT JOIN silent_ends e ON e.manifest_id = used.manifest_id AND e.engine = @engine
+		AND e.data_version = coalesce(d.version, '')` + queueConditions + `
 	AND NOT EXISTS (SELECT 1 FROM leases l
 		WHERE l.manifest_id = used.manifest_id AND l.engine = @engine AND l.until > @now)
-	ORDER BY r.id IS NOT NULL, r.matched_at, used.manifest_id LIMIT @limit`
+	ORDER BY suspected, r.id IS NOT NULL, r.matched_at, used.manifest_id LIMIT @limit`
 
 // QueueLength implements MatchQueue.
 func (s *SQLite) QueueLength(ctx context.Context, engine string) (n int, err error) {
@@ -65,9 +71,7 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 		return nil, nil
 	}
 	err = s.write(ctx, "lease matches of "+engine, func(ctx context.Context, tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, selectQueue,
-			sql.Named("engine", engine), sql.Named("now", millis{now}), sql.Named("limit", limit))
-		manifests, err := collect(rows, err, scanID)
+		manifests, err := nextInQueue(ctx, tx, engine, limit, now)
 		if err != nil {
 			return err
 		}
@@ -86,9 +90,29 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 	return leases, nil
 }
 
-func scanID(rows *sql.Rows) (id int64, err error) {
-	err = rows.Scan(&id)
-	return id, err
+// nextInQueue lists what is to be lent: what is not suspected, or else a single one that is.
+func nextInQueue(ctx context.Context, tx *sql.Tx, engine string, limit int, now time.Time) ([]int64, error) {
+	type queued struct {
+		manifest  int64
+		suspected bool
+	}
+	rows, err := tx.QueryContext(ctx, selectQueue,
+		sql.Named("engine", engine), sql.Named("now", millis{now}), sql.Named("limit", limit))
+	all, err := collect(rows, err, func(rows *sql.Rows) (q queued, err error) {
+		err = rows.Scan(&q.manifest, &q.suspected)
+		return q, err
+	})
+	var manifests []int64
+	for _, q := range all {
+		if q.suspected && len(manifests) > 0 {
+			break
+		}
+		manifests = append(manifests, q.manifest)
+		if q.suspected {
+			break
+		}
+	}
+	return manifests, err
 }
 
 // insertLease also takes the place of a lease that has run out.
@@ -140,6 +164,9 @@ func (s *SQLite) FailMatch(ctx context.Context, id, holder string, f MatchFailur
 			id, holder, millis{s.now()}).Scan(&manifest, &engine, &dataVersion)
 		if err != nil {
 			return orLeaseEnded(err)
+		}
+		if err := unsuspect(ctx, tx, manifest, engine); err != nil {
+			return err
 		}
 		_, err = tx.ExecContext(ctx, `
 			INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)

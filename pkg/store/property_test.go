@@ -114,6 +114,20 @@ func (m *model) announce(t *rapid.T) {
 	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
 }
 
+// announceAll tells the receiver everything at once.
+func (m *model) announceAll(t *rapid.T) {
+	filter := drawFilter(t)
+	present, err := m.store.Present(context.Background(), "scanner", "slack", filter, 2)
+	m.try(t, err)
+	untold := 0
+	for key := range m.groups(func(f finding.Finding) bool { return passes(f, filter) }) {
+		untold += number(!m.told[key])
+		m.told[key] = true
+	}
+	compare(t, "number of news", present.News, untold)
+	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", Announced{All: &All{Filter: filter, Moment: present.Moment}}))
+}
+
 // restart ends the store and opens it again.
 func (m *model) restart(t *rapid.T) {
 	m.try(t, m.store.Close())
@@ -298,6 +312,7 @@ func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
 			"use":      m.setUsed,
 			"release":  m.release,
 			"announce": m.announce,
+			"tell all": m.announceAll,
 			"restart":  m.restart,
 			"":         func(t *rapid.T) { m.checkReports(t); m.checkCounts(t); m.checkNews(t) },
 		})

@@ -83,6 +83,9 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, no
 	if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine); err != nil {
 		return before, err
 	}
+	if err := unsuspect(ctx, tx, manifest, r.Engine); err != nil {
+		return before, err
+	}
 	err = tx.QueryRowContext(ctx, `
 		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro) VALUES (1, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1,

@@ -24,6 +24,8 @@ var (
 	ErrForeignPod = errors.New("the job belongs to another pod")
 	// ErrLeaseEnded says that a lease is not (or no longer) held.
 	ErrLeaseEnded = errors.New("the lease has ended")
+	// ErrChanged says that what is present is not what it was when it was looked at: look again.
+	ErrChanged = errors.New("what is present has changed meanwhile")
 )
 
 // Scope is where an SBOM and its reports count: "" is the whole cluster, anything else one namespace.
@@ -114,7 +116,8 @@ type Jobs interface {
 	LiveJobs(ctx context.Context) ([]Job, error)
 	// ClaimJob binds a Job to the first pod that speaks for it; ErrForeignPod for any other, ErrNotFound for no such Job.
 	ClaimJob(ctx context.Context, uid, podUID string) (Job, error)
-	// DeleteJob forgets a record by namespace and name. A missing one is no error. Leases that it held end.
+	// DeleteJob forgets a record by namespace and name. A missing one is no error. Leases that it held end; what
+	// that says of their images is described at MatchQueue.
 	DeleteJob(ctx context.Context, namespace, name string) error
 }
 
@@ -140,6 +143,11 @@ type Lease struct {
 
 // MatchQueue hands out what must be matched. The queue is no list of its own: it is every catalogued image
 // in use whose report is missing or made with other data.
+//
+// An image may kill the worker that matches it. Each image for which a Job held a lease when it was deleted is
+// suspected, as long as the data is the same: it is lent after all others and alone, so that it takes no other image
+// with it. After MaxSilentEnds times it has failed with ReasonMatchWorkerDied, and once more after each further try. A report,
+// or a failure that a worker reports, ends the suspicion.
 type MatchQueue interface {
 	// SetDataVersion records the data that reports are to be made with from now on.
 	SetDataVersion(ctx context.Context, engine string, v DataVersion) error
@@ -147,7 +155,8 @@ type MatchQueue interface {
 	DataVersion(ctx context.Context, engine string) (DataVersion, error)
 	// QueueLength is the number of images to match, leased ones included, those put off by FailMatch not.
 	QueueLength(ctx context.Context, engine string) (int, error)
-	// LeaseMatches lends up to limit images until the given time: never matched ones first, then the oldest reports.
+	// LeaseMatches lends up to limit images until the given time: never matched ones first, then the oldest reports,
+	// and only when there are no others a single suspected one.
 	LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) ([]Lease, error)
 	// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
 	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)
@@ -156,6 +165,12 @@ type MatchQueue interface {
 	// MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
 	MatchFailure(ctx context.Context, s Subject) (MatchFailure, error)
 }
+
+// MaxSilentEnds is how often an image's lease may end with its Job, without a word, before that is a failure.
+const MaxSilentEnds = 3
+
+// ReasonMatchWorkerDied is the MatchFailure of an image whose workers die.
+const ReasonMatchWorkerDied = "MatchWorkerDied"
 
 // MatchFailure says why an image could not be matched, and when it is tried again.
 type MatchFailure struct {
@@ -298,6 +313,9 @@ type Announcements interface {
 	// News lists what a receiver has not been told, ordered by repository and then finding.Worse.
 	// At most limit entries (0: all); total is the number without the limit.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
+	// Present looks at everything that a Scanner has at one moment, however much that is, and names the worst of
+	// what passes the filter and the receiver has not been told, at most that many.
+	Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (Present, error)
 	// ScannerCounts counts a Scanner's findings once per repository, vulnerability and package, whatever was told.
 	ScannerCounts(ctx context.Context, scanner string) (finding.Counts, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
@@ -307,16 +325,45 @@ type Announcements interface {
 	// SaveReceiverState stores it.
 	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
 	// MarkAnnounced records in one transaction what a receiver was told by the message with the given digest
-	// id, which repositories it has now heard of, and its new state.
+	// id, which repositories it has now heard of, and its new state. With an error nothing is recorded;
+	// ErrChanged if All is of another moment.
 	MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error
+	// KeepReceivers forgets everything of a Scanner's receivers that are not listed: their state, the repositories
+	// they have heard of, what they were told. One that comes back later is a new one.
+	KeepReceivers(ctx context.Context, scanner string, names []string) error
+}
+
+// Present is everything that a Scanner has at one moment.
+type Present struct {
+	// Counts are those of ScannerCounts.
+	Counts finding.Counts
+	// News is how many findings pass the filter that the receiver has not been told. Worst are the worst of them, by
+	// finding.Worse and then repository; Repositories those that have any, sorted.
+	News         int
+	Worst        []News
+	Repositories []string
+	// Moment names all that is present, announced or not. Opaque; as long as it is the same, so is what is present.
+	Moment string
 }
 
 // Announced is what one message said, or what a silent baseline passed over.
 type Announced struct {
 	// DigestID of the message; empty for a silent baseline.
-	DigestID     string
-	At           time.Time
-	Keys         []AnnouncementKey
+	DigestID string
+	At       time.Time
+	Keys     []AnnouncementKey
+	// All records everything that passes a filter, so that nobody has to hold it; nil for none.
+	All *All
+	// Repositories that the receiver has now heard of, beside those of the keys. Those of All must be named here.
 	Repositories []string
-	State        []byte
+	// Retract is the DigestID of a message that was recorded before it was sent and never arrived: what it said was
+	// not said. Empty for none.
+	Retract string
+	State   []byte
+}
+
+// All is everything that passed a filter at a moment, as Present looked at it.
+type All struct {
+	Filter NewsFilter
+	Moment string
 }

@@ -99,6 +99,16 @@ CREATE TABLE match_failures (
     PRIMARY KEY (manifest_id, engine)
 ) WITHOUT ROWID;
 
+-- How often a lease of an image ended with its Job, without a word: perhaps the image kills whoever matches it.
+CREATE TABLE silent_ends (
+    manifest_id  INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    engine       TEXT    NOT NULL,
+    -- The lease's. With other data the count begins anew.
+    data_version TEXT    NOT NULL,
+    times        INTEGER NOT NULL,
+    PRIMARY KEY (manifest_id, engine)
+) WITHOUT ROWID;
+
 -- An id and its revision together name one state of a report's findings, for ever: neither comes twice.
 CREATE TABLE reports (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestOnDurableVolume: whether the store outlives the pod, for every way to mount something at or above it.
+func TestOnDurableVolume(t *testing.T) {
+	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}
+	empty := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	ephemeral := corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+	host := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}
+	const dir = "/var/lib/scanner-operator"
+	type mounts map[string]corev1.VolumeSource // by path
+	for name, tt := range map[string]struct {
+		dir    string
+		mounts mounts
+		want   bool
+	}{
+		"nothing is mounted":               {dir, nil, false},
+		"a claim":                          {dir, mounts{dir: claim}, true},
+		"a claim, written with a slash":    {dir, mounts{dir + "/": claim}, true},
+		"a directory, written with one":    {dir + "/", mounts{dir: claim}, true},
+		"an emptyDir":                      {dir, mounts{dir: empty}, false},
+		"a volume that goes with the pod":  {dir, mounts{dir: ephemeral}, false},
+		"a directory of the node":          {dir, mounts{dir: host}, true},
+		"a claim above":                    {dir, mounts{"/var/lib": claim}, true},
+		"a claim at the root":              {dir, mounts{"/": claim}, true},
+		"a claim below":                    {dir, mounts{dir + "/sub": claim}, false},
+		"a claim beside":                   {dir, mounts{dir + "-2": claim}, false},
+		"an emptyDir over a claim":         {dir, mounts{"/var/lib": claim, dir: empty}, false},
+		"a claim over an emptyDir":         {dir, mounts{"/var/lib": empty, dir: claim}, true},
+		"a directory that only looks like": {dir + "/../other", mounts{dir: claim}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager"}}}}
+			for path, source := range tt.mounts {
+				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "volume" + path, VolumeSource: source})
+				pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "volume" + path, MountPath: path})
+			}
+			if got := onDurableVolume(pod, tt.dir); got != tt.want {
+				t.Errorf("the store outlives the pod: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

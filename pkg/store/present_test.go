@@ -1,0 +1,105 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+var highOnly = NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever}
+
+// present looks at what the receiver "slack" was not told of what is high or worse.
+func (f fixture) present(t *testing.T, worst int) Present {
+	t.Helper()
+	return got[Present](t)(f.Present(t.Context(), "scanner", "slack", highOnly, worst))
+}
+
+// untold counts what is news for the receiver "slack" of what is high or worse.
+func (f fixture) untold(t *testing.T) int {
+	t.Helper()
+	_, total, err := f.News(t.Context(), "scanner", "slack", highOnly, 1)
+	must(t, err)
+	return total
+}
+
+// The worst may be in the last repository, and all count, however many there are.
+func TestPresentIsEverything(t *testing.T) {
+	f := newStore(t)
+	f.running(t, "a", "a", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	f.running(t, "b", "b", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	f.running(t, "c", "c", vulnerable("CVE-2026-0003", "a", severity(finding.Critical)), vulnerable("CVE-2026-0001", "a"))
+	present := f.present(t, 2)
+	equal(t, "counts", present.Counts, got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")))
+	equal(t, "number of news", present.News, 3)
+	equal(t, "the worst", ids(present.Worst), []string{"CVE-2026-0003", "CVE-2026-0001"})
+	equal(t, "the repository of the second", present.Worst[1].Repository, "a")
+	equal(t, "repositories with news", present.Repositories, []string{"a", "c"})
+}
+
+func TestAllIsAnnounced(t *testing.T) {
+	f := newStore(t)
+	var many []finding.Finding
+	for i := range 1500 {
+		many = append(many, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a"))
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		f.running(t, name, name, append(many, vulnerable("CVE-2025-0001", "a", severity(finding.Low)))...)
+	}
+	all := &All{Filter: highOnly, Moment: f.present(t, 0).Moment}
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", All: all, Repositories: []string{"a"}, State: []byte("sent")}))
+	equal(t, "news after all was announced", f.untold(t), 0)
+	equal(t, "state", string(got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", "slack"))), "sent")
+	equal(t, "repositories heard of", got[[]string](t)(f.KnownRepositories(t.Context(), "scanner", "slack")), []string{"a"})
+	_, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+	must(t, err)
+	equal(t, "news of those that did not pass", total, 3)
+	_, total, err = f.News(t.Context(), "scanner", "mail", highOnly, 1)
+	must(t, err)
+	equal(t, "news for another receiver", total, 4500)
+}
+
+// Nothing may be passed over that was not looked at.
+func TestAllOfAnotherMomentIsRefused(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, f fixture){
+		"a new finding":             func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0002", "a")) },
+		"a finding gone":            func(t *testing.T, f fixture) { f.report(t, "app") },
+		"another image":             func(t *testing.T, f fixture) { f.running(t, "other", "r") },
+		"an image in two places":    func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("a", "r"), workload("a", "mirror")) },
+		"an image no longer runs":   func(t *testing.T, f fixture) { f.use(t, "scanner", "app") },
+		"exploited, says another's": func(t *testing.T, f fixture) { f.report(t, "elsewhere", vulnerable("CVE-2026-0001", "b", exploited)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+			all := &All{Filter: highOnly, Moment: f.present(t, 1).Moment}
+			change(t, f)
+			before := f.untold(t)
+			err := f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", All: all, Repositories: []string{"r"}, State: []byte("sent")})
+			if !errors.Is(err, ErrChanged) {
+				t.Errorf("got %v, want ErrChanged", err)
+			}
+			equal(t, "news after the refusal", f.untold(t), before)
+			equal(t, "state after the refusal", got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", "slack")), []byte(nil))
+		})
+	}
+}
+
+// A message that never arrived takes back what it said, and nothing else.
+func TestRetract(t *testing.T) {
+	f := newStore(t)
+	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "a"}}}))
+	all := &All{Filter: highOnly, Moment: f.present(t, 1).Moment}
+	for _, receiver := range []string{"slack", "mail"} {
+		must(t, f.MarkAnnounced(t.Context(), "scanner", receiver, Announced{DigestID: "2", All: all}))
+	}
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Retract: "2", State: []byte("again")}))
+	news, _, err := f.News(t.Context(), "scanner", "slack", highOnly, 0)
+	must(t, err)
+	equal(t, "news once the message is taken back", ids(news), []string{"CVE-2026-0002"})
+	_, total, err := f.News(t.Context(), "scanner", "mail", highOnly, 0)
+	must(t, err)
+	equal(t, "news of another receiver", total, 0)
+}
