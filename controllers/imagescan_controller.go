@@ -103,7 +103,8 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	return ctrl.Result{RequeueAfter: nodeWait}, r.summarise(ctx, s)
 }
 
-// identify finds the Scanner. An ImageScan without one, or beside an older one for the same image, is deleted:
+// identify finds the Scanner. An ImageScan without one, or beside another one for the same image, is deleted (of two,
+// the one whose name comes later):
 // garbage collection and a lagging cache leave such behind.
 func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (obsolete bool, err error) {
 	inv := r.inventory()
