@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,19 +81,23 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 }
 
 // ForgetGone removes from the store what belongs to Scanners that have gone. It is also to be called now and
-// then: an ImageScan may have been looked at a moment after its Scanner went.
+// then: an ImageScan may have been looked at a moment after its Scanner went. The store is asked first, so that a
+// Scanner that is made meanwhile is none that has gone.
 func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
+	known, err := r.Store.Scanners(ctx)
+	if err != nil {
+		return err
+	}
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners); err != nil {
 		return err
 	}
-	var uids []string
-	for _, scanner := range scanners.Items {
-		if scanner.DeletionTimestamp.IsZero() {
-			uids = append(uids, string(scanner.UID))
-		}
-	}
-	return r.Store.KeepScanners(ctx, uids)
+	gone := slices.DeleteFunc(known, func(uid string) bool {
+		return slices.ContainsFunc(scanners.Items, func(s v1alpha1.Scanner) bool {
+			return string(s.UID) == uid && s.DeletionTimestamp.IsZero()
+		})
+	})
+	return r.Store.ForgetScanners(ctx, gone)
 }
 
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {

@@ -144,7 +144,7 @@ func TestFailures(t *testing.T) {
 func TestForgottenImage(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, _, _ := a.leased()
-	a.must(a.store.KeepScanners(t.Context(), nil))
+	a.must(a.store.ForgetScanners(t.Context(), []string{"scanner"}))
 	if _, err := a.store.Sweep(t.Context(), noon.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,19 @@ func (w *worker) waits(ctx context.Context, seconds int) <-chan answer {
 	return answers
 }
 
-// waiting steps the clock when the server waits for it.
+// receives an answer, which is not waited for for ever.
+func (a *ingestAPI) receives(answers <-chan answer) answer {
+	a.t.Helper()
+	select {
+	case got := <-answers:
+		return got
+	case <-time.After(10 * time.Second):
+		a.t.Fatal("there is no answer, though its time is over")
+		return answer{}
+	}
+}
+
+// steps the clock when the server waits for it.
 func (a *ingestAPI) steps(d time.Duration) {
 	a.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !a.clock.HasWaiters(); {
@@ -220,7 +232,7 @@ func TestWaitingForWork(t *testing.T) {
 		a.steps(time.Second)
 		a.leasable()
 		a.clock.Step(time.Second)
-		if got := <-answers; got.status != http.StatusOK || !strings.Contains(got.body, result.PlatformDigest) {
+		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, result.PlatformDigest) {
 			t.Errorf("the answer is %s, want the image", got)
 		}
 	})
@@ -228,7 +240,7 @@ func TestWaitingForWork(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
 		answers := a.job(store.JobMatch, "match").waits(t.Context(), 30)
 		a.steps(30 * time.Second)
-		if got := <-answers; got.status != http.StatusOK || !strings.Contains(got.body, `{"leases":[]}`) {
+		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, `{"leases":[]}`) {
 			t.Errorf("the answer is %s, want an empty list", got)
 		}
 	})
@@ -236,7 +248,7 @@ func TestWaitingForWork(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
 		answers := a.job(store.JobMatch, "match").waits(t.Context(), 1<<30)
 		a.steps(maxWait)
-		if got := <-answers; got.status != http.StatusOK {
+		if got := a.receives(answers); got.status != http.StatusOK {
 			t.Errorf("the answer is %s, want an empty list after %s", got, maxWait)
 		}
 	})
@@ -246,7 +258,7 @@ func TestWaitingForWork(t *testing.T) {
 		answers := a.job(store.JobMatch, "match").waits(ctx, 30)
 		a.steps(time.Second)
 		cancel()
-		if got := <-answers; !strings.Contains(got.body, "canceled") {
+		if got := a.receives(answers); !strings.Contains(got.body, "canceled") {
 			t.Errorf("the answer is %s, want none", got)
 		}
 	})

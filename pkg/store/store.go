@@ -263,8 +263,10 @@ type Usage interface {
 	Reported(ctx context.Context, scanner string) (map[image.Key]bool, error)
 	// Release forgets that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
-	// KeepScanners forgets everything of Scanners that are not listed: use, receivers, announcements.
-	KeepScanners(ctx context.Context, scanners []string) error
+	// Scanners lists the UIDs of the Scanners that the store knows anything of.
+	Scanners(ctx context.Context) ([]string, error)
+	// ForgetScanners forgets everything of these Scanners: use, receivers, announcements.
+	ForgetScanners(ctx context.Context, scanners []string) error
 	// Sweep deletes catalogues, reports and findings that no Scanner has had in use since the given time. It
 	// returns the number of images deleted.
 	Sweep(ctx context.Context, unusedSince time.Time) (int, error)

@@ -187,18 +187,33 @@ func (s *SQLite) Release(ctx context.Context, scanner string, key image.Key) err
 	})
 }
 
-// KeepScanners implements Usage.
-func (s *SQLite) KeepScanners(ctx context.Context, scanners []string) error {
-	kept, err := json.Marshal(append([]string{}, scanners...))
+// Scanners implements Usage.
+func (s *SQLite) Scanners(ctx context.Context) (scanners []string, err error) {
+	err = s.read(ctx, "list scanners", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `SELECT scanner FROM scanner_images UNION SELECT scanner FROM receivers ORDER BY 1`)
+		scanners, err = collect(rows, err, func(rows *sql.Rows) (scanner string, err error) {
+			return scanner, rows.Scan(&scanner)
+		})
+		return err
+	})
+	return scanners, err
+}
+
+// ForgetScanners implements Usage.
+func (s *SQLite) ForgetScanners(ctx context.Context, scanners []string) error {
+	if len(scanners) == 0 {
+		return nil
+	}
+	gone, err := json.Marshal(scanners)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, "keep scanners", func(ctx context.Context, tx *sql.Tx) error {
-		const which = `scanner NOT IN (SELECT value FROM json_each(?))`
-		if err := s.release(ctx, tx, which, string(kept)); err != nil {
+	return s.write(ctx, "forget scanners", func(ctx context.Context, tx *sql.Tx) error {
+		const which = `scanner IN (SELECT value FROM json_each(?))`
+		if err := s.release(ctx, tx, which, string(gone)); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE `+which, string(kept))
+		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE `+which, string(gone))
 		return err
 	})
 }

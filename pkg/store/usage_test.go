@@ -181,7 +181,7 @@ func TestReported(t *testing.T) {
 	f.searched(t, selectReported, []any{"scanner"}, "scanner=?")
 }
 
-func TestKeepScannersForgetsTheOthers(t *testing.T) {
+func TestForgetScannersKeepsTheOthers(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "app")
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
@@ -191,7 +191,9 @@ func TestKeepScannersForgetsTheOthers(t *testing.T) {
 			Keys: []AnnouncementKey{{Repository: "r", ID: "CVE-2026-0001", Package: "a"}}, State: []byte("state"),
 		}))
 	}
-	must(t, f.KeepScanners(t.Context(), []string{"kept", "other"}))
+	equal(t, "scanners", got[[]string](t)(f.Scanners(t.Context())), []string{"deleted", "kept"})
+	must(t, f.ForgetScanners(t.Context(), []string{"deleted", "never known"}))
+	equal(t, "scanners after one is forgotten", got[[]string](t)(f.Scanners(t.Context())), []string{"kept"})
 	f.use(t, "deleted", "app", workload("api", "r")) // a new one, as it were
 	for scanner, want := range map[string]struct {
 		news         []string
@@ -205,7 +207,9 @@ func TestKeepScannersForgetsTheOthers(t *testing.T) {
 		equal(t, scanner+": state", string(got[[]byte](t)(f.ReceiverState(t.Context(), scanner, "slack"))), want.state)
 		equal(t, scanner+": repositories", got[[]string](t)(f.KnownRepositories(t.Context(), scanner, "slack")), want.repositories)
 	}
-	must(t, f.KeepScanners(t.Context(), nil))
+	must(t, f.ForgetScanners(t.Context(), nil))
+	equal(t, "scanners after none is forgotten", got[[]string](t)(f.Scanners(t.Context())), []string{"deleted", "kept"})
+	must(t, f.ForgetScanners(t.Context(), []string{"kept", "deleted"}))
 	equal(t, "images in use once no scanner is kept", got[int](t)(f.ImagesInUse(t.Context(), grype)), 0)
 }
 

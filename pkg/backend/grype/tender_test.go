@@ -401,7 +401,7 @@ func TestMatchWorkerIsNotNeeded(t *testing.T) {
 	e.catalogues(public("web"))
 	e.tends()
 	e.job("match")
-	e.must(e.Store.KeepScanners(t.Context(), nil))
+	e.must(e.Store.ForgetScanners(t.Context(), []string{"scanner-uid"}))
 	e.tends()
 	if jobs := e.jobs("match"); len(jobs) != 0 {
 		t.Error("the match worker still runs")
