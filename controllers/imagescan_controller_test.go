@@ -306,6 +306,16 @@ func TestRetirement(t *testing.T) {
 	}
 }
 
+// TestNoRetention: without any, the ImageScan goes at once, and nothing is written after its end.
+func TestNoRetention(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} })
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan)
+	if after, _ := u.reconcile(scan); after != nil || u.writes != 0 {
+		t.Errorf("it is %+v, written %d times; want it gone", after, u.writes)
+	}
+}
+
 // TestReturn: an image that is run again within its retention is as if it had never been away.
 func TestReturn(t *testing.T) {
 	scanner := theScanner()

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -264,6 +266,24 @@ func TestLongReferences(t *testing.T) {
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 3, Scanned: 3}))
 	})
+}
+
+// TestLaterScanner: a Scanner that comes later makes ImageScans of its own, whatever another one has.
+func TestLaterScanner(t *testing.T) {
+	first := theScanner()
+	later := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "later", "later-uid" })
+	pod := aPod(shop, "a", running("main", web))
+	u := newUnit(t, first, later, pod, scanOf(first, web, scanned))
+	_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+	u.must(err)
+	if own := u.read(scanOf(later, web)); own == nil || own.Spec.Scanner != "later" {
+		t.Errorf("the later Scanner's ImageScan is %+v", own)
+	}
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	want := map[string]string{"all" + annotationSuffix: encodeHashes(map[string]string{"main": keyOfImage(web).Digest})}
+	if diff := cmp.Diff(want, pod.Annotations); diff != "" {
+		t.Errorf("only the first has a result: annotations (-want +got):\n%s", diff)
+	}
 }
 
 // TestPodReplaced: the annotation of one pod is never written to another one of the same name.
