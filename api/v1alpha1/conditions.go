@@ -25,7 +25,6 @@ const (
 	ReasonScanning            = "Scanning"                  // some images have no result yet
 	ReasonSuspended           = "Suspended"                 // spec.suspend
 	ReasonNoImages            = "NoImages"                  // no pod is selected
-	ReasonInvalidSpec         = "InvalidSpec"               // what the API server could not check
 	ReasonBackendDisabled     = "BackendDisabled"           // the operator runs without this backend
 	ReasonAvailable           = "Available"                 // the engine works
 	ReasonNoVulnerabilityData = "NoVulnerabilityData"       // the engine has no vulnerability data yet
