@@ -157,6 +157,11 @@ func (m *slackModel) assertNotTwice(t *rapid.T) {
 			t.Fatalf("%v was told %d times though no answer was lost", key, n)
 		}
 	}
+	for _, key := range m.ledger.recorded[""] {
+		if m.said[key] > 0 {
+			t.Fatalf("%v was told though a silent baseline passed it over", key)
+		}
+	}
 }
 
 // settleDown lets everything work until nothing is waited for, and looks at what was told.

@@ -139,8 +139,10 @@ func (l *ledger) MarkAnnounced(ctx context.Context, scanner, receiver string, sa
 	if said.All != nil && said.All.Moment != l.moment() {
 		return fmt.Errorf("mark announced: %w", store.ErrChanged)
 	}
-	for _, key := range l.recorded[said.Retract] {
-		delete(l.told, key)
+	if said.Retract != "" {
+		for _, key := range l.recorded[said.Retract] {
+			delete(l.told, key)
+		}
 	}
 	if said.All != nil {
 		news, _, err := l.News(ctx, scanner, receiver, said.All.Filter, 0)

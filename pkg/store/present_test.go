@@ -99,7 +99,12 @@ func TestRetract(t *testing.T) {
 	news, _, err := f.News(t.Context(), "scanner", "slack", highOnly, 0)
 	must(t, err)
 	equal(t, "news once the message is taken back", ids(news), []string{"CVE-2026-0002"})
-	_, total, err := f.News(t.Context(), "scanner", "mail", highOnly, 0)
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{All: &All{Filter: highOnly, Moment: f.present(t, 1).Moment}}))
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{State: []byte("on")}))
+	_, total, err := f.News(t.Context(), "scanner", "slack", highOnly, 0)
+	must(t, err)
+	equal(t, "news once the rest is passed over without a message", total, 0)
+	_, total, err = f.News(t.Context(), "scanner", "mail", highOnly, 0)
 	must(t, err)
 	equal(t, "news of another receiver", total, 0)
 }
