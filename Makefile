@@ -14,6 +14,8 @@ PLATFORMS ?= linux/$(shell go env GOARCH)
 export GOFLAGS := -trimpath -buildvcs=false
 export CGO_ENABLED := 0
 GO_BUILD := go build
+# What the linter remembers holds absolute paths, while the compiler's work does not: each checkout has its own.
+export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
 # Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
 MODULES := . workerapi worker
