@@ -71,7 +71,7 @@ func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope
 // describe says how the image may be pulled and for whom it counts: with the pull secrets of the pods that have
 // some, for this namespace; without, for the whole cluster.
 func (s *imageScanScope) describe() backend.Image {
-	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace}
+	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace, Scanner: string(s.scanner.UID)}
 	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
 		img.Job = &grype.Job
 	}

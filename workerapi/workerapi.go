@@ -11,7 +11,7 @@ const (
 	TokenFile = "/var/run/secrets/scanner-operator/token"
 	// TerminationFile is where a failing worker leaves its Failure as JSON, for the manager to read from the pod's status.
 	TerminationFile = "/dev/termination-log"
-	// PullSecretsDir has one directory per pull secret, each with a .dockerconfigjson or .dockercfg file.
+	// PullSecretsDir has one directory per pull secret, named like it, each with a .dockerconfigjson or .dockercfg file.
 	// Directories of missing Secrets are empty.
 	PullSecretsDir = "/var/run/secrets/scanner-operator-pull"
 	// DatabaseDir is where the match worker keeps vulnerability databases, one directory per version.
@@ -85,6 +85,10 @@ type Registry struct {
 	Host string `json:"host"`
 	// PlainHTTP allows HTTP without TLS for this host only.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
+	// CABundle are PEM certificates that this host's certificate may be signed by, beside the well-known authorities.
+	CABundle string `json:"caBundle,omitempty"`
+	// Mirrors are asked before the registry itself: a host with or without a path to put before the repository.
+	Mirrors []string `json:"mirrors,omitempty"`
 }
 
 // CatalogResult says what was catalogued.
@@ -110,6 +114,8 @@ type CatalogResult struct {
 const (
 	ReasonImageNotFound      = "ImageNotFound"       // the registry does not have it (any more)
 	ReasonUnauthorized       = "Unauthorized"        // the registry wants other or any credentials
+	ReasonPullSecretMissing  = "PullSecretMissing"   // the registry wants credentials, and a Secret that may hold them is not there
+	ReasonNodeCredentials    = "NodeCredentialsOnly" // only the nodes have credentials for the registry
 	ReasonPlatformMismatch   = "PlatformMismatch"    // the image has no manifest for the platform
 	ReasonNotAnImage         = "NotAnImage"          // an artefact, an unknown media type, a corrupt layer
 	ReasonRegistryThrottled  = "RegistryThrottled"   // 429
@@ -126,6 +132,8 @@ type Failure struct {
 	Message string `json:"message"`
 	// RetryAfterSeconds is what a registry asked for; 0 if it did not.
 	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
+	// Registry is the host that throttles, as it stands in image references; empty with all other reasons.
+	Registry string `json:"registry,omitempty"`
 }
 
 // Database identifies one build of the vulnerability database.

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -48,6 +49,13 @@ type ScannerSpec struct {
 	// +kubebuilder:default=Enabled
 	// +optional
 	AnnotatePods Toggle `json:"annotatePods,omitempty"`
+
+	// podFinalizer says whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release, which holds
+	// its deletion until it is recorded that the pod no longer uses its images: for one API call while the operator
+	// runs. Without the operator such pods cannot go: "manager cleanup" takes the finalizers away.
+	// +kubebuilder:default=Disabled
+	// +optional
+	PodFinalizer Toggle `json:"podFinalizer,omitempty"`
 
 	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod
 	// that used it has gone, so that it need not be cataloged again for the next run of a CronJob. Such an
@@ -102,6 +110,13 @@ type CatalogJob struct {
 	// resources of the Job's container. Unset: the operator's configuration decides.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// memoryLadder lists memory limits, in rising order, that an image is tried again with after its Job was killed for
+	// its memory. Which one an image needed is remembered. Unset: the operator's configuration decides.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	MemoryLadder []resource.Quantity `json:"memoryLadder,omitempty"`
 
 	// nodeSelector limits the nodes that the Jobs run on.
 	// +kubebuilder:validation:MaxProperties=32

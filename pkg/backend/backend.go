@@ -40,8 +40,8 @@ type Image struct {
 	Key image.Key
 	// Scope in which a listing may come from elsewhere and may serve others.
 	Scope store.Scope
-	// Namespace of the Scanner.
-	Namespace string
+	// Namespace and UID of the Scanner on whose behalf this is.
+	Namespace, Scanner string
 	// PullReferences, best first, by digest.
 	PullReferences []string
 	// PullSecrets are the names of the Secrets, in Namespace, that pods pull the image with. Empty in cluster scope.

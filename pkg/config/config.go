@@ -38,6 +38,9 @@ type Database struct {
 	URL string `json:"url"`
 	// PollInterval is how often the listing is read. Default 1h, at least 5s.
 	PollInterval metav1.Duration `json:"pollInterval"`
+	// MaxAge is the age of the data from which on a Scanner's condition says that it is too old. Default 120h, as Grype's
+	// own (https://github.com/anchore/grype, db.max-allowed-built-age).
+	MaxAge metav1.Duration `json:"maxAge"`
 	// Volume keeps databases between match workers.
 	Volume DatabaseVolume `json:"volume"`
 }
@@ -55,12 +58,28 @@ type DatabaseVolume struct {
 type Catalog struct {
 	// MaxJobs is the number of catalog Jobs at a time in the cluster. Default 4.
 	MaxJobs int `json:"maxJobs"`
+	// MaxJobsPerScanner is how many of them may be for one Scanner. Default 3: one Scanner never has all places.
+	MaxJobsPerScanner int `json:"maxJobsPerScanner"`
 	// Deadline of one Job. Default 15m.
 	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a Job's container. Default: requests 100m CPU and 512Mi, limit 2Gi memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
+	// MemoryLadder lists memory limits, in rising order, that an image is tried again with after its Job was killed for
+	// its memory. Default 4Gi, 8Gi.
+	MemoryLadder []resource.Quantity `json:"memoryLadder"`
 	// ScratchSize bounds the uncompressed layers of one image. Default 10Gi.
 	ScratchSize resource.Quantity `json:"scratchSize"`
+	// History says how many ended Jobs stay to be looked at.
+	History JobHistory `json:"history"`
+}
+
+// JobHistory says how many ended catalog Jobs stay, and how long. They take no place of a running one.
+type JobHistory struct {
+	// Failed and Succeeded are the numbers of ended Jobs that stay in the cluster, the latest ones. Default 10 and 0.
+	Failed    int `json:"failed"`
+	Succeeded int `json:"succeeded"`
+	// TTL is the longest time that an ended Job stays. Default 1h.
+	TTL metav1.Duration `json:"ttl"`
 }
 
 // Match bounds and shapes the match workers.
@@ -81,6 +100,12 @@ type Registry struct {
 	Host string `json:"host"`
 	// PlainHTTP allows HTTP without TLS for this host.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
+	// CABundle are PEM certificates of authorities that this host's certificate may be signed by, beside the well-known
+	// ones.
+	CABundle string `json:"caBundle,omitempty"`
+	// Mirrors are asked before the registry itself, in this order: a host with or without a path, which comes before
+	// the repository ("mirror.example.com/dockerhub"). How to reach a mirror says an entry of its own.
+	Mirrors []string `json:"mirrors,omitempty"`
 }
 
 // Default returns the configuration of an empty file.
@@ -88,12 +113,14 @@ func Default() Config {
 	return Config{Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
-			PollInterval: metav1.Duration{Duration: time.Hour},
-			Volume:       DatabaseVolume{Size: resource.MustParse("10Gi")},
+			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
+			Volume: DatabaseVolume{Size: resource.MustParse("10Gi")},
 		},
 		Catalog: Catalog{
-			MaxJobs: 4, Deadline: metav1.Duration{Duration: 15 * time.Minute},
+			MaxJobs: 4, MaxJobsPerScanner: 3, Deadline: metav1.Duration{Duration: 15 * time.Minute},
 			Resources: resources("100m", "512Mi", "2Gi"), ScratchSize: resource.MustParse("10Gi"),
+			MemoryLadder: []resource.Quantity{resource.MustParse("4Gi"), resource.MustParse("8Gi")},
+			History:      JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}},
 		},
 		Match: Match{
 			MaxWorkers: 2, ImagesPerWorker: 500, IdleTimeout: metav1.Duration{Duration: 10 * time.Minute},
