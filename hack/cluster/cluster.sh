@@ -34,7 +34,7 @@ up() {
   step 2/9 "programs for Kubernetes $KUBERNETES";      build_programs
   step 3/9 "node: its own processes, mounts, network"; start_node
   step 4/9 "certificates";                             make_certificates
-  step 5/9 "image registry and etcd";                  start_registry; start_etcd
+  step 5/9 "image registries and etcd";                start_registry; start_private_registry; start_etcd
   step 6/9 "API server";                               start_apiserver
   step 7/9 "controller manager and scheduler";         start_controllers
   step 8/9 "containerd, kubelet, kube-proxy, CoreDNS"; start_runtime
@@ -64,6 +64,8 @@ run_beside() {
   unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
   export GOPROXY=off KUBECONFIG=$STATE/admin.kubeconfig PATH=$BIN:$PATH
   export SCANNER_REGISTRY=$REGISTRY_ADDRESS SCANNER_REGISTRY_LOG=$STATE/log/registry-access.log SCANNER_DNS_HOSTS=$STATE/dns-hosts
+  export SCANNER_PRIVATE_REGISTRY=$PRIVATE_REGISTRY_ADDRESS SCANNER_PRIVATE_REGISTRY_CA=$STATE/pki/ca.crt
+  export SCANNER_PRIVATE_REGISTRY_USER=$PRIVATE_REGISTRY_USER SCANNER_PRIVATE_REGISTRY_PASSWORD=$PRIVATE_REGISTRY_PASSWORD
   exec nsenter --net="/proc/$(cat "$STATE/node.pid")/ns/net" -- "$@"
 }
 

@@ -11,6 +11,7 @@ make_certificates() {
     new_key ca; openssl req -x509 -new -key ca.key -out ca.crt -days $CERTIFICATE_DAYS -subj "/CN=$CLUSTER_NAME"
     new_key service-accounts; openssl pkey -in service-accounts.key -pubout -out service-accounts.pub
     sign kube-apiserver /CN=kube-apiserver "subjectAltName=IP:127.0.0.1,IP:$NODE_ADDRESS,IP:$FIRST_SERVICE,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local"
+    sign private-registry /CN=private-registry "subjectAltName=IP:$NODE_ADDRESS"
     # The names are Kubernetes' own: its authorizers know each component by them.
     sign admin /O=system:masters/CN=admin
     sign kube-controller-manager /CN=system:kube-controller-manager

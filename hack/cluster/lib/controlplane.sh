@@ -14,6 +14,21 @@ C
   wait_for 20 registry listens_on "$REGISTRY_ADDRESS"
 }
 
+# start_private_registry serves what the other registry holds, and takes nothing.
+start_private_registry() {
+  local pki=$STATE/pki
+  printf '%s:%s\n' "$PRIVATE_REGISTRY_USER" "$PRIVATE_REGISTRY_HASH" >"$STATE/htpasswd"
+  cat >"$STATE/private-registry.yaml" <<C
+version: 0.1
+log: {level: warn}
+storage: {filesystem: {rootdirectory: $STATE/registry}, maintenance: {readonly: {enabled: true}}}
+http: {addr: "$PRIVATE_REGISTRY_ADDRESS", tls: {certificate: $pki/private-registry.crt, key: $pki/private-registry.key}}
+auth: {htpasswd: {realm: private, path: $STATE/htpasswd}}
+C
+  start private-registry bash -c "exec '$BIN/registry' serve '$STATE/private-registry.yaml' >/dev/null"
+  wait_for 20 private-registry listens_on "$PRIVATE_REGISTRY_ADDRESS"
+}
+
 # start_etcd keeps everything on disk without waiting for the disk: a crash of the machine may lose a cluster that is made
 # to be thrown away.
 start_etcd() {

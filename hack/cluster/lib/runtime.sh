@@ -19,10 +19,10 @@ start_runtime() {
   start_dns
 }
 
-# write_containerd_config: every registry is the local one, over plain HTTP. An image named docker.io/library/x is the
+# write_containerd_config: every registry but the private one is the local one, over plain HTTP. An image named docker.io/library/x is the
 # local registry's library/x; what it does not have does not exist.
 write_containerd_config() {
-  mkdir -p "$STATE/containerd" "$STATE/certs.d/_default" "$STATE/certs.d/$REGISTRY_ADDRESS"
+  mkdir -p "$STATE/containerd" "$STATE/certs.d/_default" "$STATE/certs.d/$REGISTRY_ADDRESS" "$STATE/certs.d/$PRIVATE_REGISTRY_ADDRESS"
   # restrict_oom_score_adj: without CAP_SYS_RESOURCE (machines inside containers) runc dies with "can't get final child's
   # PID from pipe: EOF" when containerd asks for a lower score than its own.
   cat >"$STATE/containerd.toml" <<C
@@ -44,6 +44,12 @@ C
 server = "http://$REGISTRY_ADDRESS"
 [host."http://$REGISTRY_ADDRESS"]
   capabilities = ["pull", "resolve"]
+C
+  cat >"$STATE/certs.d/$PRIVATE_REGISTRY_ADDRESS/hosts.toml" <<C
+server = "https://$PRIVATE_REGISTRY_ADDRESS"
+[host."https://$PRIVATE_REGISTRY_ADDRESS"]
+  capabilities = ["pull", "resolve"]
+  ca = "$STATE/pki/ca.crt"
 C
 }
 

@@ -25,6 +25,14 @@ STATE=/var/lib/$CLUSTER_NAME
 # TEST-NET-2 (RFC 5737): an address that is nobody's, so it can only ever mean this node.
 NODE_ADDRESS=198.51.100.10
 REGISTRY_ADDRESS=$NODE_ADDRESS:5000
+
+# The same images behind TLS and a password: whoever pulls here needs the cluster's authority and a pull secret. Neither
+# name nor password protects anything.
+PRIVATE_REGISTRY_ADDRESS=$NODE_ADDRESS:5443
+PRIVATE_REGISTRY_USER=robot
+PRIVATE_REGISTRY_PASSWORD=only-for-tests
+# shellcheck disable=SC2016   # the dollar signs belong to bcrypt
+PRIVATE_REGISTRY_HASH='$2a$05$uJKJXjKhMwd2UuSvNLaeDuVtQ2dWGgHGF5MWOxkKBh0iGZkZEoi1y'
 APISERVER=https://$NODE_ADDRESS:6443
 POD_RANGE=10.244.0.0/24
 SERVICE_RANGE=10.96.0.0/16
@@ -32,4 +40,4 @@ FIRST_SERVICE=10.96.0.1     # the API server's own Service: always the first add
 
 BIN=$CACHE/cluster/$KUBERNETES   # the built programs, one directory for each version of Kubernetes
 
-PROGRAMS_STARTED=(registry etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet kube-proxy coredns)
+PROGRAMS_STARTED=(registry private-registry etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet kube-proxy coredns)
