@@ -66,8 +66,10 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen ## Write all generated files: deep copies, CRDs, RBAC role
+generate: manifests bin/controller-gen ## Write all generated files: deep copies, CRDs, RBAC role, field tables of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code

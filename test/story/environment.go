@@ -93,6 +93,8 @@ type Environment struct {
 	Jobs *JobLog
 	// Pulls is the registry's access log; nil where it cannot be read.
 	Pulls *AccessLog
+	// Private is a registry that wants credentials; nil where there is none.
+	Private *PrivateRegistry
 	// slackAuthority signed the certificate of the Slack stand-in, PEM.
 	slackAuthority []byte
 	// Database is the vulnerability database that was published last.
@@ -114,6 +116,9 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	e := &Environment{Options: options, Pulls: openAccessLog(os.Getenv("SCANNER_REGISTRY_LOG"))}
+	if e.Private, err = privateRegistryFromEnvironment(); err != nil {
+		return nil, err
+	}
 	if e.Client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, err
 	}

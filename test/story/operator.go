@@ -94,6 +94,14 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 		"Namespace": SystemNamespace, "Label": storyLabel, "Authority": string(authority),
 		"SlackHost": slackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
 		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
+		"PrivateHost": "", "PrivateAuthority": "",
+	}
+	if e.Private != nil {
+		privateAuthority, err := json.Marshal(e.Private.Authority)
+		if err != nil {
+			return nil, err
+		}
+		values["PrivateHost"], values["PrivateAuthority"] = e.Private.Host, string(privateAuthority)
 	}
 	if e.Upstream {
 		values["DatabaseURL"], values["PollInterval"] = "https://grype.anchore.io/databases", time.Hour

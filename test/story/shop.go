@@ -95,6 +95,8 @@ type Pod struct {
 	Name, Image string
 	// Init is the image of an init container; none if empty.
 	Init string
+	// PullSecrets are the names of the Secrets that it is pulled with.
+	PullSecrets []string
 }
 
 // RunPods runs pods and waits until all are ready.

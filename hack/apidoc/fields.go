@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// standard types of Kubernetes are described by Kubernetes: their own fields would bury ours.
+var standard = map[string]string{
+	"resources":   "[ResourceRequirements](https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/)",
+	"podSelector": "[LabelSelector](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors)",
+	"tolerations": "list of [Toleration](https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/)",
+	"conditions":  "list of [Condition](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/condition/)",
+}
+
+// fields describes spec and status, a table each.
+func fields(schema *apiextensionsv1.JSONSchemaProps) string {
+	var text strings.Builder
+	for _, part := range []string{"spec", "status"} {
+		fmt.Fprintf(&text, "\n### %s\n\n| field | type | meaning |\n|---|---|---|\n", part)
+		below(&text, part, schema.Properties[part])
+	}
+	text.WriteString("\n")
+	return text.String()
+}
+
+// below writes a row for each field, those inside of it after it.
+func below(text *strings.Builder, path string, schema apiextensionsv1.JSONSchemaProps) {
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		field := schema.Properties[name]
+		at := path + "." + name
+		required := slices.Contains(schema.Required, name)
+		fmt.Fprintf(text, "| `%s` | %s | %s |\n", at, kind(name, field), meaning(field, required))
+		if standard[name] != "" {
+			continue
+		}
+		if field.Items != nil && field.Items.Schema != nil {
+			below(text, at+"[]", *field.Items.Schema)
+		}
+		below(text, at, field)
+	}
+}
+
+func kind(name string, schema apiextensionsv1.JSONSchemaProps) string {
+	switch {
+	case standard[name] != "":
+		return standard[name]
+	case schema.XIntOrString:
+		return "quantity"
+	case schema.Format == "date-time":
+		return "time"
+	case schema.Items != nil && schema.Items.Schema != nil:
+		return "list of " + kind("", *schema.Items.Schema)
+	case schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil:
+		return "map of string to " + kind("", *schema.AdditionalProperties.Schema)
+	}
+	return schema.Type
+}
+
+// meaning is the field's description with what the API server checks and fills in.
+func meaning(schema apiextensionsv1.JSONSchemaProps, required bool) string {
+	parts := []string{plain(schema.Description)}
+	if required {
+		parts = append(parts, "Required.")
+	}
+	if len(schema.Enum) > 0 {
+		var values []string
+		for _, value := range schema.Enum {
+			values = append(values, literal(value.Raw))
+		}
+		parts = append(parts, "One of "+strings.Join(values, ", ")+".")
+	}
+	if schema.Default != nil {
+		parts = append(parts, "Default "+literal(schema.Default.Raw)+".")
+	}
+	for _, rule := range schema.XValidations {
+		parts = append(parts, "Rule: "+plain(rule.Message)+".")
+	}
+	return strings.Join(slices.DeleteFunc(append(parts, bounds(schema)), func(s string) bool { return s == "" }), " ")
+}
+
+// bounds says what is too long or too many.
+func bounds(schema apiextensionsv1.JSONSchemaProps) string {
+	var said []string
+	for _, bound := range []struct {
+		limit *int64
+		words string
+	}{{schema.MaxLength, "characters"}, {schema.MaxItems, "entries"}, {schema.MaxProperties, "entries"}} {
+		if bound.limit != nil {
+			said = append(said, fmt.Sprintf("At most %d %s.", *bound.limit, bound.words))
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+// plain makes one line of a description that does not end the table's cell.
+func plain(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+}
+
+func literal(raw []byte) string {
+	var value any
+	if json.Unmarshal(raw, &value) != nil {
+		return "`" + string(raw) + "`"
+	}
+	if text, isText := value.(string); isText {
+		return "`" + cmp.Or(text, `""`) + "`"
+	}
+	return "`" + string(raw) + "`"
+}

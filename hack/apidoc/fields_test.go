@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
+)
+
+// TestFields: each field has a row with all that the API server knows of it, and standard types are not taken apart.
+func TestFields(t *testing.T) {
+	inner := apiextensionsv1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+		"name": {Type: "string", Description: "name of it,\nin | two lines.", MaxLength: ptr.To[int64](63)},
+	}}
+	schema := &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{
+		"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"mode":        {Type: "string", Description: "how.", Default: &apiextensionsv1.JSON{Raw: []byte(`"A"`)}, Enum: []apiextensionsv1.JSON{{Raw: []byte(`"A"`)}, {Raw: []byte(`"B"`)}}},
+			"receivers":   {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &inner}},
+			"podSelector": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"matchLabels": {Type: "object"}}},
+		}},
+	}}
+	got := fields(schema)
+	for _, want := range []string{
+		"| `spec.mode` | string | how. One of `A`, `B`. Default `A`. |\n",
+		"| `spec.receivers` | list of object |  |\n| `spec.receivers[].name` | string | name of it, in \\| two lines. Required. At most 63 characters. |\n",
+		"| `spec.podSelector` | [LabelSelector]",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want the row %q in:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "matchLabels") {
+		t.Errorf("a standard type is taken apart:\n%s", got)
+	}
+}
+
+// TestReplace: only what is between the markers changes, as often as it is done.
+func TestReplace(t *testing.T) {
+	page := "# Kind\n" + begin + "\nold\n" + end + "\nwords\n"
+	for range 2 {
+		var err error
+		if page, err = replace(page, "new\n"); err != nil {
+			t.Fatal(err)
+		}
+		if want := "# Kind\n" + begin + "\nnew\n" + end + "\nwords\n"; page != want {
+			t.Errorf("the page is %q, want %q", page, want)
+		}
+	}
+	if _, err := replace("# Kind\n", "new"); err == nil {
+		t.Error("a page without markers is taken")
+	}
+}

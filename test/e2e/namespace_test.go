@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// namedWithin is how long it may take until users can read why an image is not scanned.
+const namedWithin = 2 * time.Minute
+
+// What a namespace's administrator can put in the way of a Job, each with its reason in the ImageScan's condition, and
+// each gone as soon as the obstacle is.
+func TestNamespaceRefusesJobs(t *testing.T) {
+	for _, tt := range []struct {
+		name, obstacle, reason string
+		words                  []string
+	}{
+		{
+			name: "ResourceQuota below the ladder", reason: "NoPod", words: []string{"quota"},
+			obstacle: "{apiVersion: v1, kind: ResourceQuota, metadata: {name: obstacle, namespace: NS}, spec: {hard: {pods: '1'}}}",
+		},
+		{
+			name: "LimitRange below the ladder", reason: "NoPod", words: []string{"memory"},
+			obstacle: "{apiVersion: v1, kind: LimitRange, metadata: {name: obstacle, namespace: NS}, spec: {limits: [{type: Container, max: {memory: 64Mi}}]}}",
+		},
+		{name: "a policy engine rejects the Job", reason: "JobRejected", words: []string{"cost-center"}, obstacle: policyOn("jobs", "batch")},
+		{name: "a policy engine rejects the Job's pod", reason: "NoPod", words: []string{"cost-center"}, obstacle: policyOn("pods", "")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ns := namespaceWithSecret(t)
+			obstacle := strings.ReplaceAll(tt.obstacle, "NS", ns)
+			must(t, env.ApplyText(t.Context(), obstacle))
+			t.Cleanup(func() {
+				_, _ = env.Kubectl(context.Background(), "delete", "--ignore-not-found", "validatingadmissionpolicy,validatingadmissionpolicybinding", ns)
+			})
+			must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+			failsWith(t, ns, tt.reason, tt.words...)
+			othersAreScanned(t)
+		})
+	}
+}
+
+// policyOn is a policy that wants a label on new Jobs or pods, as policy engines do.
+func policyOn(resource, group string) string {
+	return fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NS}
+spec:
+  failurePolicy: Fail
+  matchConstraints: {resourceRules: [{apiGroups: [%q], apiVersions: [v1], operations: [CREATE], resources: [%s]}]}
+  validations:
+  - expression: "has(object.metadata.labels) && 'cost-center' in object.metadata.labels"
+    message: "the label cost-center is missing"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NS}
+spec:
+  policyName: NS
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}}
+`, group, resource)
+}
+
+// A namespace that enforces the restricted pod security level takes the Jobs as they are.
+func TestRestrictedPodSecurity(t *testing.T) {
+	ns := namespaceWithSecret(t)
+	_, err := env.Kubectl(t.Context(), "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
+	must(t, err)
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+}
+
+// A sidecar that never ends is put beside every container of the namespace: the Job's pod goes on, its result counts, and
+// the Job is put away.
+func TestSidecarInjection(t *testing.T) {
+	ns := namespaceWithSecret(t)
+	must(t, env.ApplyText(t.Context(), strings.ReplaceAll(fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: NS}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: '[JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}]'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: NS}
+spec:
+  policyName: NS
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}}
+`, env.Reference(images.Static)), "NS", ns)))
+	t.Cleanup(func() {
+		_, _ = env.Kubectl(context.Background(), "delete", "--ignore-not-found", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", ns)
+	})
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+}
+
+// A namespace that is deleted while it is scanned goes, whatever was on its way, and holds nobody up.
+func TestNamespaceIsDeleted(t *testing.T) {
+	ns := namespaceWithSecret(t)
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	waitFor(t, "a catalog Job", func(ctx context.Context) error {
+		if noJobs(ctx, ns) == nil {
+			return fmt.Errorf("there is none in %s", ns)
+		}
+		return nil
+	})
+	_, err := env.Kubectl(t.Context(), "delete", "namespace", ns, "--timeout=90s")
+	must(t, err)
+	othersAreScanned(t)
+}
+
+// No node may run the Job.
+func TestNoNodeWithRoom(t *testing.T) {
+	ns := namespaceWithSecret(t)
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge",
+		"--patch", `{"spec":{"backend":{"grype":{"job":{"resources":{"requests":{"memory":"900Ti"}}}}}}}`)
+	must(t, err)
+	// A Job may have been made before the Scanner was changed.
+	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "jobs", "--all")
+	must(t, err)
+	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "imagescans", "--all")
+	must(t, err)
+	failsWith(t, ns, "Unschedulable", "memory")
+	othersAreScanned(t)
+}
+
+// namespaceWithSecret has a pod with a pull secret, which needs none: its image is cataloged in its own namespace.
+func namespaceWithSecret(t *testing.T) string {
+	t.Helper()
+	ns := namespace(t, "refusing")
+	pod := variants(t, ns, 1)[0]
+	pod.PullSecrets = []string{"not-there"}
+	must(t, env.RunPods(t.Context(), ns, pod))
+	return ns
+}
+
+// othersAreScanned runs something in another namespace and waits for its result.
+func othersAreScanned(t *testing.T) {
+	t.Helper()
+	ns := namespace(t, "other")
+	must(t, env.RunPods(t.Context(), ns, variants(t, ns, 1)...))
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+}
+
+// readyMessage returns the message of an image that is not scanned for a reason, if these words stand in it.
+func readyMessage(scan *v1alpha1.ImageScan, reason string, words []string) (string, error) {
+	ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case scan.Status.Phase == v1alpha1.PhaseScanned || scan.Status.Findings != nil:
+		return "", story.Final(fmt.Errorf("an image that cannot be scanned has a result: %+v", scan.Status))
+	case ready == nil || ready.Reason != reason:
+		return "", fmt.Errorf("Ready is %+v", ready)
+	}
+	for _, word := range words {
+		if !strings.Contains(ready.Message, word) {
+			return "", fmt.Errorf("the message does not speak of %q: %s", word, ready.Message)
+		}
+	}
+	return ready.Message, nil
+}

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// pullSecret is the Secret that the pods of these tests are pulled with.
+const pullSecret = "registry-credentials"
+
+// An image behind TLS with a private authority and a password is scanned with the pod's own pull secret, in its own
+// namespace; what another namespace may pull is no business of the first one's.
+func TestPrivateRegistry(t *testing.T) {
+	first, second := privateNamespace(t), privateNamespace(t)
+	pod := privatePod(t, first)
+	for _, ns := range []string{first, second} {
+		must(t, env.RunPods(t.Context(), ns, pod))
+		must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	}
+	for _, ns := range []string{first, second} {
+		must(t, env.Covered(t.Context(), ns, 1, 0))
+	}
+	// One namespace's list of what is in the image never answers for another one.
+	jobs := map[string]int{}
+	for _, job := range env.Jobs.All() {
+		jobs[job.Namespace]++
+	}
+	for _, ns := range []string{first, second} {
+		if jobs[ns] != 1 {
+			t.Errorf("expected one catalog Job in namespace %s, there were %d", ns, jobs[ns])
+		}
+	}
+}
+
+// A pull secret that was deleted after the node had pulled with it.
+func TestMissingCredentials(t *testing.T) {
+	ns := privateNamespace(t)
+	pod := privatePod(t, ns)
+	must(t, env.RunPods(t.Context(), ns, pod))
+	must(t, env.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pullSecret}}))
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	failsWith(t, ns, "PullSecretMissing", pullSecret)
+	// It is tried again by itself once the Secret is there.
+	makePullSecret(t, ns, env.Private.Password)
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+}
+
+// A password that was changed after the node had pulled with it. The message names the Secret, and nothing that is in it.
+func TestWrongCredentials(t *testing.T) {
+	ns := privateNamespace(t)
+	pod := privatePod(t, ns)
+	must(t, env.RunPods(t.Context(), ns, pod))
+	const wrong = "a-password-of-last-year"
+	makePullSecret(t, ns, wrong)
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	message := failsWith(t, ns, "Unauthorized", pullSecret)
+	if strings.Contains(message, wrong) {
+		t.Errorf("the message holds the password: %s", message)
+	}
+	events, err := env.Kubectl(t.Context(), "--namespace", ns, "get", "events,pods,jobs,imagescans", "--output", "yaml")
+	must(t, err)
+	if strings.Contains(events, wrong) {
+		t.Error("an object of the namespace holds the password")
+	}
+}
+
+// privateNamespace is one with a good pull secret.
+func privateNamespace(t *testing.T) string {
+	t.Helper()
+	if env.Private == nil {
+		t.Skip("there is no private registry: SCANNER_PRIVATE_REGISTRY is not set (the local cluster has one)")
+	}
+	ns := namespace(t, "private")
+	makePullSecret(t, ns, env.Private.Password)
+	return ns
+}
+
+// privatePod is a pod whose image, a new one, is named by the private registry.
+func privatePod(t *testing.T, name string) story.Pod {
+	t.Helper()
+	pod := variants(t, name, 1)[0]
+	var err error
+	pod.Image, err = env.Private.Reference(pod.Image)
+	must(t, err)
+	pod.PullSecrets = []string{pullSecret}
+	return pod
+}
+
+func makePullSecret(t *testing.T, ns, password string) {
+	t.Helper()
+	config, err := env.Private.DockerConfig(password)
+	must(t, err)
+	must(t, env.ApplyText(t.Context(), fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: %s, namespace: %s}
+type: kubernetes.io/dockerconfigjson
+stringData: {.dockerconfigjson: %q}
+`, pullSecret, ns, config)))
+}
+
+// failsWith waits until the only image of a namespace has failed for a reason, or waits with it, and returns the
+// message, in which these words must stand.
+func failsWith(t *testing.T, ns, reason string, words ...string) string {
+	t.Helper()
+	message := ""
+	err := story.Eventually(t.Context(), namedWithin, func(ctx context.Context) error {
+		scans, err := env.ImageScans(ctx, ns)
+		if err != nil {
+			return err
+		}
+		if len(scans) != 1 {
+			return fmt.Errorf("there are %d ImageScans", len(scans))
+		}
+		message, err = readyMessage(&scans[0], reason, words)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("waiting for reason %s: %v", reason, err)
+	}
+	return message
+}
