@@ -101,7 +101,7 @@ func bounds(schema apiextensionsv1.JSONSchemaProps) string {
 
 // plain makes one line of a description that does not end the table's cell.
 func plain(text string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(strings.Join(strings.Fields(text), " "))
 }
 
 func literal(raw []byte) string {

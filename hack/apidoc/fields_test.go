@@ -11,7 +11,7 @@ import (
 // TestFields: each field has a row with all that the API server knows of it, and standard types are not taken apart.
 func TestFields(t *testing.T) {
 	inner := apiextensionsv1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{
-		"name": {Type: "string", Description: "name of it,\nin | two lines.", MaxLength: ptr.To[int64](63)},
+		"name": {Type: "string", Description: "name of <it>,\nin | two lines.", MaxLength: ptr.To[int64](63)},
 	}}
 	schema := &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{
 		"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{
@@ -23,7 +23,7 @@ func TestFields(t *testing.T) {
 	got := fields(schema)
 	for _, want := range []string{
 		"| `spec.mode` | string | how. One of `A`, `B`. Default `A`. |\n",
-		"| `spec.receivers` | list of object |  |\n| `spec.receivers[].name` | string | name of it, in \\| two lines. Required. At most 63 characters. |\n",
+		"| `spec.receivers` | list of object |  |\n| `spec.receivers[].name` | string | name of &lt;it>, in \\| two lines. Required. At most 63 characters. |\n",
 		"| `spec.podSelector` | [LabelSelector]",
 	} {
 		if !strings.Contains(got, want) {

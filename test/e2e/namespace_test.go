@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,6 +24,8 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 	for _, tt := range []struct {
 		name, obstacle, reason string
 		words                  []string
+		// inForce is refused once the obstacle is: the API server learns of a new policy after a moment.
+		inForce []string
 	}{
 		{
 			name: "ResourceQuota below the ladder", reason: "NoPod", words: []string{"quota"},
@@ -32,8 +35,8 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 			name: "LimitRange below the ladder", reason: "NoPod", words: []string{"memory"},
 			obstacle: "{apiVersion: v1, kind: LimitRange, metadata: {name: obstacle, namespace: NS}, spec: {limits: [{type: Container, max: {memory: 64Mi}}]}}",
 		},
-		{name: "a policy engine rejects the Job", reason: "JobRejected", words: []string{"cost-center"}, obstacle: policyOn("jobs", "batch")},
-		{name: "a policy engine rejects the Job's pod", reason: "NoPod", words: []string{"cost-center"}, obstacle: policyOn("pods", "")},
+		{name: "a policy engine rejects the Job", reason: "JobRejected", words: []string{"cost-center"}, obstacle: policyOn("jobs", "batch"), inForce: []string{"create", "job"}},
+		{name: "a policy engine rejects the Job's pod", reason: "NoPod", words: []string{"cost-center"}, obstacle: policyOn("pods", ""), inForce: []string{"run"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ns := namespaceWithSecret(t)
@@ -42,6 +45,14 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 			t.Cleanup(func() {
 				_, _ = env.Kubectl(context.Background(), "delete", "--ignore-not-found", "validatingadmissionpolicy,validatingadmissionpolicybinding", ns)
 			})
+			if tt.inForce != nil {
+				waitFor(t, "the policy to be in force", func(ctx context.Context) error {
+					if _, err := env.Kubectl(ctx, append(tt.inForce, "probe", "--image=probe", "--dry-run=server", "--namespace", ns)...); err == nil {
+						return errors.New("it lets everything pass")
+					}
+					return nil
+				})
+			}
 			must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 			failsWith(t, ns, tt.reason, tt.words...)
 			othersAreScanned(t)
@@ -105,6 +116,13 @@ spec:
 `, env.Reference(images.Static)), "NS", ns)))
 	t.Cleanup(func() {
 		_, _ = env.Kubectl(context.Background(), "delete", "--ignore-not-found", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", ns)
+	})
+	waitFor(t, "the policy to be in force", func(ctx context.Context) error {
+		made, err := env.Kubectl(ctx, "run", "probe", "--image=probe", "--dry-run=server", "--namespace", ns, "--output=yaml")
+		if err == nil && !strings.Contains(made, "sidecar") {
+			err = errors.New("it adds no container")
+		}
+		return err
 	})
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	must(t, env.Covered(t.Context(), ns, 1, 0))
