@@ -1,0 +1,144 @@
+// Package docs tests what can be tested of the documents: that nothing which users meet is missing there.
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+)
+
+// root of the project.
+const root = "../.."
+
+// TestReasonsAreExplained: whatever reason a condition, a status or an event may have, the page on troubleshooting has a
+// line about it.
+func TestReasonsAreExplained(t *testing.T) {
+	page := read(t, "docs/troubleshooting.md")
+	reasons := map[string]string{}
+	for _, dir := range []string{"api", "controllers", "notifier", "pkg", "workerapi"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			return reasonsIn(path, reasons)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(reasons) < 30 {
+		t.Fatalf("only %d reasons were found in the code: is this test looking in the right place?", len(reasons))
+	}
+	for reason, where := range reasons {
+		if !strings.Contains(page, "`"+reason+"`") {
+			t.Errorf("docs/troubleshooting.md says nothing about reason %s (%s)", reason, where)
+		}
+	}
+}
+
+// reasonsIn adds the values of all constants of a file whose names begin with Reason.
+func reasonsIn(path string, into map[string]string) error {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, isValue := node.(*ast.ValueSpec)
+		if !isValue {
+			return true
+		}
+		for i, name := range spec.Names {
+			if !strings.HasPrefix(name.Name, "Reason") || i >= len(spec.Values) {
+				continue
+			}
+			if literal, isLiteral := spec.Values[i].(*ast.BasicLit); isLiteral && literal.Kind == token.STRING {
+				if value, err := strconv.Unquote(literal.Value); err == nil {
+					into[value] = strings.TrimPrefix(path, root+"/") + ": " + name.Name
+				}
+			}
+		}
+		return true
+	})
+	return nil
+}
+
+// TestConfigurationIsExplained: each field of the operator's configuration has a row.
+func TestConfigurationIsExplained(t *testing.T) {
+	page := read(t, "docs/configuration.md")
+	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
+		if !strings.Contains(page, "| `"+field+"` |") {
+			t.Errorf("docs/configuration.md has no row for %s", field)
+		}
+	}
+}
+
+// fieldsOf lists the paths of all values that can be set, as the file names them.
+func fieldsOf(typ reflect.Type, path string) []string {
+	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct && typ.Elem() != reflect.TypeFor[resource.Quantity]() {
+		if typ.Kind() == reflect.Slice {
+			path += "[]"
+		}
+		typ = typ.Elem()
+	}
+	switch typ {
+	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[resource.Quantity](), reflect.TypeFor[corev1.ResourceRequirements]():
+		return []string{path}
+	}
+	if typ.Kind() != reflect.Struct {
+		return []string{path}
+	}
+	var paths []string
+	for i := range typ.NumField() {
+		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		paths = append(paths, fieldsOf(typ.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
+	}
+	return paths
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+// TestLinksLead: a link from one document to another file of the project leads somewhere.
+func TestLinksLead(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deeper, err := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(append(pages, deeper...), filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), match[1])); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", strings.TrimPrefix(page, root+"/"), match[1])
+			}
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
