@@ -90,7 +90,7 @@ func namespace(t *testing.T, prefix string) string {
 			return
 		}
 		// The test's context has ended.
-		if _, err := env.Kubectl(context.Background(), "delete", "namespace", name, "--wait=false"); err != nil {
+		if _, err := env.Kubectl(context.Background(), "delete", "namespace", name, "--wait=false", "--ignore-not-found"); err != nil {
 			t.Errorf("removing namespace %s: %v", name, err)
 		}
 	})
