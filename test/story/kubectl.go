@@ -38,6 +38,12 @@ func (e *Environment) ApplyText(ctx context.Context, text string) error {
 	return err
 }
 
+// DeleteText removes what the YAML documents describe, as far as it is there.
+func (e *Environment) DeleteText(ctx context.Context, text string) error {
+	_, err := e.kubectl(ctx, text, "delete", "--ignore-not-found", "-f", "-")
+	return err
+}
+
 // RolledOut waits until the workloads of a namespace ("deployment/web") run in their newest version.
 func (e *Environment) RolledOut(ctx context.Context, namespace string, workloads ...string) error {
 	for _, workload := range workloads {
