@@ -104,12 +104,11 @@ func TestScannersTakeTurns(t *testing.T) {
 	}
 	var order []string
 	for range 8 {
-		before := e.running(all...)
-		order = append(order, before[0])
+		oldest := e.running(all...)[0]
+		order = append(order, oldest)
 		for _, img := range all {
-			if e.running(img) != nil {
+			if strings.Contains(img.PullReferences[0], "/"+oldest+"@") {
 				e.finishes(img)
-				break
 			}
 		}
 		e.comes(all...)

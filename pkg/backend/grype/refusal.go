@@ -25,6 +25,7 @@ const (
 var refusals = []struct{ words, reason string }{
 	{"exceeded quota: ", ReasonResourceQuota},
 	{"failed quota: ", ReasonResourceQuota},
+	{"status unknown for quota: ", ReasonResourceQuota},
 	{"violates PodSecurity", ReasonPodSecurity},
 	{"denied the request", ReasonPolicyDenied},
 	{"denied request", ReasonPolicyDenied},

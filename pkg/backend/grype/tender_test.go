@@ -2,7 +2,6 @@ package grype
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -237,7 +236,7 @@ func node(name string, ready corev1.ConditionStatus) *corev1.Node {
 func (e *engine) event(job *batchv1.Job, message string) {
 	e.t.Helper()
 	e.must(e.cluster.Create(e.t.Context(), &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name + "." + fmt.Sprint(len(message))},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: job.Name + "."},
 		InvolvedObject: corev1.ObjectReference{Kind: "Job", Namespace: job.Namespace, Name: job.Name, UID: job.UID},
 		Type:           corev1.EventTypeWarning, Reason: "FailedCreate", Message: message, LastTimestamp: metav1.Time{Time: e.clock.Now()},
 	}))
