@@ -89,6 +89,7 @@ func (e *engine) controlsJobs(namespace string, change func(*corev1.Pod)) {
 		job := &jobs.Items[i]
 		pod := &corev1.Pod{ObjectMeta: *job.Spec.Template.ObjectMeta.DeepCopy(), Spec: *job.Spec.Template.Spec.DeepCopy()}
 		pod.Namespace, pod.GenerateName = namespace, job.Name+"-"
+		pod.Spec.ServiceAccountName = "default" // by an admission plugin that envtest switches off
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
 		change(pod)
 		if err := apiServer.Create(e.t.Context(), pod); err != nil {
