@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,19 +53,13 @@ func (i inventory) images(ctx context.Context, pod *corev1.Pod) (running []runni
 }
 
 // isOwnJob says whether a pod belongs to a Job that the operator made. The record decides, not a label that
-// anybody may set; a Job is known by name from before it is made and by UID from then on.
+// anybody may set; a Job is known by name from before it is made and by UID from then on, until it is removed.
 func (i inventory) isOwnJob(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "Job" {
 		return false, nil
 	}
-	jobs, err := i.jobs.LiveJobs(ctx)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(jobs, func(job store.Job) bool {
-		return job.UID == string(owner.UID) || (job.UID == "" && job.Namespace == pod.Namespace && job.Name == owner.Name)
-	}), nil
+	return i.jobs.IsRecorded(ctx, pod.Namespace, owner.Name, string(owner.UID))
 }
 
 // selected lists the pods of a namespace that a Scanner is about.

@@ -257,4 +257,4 @@ func (l *listed) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 // noJobs is a record of no Jobs.
 type noJobs struct{ store.Jobs }
 
-func (noJobs) LiveJobs(context.Context) ([]store.Job, error) { return nil, nil }
+func (noJobs) IsRecorded(context.Context, string, string, string) (bool, error) { return false, nil }

@@ -107,7 +107,8 @@ type GrypeBackend struct {
 
 // CatalogJob shapes the Jobs that catalog images in a Scanner's namespace.
 type CatalogJob struct {
-	// resources of the Job's container. Unset: the operator's configuration decides.
+	// resources of the Job's container. Unset: the operator's configuration decides. Without a memory limit, the operator's
+	// is taken, or the memory request if that is more.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 

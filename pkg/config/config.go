@@ -58,14 +58,14 @@ type DatabaseVolume struct {
 type Catalog struct {
 	// MaxJobs is the number of catalog Jobs at a time in the cluster. Default 4.
 	MaxJobs int `json:"maxJobs"`
-	// MaxJobsPerScanner is how many of them may be for one Scanner. Default 3: one Scanner never has all places.
+	// MaxJobsPerScanner is how many of them may be for one Scanner, 1 to 1000. Default 3: one Scanner never has all places.
 	MaxJobsPerScanner int `json:"maxJobsPerScanner"`
 	// Deadline of one Job. Default 15m.
 	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a Job's container. Default: requests 100m CPU and 512Mi, limit 2Gi memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
 	// MemoryLadder lists memory limits, in rising order, that an image is tried again with after its Job was killed for
-	// its memory. Default 4Gi, 8Gi.
+	// its memory: at most 8, each more than the one before. Default 4Gi, 8Gi.
 	MemoryLadder []resource.Quantity `json:"memoryLadder"`
 	// ScratchSize bounds the uncompressed layers of one image. Default 10Gi.
 	ScratchSize resource.Quantity `json:"scratchSize"`
@@ -75,10 +75,11 @@ type Catalog struct {
 
 // JobHistory says how many ended catalog Jobs stay, and how long. They take no place of a running one.
 type JobHistory struct {
-	// Failed and Succeeded are the numbers of ended Jobs that stay in the cluster, the latest ones. Default 10 and 0.
+	// Failed and Succeeded are the numbers of ended Jobs that stay in the cluster, the latest ones; at most 1000 each. Default 10 and 0.
 	Failed    int `json:"failed"`
 	Succeeded int `json:"succeeded"`
-	// TTL is the longest time that an ended Job stays. Default 1h.
+	// TTL is the longest time that an ended Job stays, 1m to 168h. Default 1h. A manager that is away for longer does not
+	// learn how Jobs ended, and tries their images again.
 	TTL metav1.Duration `json:"ttl"`
 }
 
@@ -168,6 +169,12 @@ func (c Config) Validate() error {
 	check(database.PollInterval.Duration >= 5*time.Second, "grype.database.pollInterval", "must be at least 5s")
 	check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
 	check(catalog.MaxJobs >= 1 && catalog.MaxJobs <= 1000, "grype.catalog.maxJobs", "must be between 1 and 1000")
+	check(catalog.MaxJobsPerScanner >= 1 && catalog.MaxJobsPerScanner <= 1000, "grype.catalog.maxJobsPerScanner", "must be between 1 and 1000")
+	errs = append(errs, validateMemory(catalog)...)
+	history := catalog.History
+	check(history.Failed >= 0 && history.Failed <= 1000, "grype.catalog.history.failed", "must be between 0 and 1000")
+	check(history.Succeeded >= 0 && history.Succeeded <= 1000, "grype.catalog.history.succeeded", "must be between 0 and 1000")
+	check(history.TTL.Duration >= time.Minute && history.TTL.Duration <= 7*24*time.Hour, "grype.catalog.history.ttl", "must be between 1m and 168h")
 	check(catalog.Deadline.Duration >= 10*time.Second, "grype.catalog.deadline", "must be at least 10s")
 	check(catalog.ScratchSize.Sign() > 0, "grype.catalog.scratchSize", "must be more than 0")
 	check(match.MaxWorkers >= 1 && match.MaxWorkers <= 100, "grype.match.maxWorkers", "must be between 1 and 100")
@@ -182,6 +189,29 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// validateMemory wants a ladder that rises. Rungs that are not above the limit of the first attempt are passed over,
+// so that raising that needs no other change.
+func validateMemory(catalog Catalog) (errs []error) {
+	limit := catalog.Resources.Limits[corev1.ResourceMemory]
+	if request := catalog.Resources.Requests[corev1.ResourceMemory]; !limit.IsZero() && request.Cmp(limit) > 0 {
+		errs = append(errs, fmt.Errorf("grype.catalog.resources.requests.memory: %s is more than the limit of %s", request.String(), limit.String()))
+	}
+	if len(catalog.MemoryLadder) > maxRungs {
+		errs = append(errs, fmt.Errorf("grype.catalog.memoryLadder: more than %d limits", maxRungs))
+	}
+	var before resource.Quantity
+	for i, rung := range catalog.MemoryLadder {
+		if rung.Cmp(before) <= 0 {
+			errs = append(errs, fmt.Errorf("grype.catalog.memoryLadder[%d]: %s must be more than %s, which comes before it", i, rung.String(), before.String()))
+		}
+		before = rung
+	}
+	return errs
+}
+
+// maxRungs bounds a memory ladder, as in a Scanner.
+const maxRungs = 8
 
 func validateURL(field, text string) error {
 	parsed, err := url.Parse(text)

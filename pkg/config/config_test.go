@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // load reads a configuration file with this content.
@@ -41,17 +43,20 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("the defaults are not valid: %v", err)
 	}
 	for field, pair := range map[string][2]any{
-		"grype.database.url":          {config.Grype.Database.URL, "https://grype.anchore.io/databases"},
-		"grype.database.pollInterval": {config.Grype.Database.PollInterval.Duration, time.Hour},
-		"grype.database.volume.size":  {config.Grype.Database.Volume.Size.String(), "10Gi"},
-		"grype.catalog.maxJobs":       {config.Grype.Catalog.MaxJobs, 4},
-		"grype.catalog.deadline":      {config.Grype.Catalog.Deadline.Duration, 15 * time.Minute},
-		"grype.catalog.scratchSize":   {config.Grype.Catalog.ScratchSize.String(), "10Gi"},
-		"grype.catalog memory limit":  {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
-		"grype.match.maxWorkers":      {config.Grype.Match.MaxWorkers, 2},
-		"grype.match.imagesPerWorker": {config.Grype.Match.ImagesPerWorker, 500},
-		"grype.match.idleTimeout":     {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
-		"grype.match memory limit":    {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},
+		"grype.database.url":              {config.Grype.Database.URL, "https://grype.anchore.io/databases"},
+		"grype.database.pollInterval":     {config.Grype.Database.PollInterval.Duration, time.Hour},
+		"grype.database.volume.size":      {config.Grype.Database.Volume.Size.String(), "10Gi"},
+		"grype.catalog.maxJobs":           {config.Grype.Catalog.MaxJobs, 4},
+		"grype.catalog.deadline":          {config.Grype.Catalog.Deadline.Duration, 15 * time.Minute},
+		"grype.catalog.scratchSize":       {config.Grype.Catalog.ScratchSize.String(), "10Gi"},
+		"grype.catalog.maxJobsPerScanner": {config.Grype.Catalog.MaxJobsPerScanner, 3},
+		"grype.catalog.memoryLadder":      {fmt.Sprint(config.Grype.Catalog.MemoryLadder[0].String(), " ", config.Grype.Catalog.MemoryLadder[1].String()), "4Gi 8Gi"},
+		"grype.catalog.history":           {config.Grype.Catalog.History, JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}}},
+		"grype.catalog memory limit":      {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
+		"grype.match.maxWorkers":          {config.Grype.Match.MaxWorkers, 2},
+		"grype.match.imagesPerWorker":     {config.Grype.Match.ImagesPerWorker, 500},
+		"grype.match.idleTimeout":         {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
+		"grype.match memory limit":        {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s is %v by default, want %v", field, pair[0], pair[1])
@@ -132,15 +137,31 @@ var invalid = map[string]struct {
 	field  string
 	change func(*Config)
 }{
-	"no database":            {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "" }},
-	"another scheme":         {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "ftp://example.com/db" }},
-	"only a host":            {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "example.com/db" }},
-	"credentials in it":      {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com/db" }},
-	"credentials, no URL":    {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com:port/" }},
-	"polled without pause":   {"grype.database.pollInterval", func(c *Config) { c.Grype.Database.PollInterval.Duration = time.Second }},
-	"no volume":              {"grype.database.volume.size", func(c *Config) { c.Grype.Database.Volume.Size = resource.Quantity{} }},
-	"no Jobs":                {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 0 }},
-	"far too many Jobs":      {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 1001 }},
+	"no database":                 {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "" }},
+	"another scheme":              {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "ftp://example.com/db" }},
+	"only a host":                 {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "example.com/db" }},
+	"credentials in it":           {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com/db" }},
+	"credentials, no URL":         {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com:port/" }},
+	"polled without pause":        {"grype.database.pollInterval", func(c *Config) { c.Grype.Database.PollInterval.Duration = time.Second }},
+	"no volume":                   {"grype.database.volume.size", func(c *Config) { c.Grype.Database.Volume.Size = resource.Quantity{} }},
+	"no Jobs":                     {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 0 }},
+	"far too many Jobs":           {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 1001 }},
+	"no Jobs of a Scanner":        {"grype.catalog.maxJobsPerScanner", func(c *Config) { c.Grype.Catalog.MaxJobsPerScanner = 0 }},
+	"a ladder that does not rise": {"grype.catalog.memoryLadder[1]", func(c *Config) { c.Grype.Catalog.MemoryLadder[1] = resource.MustParse("0") }},
+	"a rung of nothing": {"grype.catalog.memoryLadder[0]", func(c *Config) {
+		c.Grype.Catalog.Resources.Limits = nil
+		c.Grype.Catalog.MemoryLadder = quantities("0")
+	}},
+	"an endless ladder": {"grype.catalog.memoryLadder", func(c *Config) {
+		c.Grype.Catalog.MemoryLadder = append(c.Grype.Catalog.MemoryLadder, quantities("9Gi", "10Gi", "11Gi", "12Gi", "13Gi", "14Gi", "15Gi")...)
+	}},
+	"a request above the limit": {"grype.catalog.resources.requests.memory", func(c *Config) {
+		c.Grype.Catalog.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("3Gi")}
+	}},
+	"less than no history":   {"grype.catalog.history.failed", func(c *Config) { c.Grype.Catalog.History.Failed = -1 }},
+	"too long a history":     {"grype.catalog.history.succeeded", func(c *Config) { c.Grype.Catalog.History.Succeeded = 1001 }},
+	"no time for history":    {"grype.catalog.history.ttl", func(c *Config) { c.Grype.Catalog.History.TTL.Duration = 0 }},
+	"history for ever":       {"grype.catalog.history.ttl", func(c *Config) { c.Grype.Catalog.History.TTL.Duration = 1000 * time.Hour }},
 	"no time":                {"grype.catalog.deadline", func(c *Config) { c.Grype.Catalog.Deadline.Duration = 0 }},
 	"less than no scratch":   {"grype.catalog.scratchSize", func(c *Config) { c.Grype.Catalog.ScratchSize = resource.MustParse("-1") }},
 	"no match workers":       {"grype.match.maxWorkers", func(c *Config) { c.Grype.Match.MaxWorkers = 0 }},
@@ -195,4 +216,11 @@ func TestValidateAllAtOnce(t *testing.T) {
 			t.Errorf("%s is not named in:\n%v", tt.field, err)
 		}
 	}
+}
+
+func quantities(texts ...string) (all []resource.Quantity) {
+	for _, text := range texts {
+		all = append(all, resource.MustParse(text))
+	}
+	return all
 }

@@ -39,6 +39,20 @@ func (s *SQLite) Catalogued(ctx context.Context, key image.Key, scope Scope) (Ca
 	return c, nil
 }
 
+// CataloguedScopes implements Catalogues.
+func (s *SQLite) CataloguedScopes(ctx context.Context, key image.Key) (scopes []Scope, err error) {
+	err = s.read(ctx, "list scopes that know "+key.String(), func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `
+			SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id WHERE i.digest = ? AND i.platform = ?
+			UNION
+			SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ?
+			ORDER BY 1`, key.Digest, platform(key.Platform), key.Digest)
+		scopes, err = collect(rows, err, func(rows *sql.Rows) (scope Scope, err error) { return scope, rows.Scan(&scope) })
+		return err
+	})
+	return scopes, err
+}
+
 // SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so they should come from
 // files and not from a network. Without artifacts those that the manifest has are kept.
 func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error {

@@ -20,11 +20,12 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 			}
 		}
 		_, err := tx.ExecContext(ctx, `
-			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at)
-			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?)
+			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory)
+			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, uid)`,
 			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
-			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())})
+			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())},
+			job.Scanner, job.Memory, job.MostMemory)
 		return err
 	})
 }
@@ -42,34 +43,55 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 }
 
 const selectJobs = `
-	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at FROM jobs `
+	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
+		scanner, memory, most_memory, ended_at, failed FROM jobs `
 
 func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var job Job
-	var createdAt millis
+	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
-		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt)
-	job.CreatedAt = createdAt.Time
+		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
+		&job.Scanner, &job.Memory, &job.MostMemory, &endedAt, &job.Failed)
+	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }
 
 // JobByUID implements Jobs.
 func (s *SQLite) JobByUID(ctx context.Context, uid string) (job Job, err error) {
 	err = s.read(ctx, "look up job "+uid, func(ctx context.Context, q query) (err error) {
-		job, err = scanJob(q.QueryRowContext(ctx, selectJobs+`WHERE uid = ?`, uid))
+		job, err = scanJob(q.QueryRowContext(ctx, selectJobs+`WHERE uid = ? AND ended_at IS NULL`, uid))
 		return err
 	})
 	return job, err
 }
 
 // LiveJobs implements Jobs.
-func (s *SQLite) LiveJobs(ctx context.Context) (jobs []Job, err error) {
+func (s *SQLite) LiveJobs(ctx context.Context) ([]Job, error) {
+	return s.listJobs(ctx, `WHERE ended_at IS NULL ORDER BY created_at, namespace, name`)
+}
+
+// EndedJobs implements Jobs.
+func (s *SQLite) EndedJobs(ctx context.Context) ([]Job, error) {
+	return s.listJobs(ctx, `WHERE ended_at IS NOT NULL ORDER BY ended_at DESC, namespace, name`)
+}
+
+func (s *SQLite) listJobs(ctx context.Context, which string) (jobs []Job, err error) {
 	err = s.read(ctx, "list jobs", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectJobs+`ORDER BY created_at, namespace, name`)
+		rows, err := q.QueryContext(ctx, selectJobs+which)
 		jobs, err = collect(rows, err, func(rows *sql.Rows) (Job, error) { return scanJob(rows) })
 		return err
 	})
 	return jobs, err
+}
+
+// IsRecorded implements Jobs.
+func (s *SQLite) IsRecorded(ctx context.Context, namespace, name, uid string) (recorded bool, err error) {
+	err = s.read(ctx, "look for job "+namespace+"/"+name, func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, `
+			SELECT EXISTS (SELECT 1 FROM jobs WHERE uid = ?) OR EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND name = ? AND uid IS NULL)`,
+			uid, namespace, name).Scan(&recorded)
+	})
+	return recorded, err
 }
 
 // ClaimJob implements Jobs. A pod that has its Job already, as with all but its first call, waits for no writer.
@@ -82,10 +104,10 @@ func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) 
 		return job, err
 	}
 	err = s.write(ctx, "claim job "+uid, func(ctx context.Context, tx *sql.Tx) (err error) {
-		if _, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = ? WHERE uid = ? AND pod_uid IS NULL`, podUID, uid); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = ? WHERE uid = ? AND pod_uid IS NULL AND ended_at IS NULL`, podUID, uid); err != nil {
 			return err
 		}
-		job, err = scanJob(tx.QueryRowContext(ctx, selectJobs+`WHERE uid = ?`, uid))
+		job, err = scanJob(tx.QueryRowContext(ctx, selectJobs+`WHERE uid = ? AND ended_at IS NULL`, uid))
 		if err == nil && job.PodUID != podUID {
 			err = ErrForeignPod
 		}
@@ -95,6 +117,18 @@ func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) 
 		return Job{}, err
 	}
 	return job, nil
+}
+
+// EndJob implements Jobs.
+func (s *SQLite) EndJob(ctx context.Context, namespace, name string, at time.Time, failed bool) error {
+	return s.write(ctx, "end job "+namespace+"/"+name, func(ctx context.Context, tx *sql.Tx) error {
+		const which = `namespace = ? AND name = ? AND ended_at IS NULL`
+		if err := endJob(ctx, tx, s.now(), which, namespace, name); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE jobs SET ended_at = ?, failed = ? WHERE `+which, millis{at}, failed, namespace, name)
+		return err
+	})
 }
 
 // DeleteJob implements Jobs.

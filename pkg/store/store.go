@@ -78,6 +78,8 @@ type Catalogues interface {
 	Catalogued(ctx context.Context, key image.Key, scope Scope) (Catalogued, error)
 	// SaveCatalogue stores an image's artifacts, read to their end in pieces, and replaces earlier ones.
 	SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error
+	// CataloguedScopes lists the scopes in which Catalogued finds an image, sorted: the cluster's is the first.
+	CataloguedScopes(ctx context.Context, key image.Key) ([]Scope, error)
 	// OpenArtifact returns an artifact, read in pieces, and its size in bytes; ErrNotFound if there is none.
 	OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error)
 }
@@ -104,21 +106,40 @@ type Job struct {
 	Key       image.Key
 	Scope     Scope
 	CreatedAt time.Time
+	// Scanner is the UID of the one on whose behalf a catalog Job was made. Others may use what it brings.
+	Scanner string
+	// Memory is the Job's limit in bytes, 0 for none, and MostMemory the greatest that the image may get.
+	Memory, MostMemory int64
+	// EndedAt is zero while the Job lives. Failed says how it ended.
+	EndedAt time.Time
+	Failed  bool
 }
 
-// Jobs remembers the Jobs that live. Records of ended Jobs are deleted.
+// Jobs remembers the Jobs that live, and those that have ended and are still there to be looked at.
 type Jobs interface {
 	// SaveJob inserts the record or, by namespace and name, updates its UID.
 	SaveJob(ctx context.Context, job Job) error
 	// JobByUID returns the record of a live Job, or ErrNotFound.
 	JobByUID(ctx context.Context, uid string) (Job, error)
-	// LiveJobs lists the records, oldest first.
+	// LiveJobs lists the records of Jobs that have not ended, oldest first.
 	LiveJobs(ctx context.Context) ([]Job, error)
+	// IsRecorded says whether a Job is one of the records, live or ended: by UID or, of those that have none yet, by name.
+	IsRecorded(ctx context.Context, namespace, name, uid string) (bool, error)
+	// EndJob takes from a Job all that it may do. Its record stays until DeleteJob. One that has ended keeps its end;
+	// a missing one is no error.
+	EndJob(ctx context.Context, namespace, name string, at time.Time, failed bool) error
+	// EndedJobs lists the records of Jobs that have ended, the latest first.
+	EndedJobs(ctx context.Context) ([]Job, error)
 	// ClaimJob binds a Job to the first pod that speaks for it; ErrForeignPod for any other, ErrNotFound for no such Job.
 	ClaimJob(ctx context.Context, uid, podUID string) (Job, error)
 	// DeleteJob forgets a record by namespace and name. A missing one is no error. Leases that it held end; what
 	// that says of their images is described at MatchQueue.
 	DeleteJob(ctx context.Context, namespace, name string) error
+	// ExceedMemory notes that so many bytes of memory are not enough to catalog an image in a scope. The most that
+	// was ever noted counts. Sweep forgets it of images that no Scanner has.
+	ExceedMemory(ctx context.Context, key image.Key, scope Scope, bytes int64) error
+	// MemoryExceeded returns it; 0 if nothing was noted.
+	MemoryExceeded(ctx context.Context, key image.Key, scope Scope) (int64, error)
 }
 
 // DataVersion identifies the vulnerability data of one engine.

@@ -16,8 +16,8 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 			return swept, err
 		}
 	}
-	if swept == 0 {
-		return 0, nil
+	if err := s.sweepMemory(ctx, unusedSince); err != nil || swept == 0 {
+		return swept, err
 	}
 	return swept, s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `

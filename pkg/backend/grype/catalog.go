@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -13,131 +13,94 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Reasons of failures that the manager sees and a worker cannot report.
-const (
-	ReasonJobRejected     = "JobRejected"          // the API server did not take the Job
-	ReasonJobDeleted      = "JobDeleted"           // somebody deleted it
-	ReasonOutOfMemory     = "OutOfMemory"          // the worker was killed for its memory
-	ReasonDeadline        = "DeadlineExceeded"     // it took too long
-	ReasonEvicted         = "Evicted"              // its node wanted it gone
-	ReasonUploadMissing   = "UploadMissing"        // it ended well and brought nothing
-	ReasonWorkerCrashed   = "WorkerCrashed"        // it died without a word
-	ReasonWorkerNotPulled = "WorkerImageNotPulled" // its own image cannot be pulled
-	ReasonNoPod           = "NoPod"                // the namespace takes the Job and not its pod
-	ReasonUnschedulable   = "Unschedulable"        // no node has room, or may run it
-	ReasonNotStarted      = "NotStarted"           // its pod waits for something else
-)
-
-// catalog makes a Job for an image unless there is one.
+// catalog makes a Job for an image unless there is one, when it is the image's turn.
 func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	b.starting.Lock()
 	defer b.starting.Unlock()
-	jobs, err := b.Store.LiveJobs(ctx)
+	live, err := b.Store.LiveJobs(ctx)
 	if err != nil {
 		return backend.Progress{}, err
 	}
-	running := 0
-	for _, job := range jobs {
-		if job.Purpose != store.JobCatalog {
-			continue
-		}
-		if job.Key == img.Key && job.Scope == img.Scope {
-			message := fmt.Sprintf("Job %s/%s lists what is in the image", job.Namespace, job.Name)
-			return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog), nil
-		}
-		running++
-	}
-	if limit := b.Config.Grype.Catalog.MaxJobs; running >= limit {
-		b.waiting.add(img.Key.Digest)
-		return backend.Waiting(v1alpha1.ReasonPending, fmt.Sprintf("waiting for one of %d catalog Jobs to end", limit), checkQueue), nil
-	}
-	return b.startCatalog(ctx, img)
-}
-
-// callWaiting wakes those who have waited longest, as many as there are free places.
-func (b *Backend) callWaiting(ctx context.Context) error {
-	jobs, err := b.Store.LiveJobs(ctx)
+	exceeded, err := b.Store.MemoryExceeded(ctx, img.Key, img.Scope)
 	if err != nil {
-		return err
+		return backend.Progress{}, err
 	}
-	free := b.Config.Grype.Catalog.MaxJobs
-	for _, job := range jobs {
-		if job.Purpose == store.JobCatalog {
-			free--
+	for _, job := range live {
+		if job.Purpose == store.JobCatalog && job.Key == img.Key && job.Scope == img.Scope {
+			b.line.leave(img.Key, img.Scope)
+			return b.cataloging(job, exceeded), nil
 		}
 	}
-	for _, digest := range b.waiting.take(free) {
-		b.Wake(ctx, digest)
+	p := b.places(live)
+	if b.line.admit(img, p) {
+		return b.startCatalog(ctx, img, exceeded)
 	}
-	return nil
+	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
+	if p.running[img.Scanner] >= p.perScanner {
+		message = fmt.Sprintf("waiting for one of this Scanner's %d catalog Jobs to end", p.running[img.Scanner])
+	}
+	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue), nil
 }
 
-// waitingLine holds the digests of images that wait for a place, in the order in which they came.
-type waitingLine struct {
-	mu      sync.Mutex
-	digests []string
-	there   map[string]bool
+// notWaiting takes an image out of the line that has got otherwise what it waited for, or does not want it now.
+func (b *Backend) notWaiting(img backend.Image) {
+	b.starting.Lock()
+	defer b.starting.Unlock()
+	b.line.leave(img.Key, img.Scope)
 }
 
-func (w *waitingLine) add(digest string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.there == nil {
-		w.there = map[string]bool{}
+// cataloging says how a Job gets on.
+func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
+	if trouble := b.troubles.of(job); trouble != nil {
+		return backend.Waiting(trouble.Reason, trouble.Message, checkCatalog)
 	}
-	if !w.there[digest] {
-		w.there[digest] = true
-		w.digests = append(w.digests, digest)
+	message := fmt.Sprintf("Job %s/%s lists what is in the image", job.Namespace, job.Name)
+	if exceeded > 0 && job.Memory > exceeded {
+		message += fmt.Sprintf(", with up to %s of memory: %s were not enough", inBytes(job.Memory), inBytes(exceeded))
 	}
-}
-
-// take removes the first n.
-func (w *waitingLine) take(n int) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n = max(0, min(n, len(w.digests)))
-	first := slices.Clone(w.digests[:n])
-	w.digests = w.digests[n:]
-	for _, digest := range first {
-		delete(w.there, digest)
-	}
-	return first
+	return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog)
 }
 
 // startCatalog records the Job before it makes it, so that a Job without record can only be somebody else's.
-func (b *Backend) startCatalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	job := b.catalogJob("scan-catalog-"+b.Random(10), img)
+func (b *Backend) startCatalog(ctx context.Context, img backend.Image, exceeded int64) (backend.Progress, error) {
+	job := b.catalogJob("scan-catalog-"+b.Random(10), img, exceeded)
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
-		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(),
+		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner,
+		Memory:     job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
+		MostMemory: slices.Max(b.ladderOf(img).limits()),
 	}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return backend.Progress{}, err
 	}
 	if err := b.Client.Create(ctx, job); err != nil {
-		return backend.Progress{}, b.notCreated(ctx, record, err)
+		return b.notCreated(ctx, record, err)
 	}
 	record.UID = string(job.UID)
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return backend.Progress{}, err
 	}
-	b.Log.Info("Started a catalog job", "job", job.Namespace+"/"+job.Name, "image", img.Key.String(), "references", img.PullReferences)
-	message := fmt.Sprintf("Job %s/%s lists what is in the image", job.Namespace, job.Name)
-	return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog), nil
+	b.Log.Info("Started a catalog job", "job", job.Namespace+"/"+job.Name, "image", img.Key.String(),
+		"references", img.PullReferences, "memory", inBytes(record.Memory))
+	return b.cataloging(record, exceeded), nil
 }
 
-// notCreated tells a namespace that does not want the Job (a quota, a policy, its end) from an API server in
-// trouble. The latter may have made the Job nevertheless: its record stays, for the Tender to clean up.
-func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) error {
+// notCreated tells a namespace that does not want the Job (a quota, a policy) from one that is being deleted, which is
+// nobody's failure, and from an API server in trouble. The latter may have made the Job nevertheless: its record
+// stays, for the Tender to clean up.
+func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) (backend.Progress, error) {
 	if !rejected(err) {
-		return fmt.Errorf("creating a catalog job: %w", err)
+		return backend.Progress{}, fmt.Errorf("creating a catalog job: %w", err)
 	}
 	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
-		return err
+		return backend.Progress{}, err
 	}
-	failure := &backend.Failure{Reason: ReasonJobRejected, Message: "the API server does not take the catalog Job: " + err.Error()}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+		return backend.Waiting(v1alpha1.ReasonPending, "the namespace is being deleted", checkQueue), nil
+	}
+	failure := b.refusal(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
 	b.failures.remember(record.Key, record.Scope, failure)
-	return failure
+	return backend.Progress{}, failure
 }
 
 // rejected says whether the API server surely did not make an object.

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,7 +36,7 @@ func TestIndexStory(t *testing.T) {
 	e.must(err)
 	want := store.Job{
 		Namespace: operatorNamespace, Name: job.Name, UID: string(job.UID), Purpose: store.JobCatalog,
-		Key: web.Key, Scope: store.Cluster, CreatedAt: noon,
+		Key: web.Key, Scope: store.Cluster, CreatedAt: noon, Scanner: scannerUID, Memory: 2 << 30, MostMemory: 8 << 30,
 	}
 	if diff := cmp.Diff(want, record); diff != "" {
 		t.Errorf("what the Job may speak of (-want +got):\n%s", diff)
@@ -52,7 +53,7 @@ func TestIndexSharesJobs(t *testing.T) {
 	elsewhere.Namespace = "blog"
 	secret, foreign := private("web", "pull"), private("web", "pull")
 	foreign.Namespace, foreign.Scope = "blog", "blog"
-	e := newEngine(t)
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobsPerScanner = 4 })
 	for _, img := range []struct {
 		name string
 		jobs int
@@ -115,38 +116,42 @@ func TestIndexWaitsForAPlace(t *testing.T) {
 	}
 }
 
-// TestJobsThatAreNotTaken: a namespace that does not want a Job is the image's failure; an API server in
-// trouble is not.
+// TestJobsThatAreNotTaken: a namespace that does not want a Job is the image's failure, with a reason that names who
+// does not; a namespace that is being deleted and an API server in trouble are not.
 func TestJobsThatAreNotTaken(t *testing.T) {
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
+	terminating := apierrors.NewForbidden(jobs, "scan", errors.New("unable to create new content in namespace shop because it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	for name, tt := range map[string]struct {
 		err     error
-		failure bool
-		records int // a Job that may exist is still known
+		says    string // or an error, if empty
+		records int    // a Job that may exist is still known
 	}{
-		"a quota":               {apierrors.NewForbidden(jobs, "scan", errors.New("exceeded quota: compute")), true, 0},
-		"a policy":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Job"}, "scan", nil), true, 0},
-		"a webhook":             {apierrors.NewBadRequest("denied"), true, 0},
-		"a namespace that goes": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), true, 0},
-		"too many requests":     {apierrors.NewTooManyRequests("later", 1), false, 1},
-		"no answer":             {errors.New("connection reset by peer"), false, 1},
-		"an internal error":     {apierrors.NewInternalError(errors.New("etcd")), false, 1},
+		"a quota":                   {apierrors.NewForbidden(jobs, "scan", errors.New("exceeded quota: compute, requested: count/jobs.batch=1")), "failure ResourceQuota", 0},
+		"fields that are not valid": {apierrors.NewInvalid(schema.GroupKind{Kind: "Job"}, "scan", nil), "failure JobRejected", 0},
+		"a policy engine's webhook": {apierrors.NewBadRequest(`admission webhook "validate.kyverno.svc" denied the request: no`), "failure PolicyDenied", 0},
+		"a namespace that has gone": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), v1alpha1.ReasonPending, 0},
+		"a namespace being deleted": {terminating, v1alpha1.ReasonPending, 0},
+		"too many requests":         {apierrors.NewTooManyRequests("later", 1), "", 1},
+		"no answer":                 {errors.New("connection reset by peer"), "", 1},
+		"an internal error":         {apierrors.NewInternalError(errors.New("etcd")), "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			e.onCreate = func(client.Object) error { return tt.err }
-			got := e.index(public("web"))
-			if failure := got == "failure "+ReasonJobRejected; failure != tt.failure {
-				t.Errorf("index says %q; is that the image's failure? %v, want %v", got, failure, tt.failure)
-			}
-			if !tt.failure && !strings.HasPrefix(got, "error creating a catalog job") {
-				t.Errorf("index says %q, want an error that says what was tried", got)
+			for _, img := range []backend.Image{public("web"), public("other")} {
+				switch got := e.index(img); {
+				case tt.says == "" && !strings.HasPrefix(got, "error creating a catalog job"):
+					t.Errorf("index says %q, want an error that says what was tried", got)
+				case tt.says != "" && got != tt.says:
+					t.Errorf("index says %q, want %q", got, tt.says)
+				}
+				if tt.records > 0 {
+					break
+				}
 			}
 			if records := e.records(); len(records) != tt.records {
 				t.Errorf("records %q, want %d", records, tt.records)
-			}
-			if got := e.index(public("other")); tt.failure && got != "failure "+ReasonJobRejected {
-				t.Errorf("another image says %q", got)
 			}
 		})
 	}
@@ -206,26 +211,5 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 	if failureMemory >= time.Minute {
 		t.Error("failures are remembered for longer than an ImageScan waits, and would suppress its attempts")
-	}
-}
-
-// TestWaitingImagesAreCalledInTurn: who waits for a place is woken when there is one, the longest waiting first.
-func TestWaitingImagesAreCalledInTurn(t *testing.T) {
-	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 1 })
-	first, second, third := public("first"), public("second"), public("third")
-	e.uses(first, second, third)
-	for _, img := range []backend.Image{first, second, third, second} {
-		e.index(img)
-	}
-	e.woken = nil
-	e.tends()
-	if len(e.woken) != 0 {
-		t.Fatalf("%v are woken, want nobody while there is no place", e.woken)
-	}
-	e.catalogues(first)
-	e.ends(e.job("catalog"), batchv1.JobComplete, "", "")
-	e.tends()
-	if diff := cmp.Diff([]string{first.Key.Digest, second.Key.Digest}, e.woken); diff != "" {
-		t.Errorf("woken: the one that is done and the next in the line (-want +got):\n%s", diff)
 	}
 }

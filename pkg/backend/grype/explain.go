@@ -19,63 +19,52 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
+// killedBySignal is the exit code of a process that SIGKILL ended.
+const killedBySignal = 137
+
 // Bounds of what a registry may ask for, so that neither 0 nor a year is believed.
 const (
 	leastRetryAfter = 10 * time.Second
 	mostRetryAfter  = 6 * time.Hour
 )
 
-// How long a Job's pod may take to start before its Job is given up. Another attempt comes later; meanwhile its
-// place is free for others.
-const (
-	// startPatience is for what does not get better by itself: an image that is not there, a pod that is rejected.
-	startPatience = time.Minute
-	// slowPatience is for what does: a new node, a volume, a large image.
-	slowPatience = 5 * time.Minute
-)
+var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
 
-// explain says why a Job failed, best from its worker's own words.
-func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (*backend.Failure, error) {
-	pods, err := b.podsOf(ctx, job)
-	if err != nil {
-		return nil, err
-	}
-	for i := range pods {
-		if failure := explainPod(record, &pods[i]); failure != nil {
-			return failure, nil
-		}
-	}
-	if condition.Reason == batchv1.JobReasonDeadlineExceeded {
-		return &backend.Failure{
-			Reason:  ReasonDeadline,
-			Message: fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration),
-		}, nil
-	}
-	return &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}, nil
+// end is how a Job ended.
+type end struct {
+	// failure is why it brought nothing, if so.
+	failure *backend.Failure
+	// killed says that its worker was killed for its memory, and limit how many bytes its pod could have; 0 if there was no limit.
+	killed bool
+	limit  int64
 }
 
-// stuck says why a Job's pod does not start; nil if it has started, or still has time to.
-func (b *Backend) stuck(ctx context.Context, record store.Job, job *batchv1.Job) (*backend.Failure, error) {
-	age := b.Clock.Since(record.CreatedAt)
-	if age < startPatience {
-		return nil, nil
+// explain says why a Job failed, best from its worker's own words.
+func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (end, error) {
+	seen := b.troubles.of(record)
+	if condition.Reason == batchv1.JobReasonDeadlineExceeded { // the worker's words would be about being stopped
+		message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
+		if seen != nil {
+			message += ": " + seen.Message
+		}
+		return end{failure: &backend.Failure{Reason: ReasonDeadline, Message: message}}, nil
 	}
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
-		return nil, err
+		return end{}, err
 	}
-	if len(pods) == 0 {
-		return &backend.Failure{
-			Reason: ReasonNoPod,
-			Message: fmt.Sprintf("no pod was made for the Job within %s: a quota, a policy or the pod security level of namespace %s rejects it "+
-				"(kubectl -n %s get events)", startPatience, job.Namespace, job.Namespace),
-		}, nil
+	for i := range pods {
+		if e := b.explainPod(record, &pods[i]); e.failure != nil {
+			return e, nil
+		}
 	}
-	failure := explainWaiting(&pods[0])
-	if failure != nil && failure.Reason != ReasonWorkerNotPulled && age < slowPatience {
-		return nil, nil
+	switch {
+	case seen != nil:
+		return end{failure: seen}, nil
+	case len(pods) == 0:
+		return end{failure: podDeleted}, nil
 	}
-	return failure, nil
+	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
 }
 
 // podsOf lists the pods that a Job controls.
@@ -85,57 +74,64 @@ func (b *Backend) podsOf(ctx context.Context, job *batchv1.Job) ([]corev1.Pod, e
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), err
 }
 
-// explainWaiting says what a pod that has not started waits for; nil if it has started.
-func explainWaiting(pod *corev1.Pod) *backend.Failure {
-	if pod.Status.Phase != corev1.PodPending {
-		return nil
-	}
-	for _, status := range pod.Status.ContainerStatuses {
-		waiting := status.State.Waiting
-		switch {
-		case waiting == nil:
-		case strings.Contains(waiting.Reason, "Image"):
-			return &backend.Failure{Reason: ReasonWorkerNotPulled, Message: fmt.Sprintf("the worker's image cannot be pulled: %s: %s", waiting.Reason, waiting.Message)}
-		default:
-			return &backend.Failure{Reason: ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start: %s: %s", waiting.Reason, waiting.Message)}
+// workerOf is the worker's own container: others of its pod were put there by somebody else and say nothing about it.
+func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == workerContainer {
+			return &pod.Status.ContainerStatuses[i]
 		}
+	}
+	return nil
+}
+
+// explainPod reads how a worker's pod ended. Without a failure it ended well, or has not ended.
+func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
+	if failure := disrupted(pod); failure != nil {
+		return end{failure: failure}
+	}
+	worker := workerOf(pod)
+	if worker == nil || worker.State.Terminated == nil {
+		return end{}
+	}
+	ended := worker.State.Terminated
+	reported := parseFailure(ended.Message)
+	switch {
+	// The kernel may kill a child of the container's first process, and a runtime may miss that it was the kernel: then
+	// all that is left is the signal, which nobody else sends to a pod that is not being deleted.
+	case ended.Reason == "OOMKilled", ended.ExitCode == killedBySignal && reported == nil && pod.DeletionTimestamp.IsZero():
+		limit := memoryLimit(pod)
+		return end{failure: b.tooMuchMemory(record, limit), killed: true, limit: limit}
+	case ended.ExitCode == 0:
+		return end{}
+	case !pod.DeletionTimestamp.IsZero(): // the worker's words would be about being stopped
+		return end{failure: podDeleted}
+	case reported != nil:
+		return end{failure: reported}
+	}
+	message := fmt.Sprintf("the worker ended with exit code %d: %s", ended.ExitCode, lastLine(ended.Message))
+	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: message}}
+}
+
+// memoryLimit of a worker in bytes, as the namespace's LimitRange and webhooks left it; 0 for none.
+func memoryLimit(pod *corev1.Pod) int64 {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == workerContainer {
+			return pod.Spec.Containers[i].Resources.Limits.Memory().Value()
+		}
+	}
+	return 0
+}
+
+// disrupted says why a pod was ended by its node, the scheduler or an eviction; nil if it was not.
+func disrupted(pod *corev1.Pod) *backend.Failure {
+	const message = "the worker's pod was evicted: "
+	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
+		return &backend.Failure{Reason: ReasonEvicted, Message: message + pod.Status.Reason + ": " + pod.Status.Message}
 	}
 	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-			return &backend.Failure{Reason: ReasonUnschedulable, Message: "no node takes the worker's pod: " + condition.Message}
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
+			return &backend.Failure{Reason: ReasonEvicted, Message: message + condition.Reason + ": " + condition.Message}
 		}
-	}
-	return &backend.Failure{Reason: ReasonNotStarted, Message: "the worker's pod does not start"}
-}
-
-// memoryAdvice names the setting that gives a worker more memory.
-func memoryAdvice(record store.Job) string {
-	switch {
-	case record.Purpose == store.JobMatch:
-		return "grype.match.resources in the operator's configuration"
-	case record.Scope == store.Cluster:
-		return "grype.catalog.resources in the operator's configuration"
-	}
-	return "spec.backend.grype.job.resources of the Scanner"
-}
-
-// explainPod reads how a worker's pod ended; nil if it says nothing.
-func explainPod(record store.Job, pod *corev1.Pod) *backend.Failure {
-	if pod.Status.Reason == "Evicted" {
-		return &backend.Failure{Reason: ReasonEvicted, Message: "the worker's pod was evicted: " + pod.Status.Message}
-	}
-	for _, status := range pod.Status.ContainerStatuses {
-		ended := status.State.Terminated
-		if ended == nil || ended.ExitCode == 0 {
-			continue
-		}
-		if ended.Reason == "OOMKilled" {
-			return &backend.Failure{Reason: ReasonOutOfMemory, Message: "the worker needed more memory than it may have: raise " + memoryAdvice(record)}
-		}
-		if failure := parseFailure(ended.Message); failure != nil {
-			return failure
-		}
-		return &backend.Failure{Reason: ReasonWorkerCrashed, Message: fmt.Sprintf("the worker ended with exit code %d: %s", ended.ExitCode, lastLine(ended.Message))}
 	}
 	return nil
 }

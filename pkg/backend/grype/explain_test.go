@@ -5,99 +5,140 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 func waiting(reason, message string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "worker", State: corev1.ContainerState{
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerContainer, State: corev1.ContainerState{
 			Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message},
 		}}}
 	}
 }
 
+// beside puts a container of somebody else's into the pod.
+func beside(state corev1.ContainerState) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		sidecar := corev1.ContainerStatus{Name: "proxy", State: state}
+		pod.Status.ContainerStatuses = append([]corev1.ContainerStatus{sidecar}, pod.Status.ContainerStatuses...)
+	}
+}
+
+// limited is the limit that the pod ended up with.
+func limited(memory string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Containers = []corev1.Container{{Name: workerContainer, Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)},
+		}}}
+	}
+}
+
+// disruption is what the scheduler, the taint manager or an eviction says of a pod.
+func disruption(reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.Conditions = append(pod.Status.Conditions,
+			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message})
+	}
+}
+
+func deleted(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: noon} }
+
 // TestExplainPod: what a worker's pod says about its end, in words that tell a user what to do.
 func TestExplainPod(t *testing.T) {
+	all := func(changes ...func(*corev1.Pod)) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			for _, change := range changes {
+				change(pod)
+			}
+		}
+	}
+	killed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
+	const moreThan2Gi = "OutOfMemory: the worker needed more memory than 2Gi: add a larger limit to grype.catalog.memoryLadder in the operator's configuration"
 	for name, tt := range map[string]struct {
-		pod  func(*corev1.Pod)
-		want *backend.Failure
+		pod    func(*corev1.Pod)
+		want   string
+		killed bool
 	}{
-		"it says nothing yet": {func(*corev1.Pod) {}, nil},
-		"it ended well":       {terminated(0, "Completed", ""), nil},
-		"it is being started": {waiting("ContainerCreating", ""), nil},
-		"evicted": {func(pod *corev1.Pod) {
-			pod.Status.Reason, pod.Status.Message = "Evicted", "The node was low on resource: ephemeral-storage."
-		}, &backend.Failure{Reason: ReasonEvicted, Message: "the worker's pod was evicted: The node was low on resource: ephemeral-storage."}},
-		"killed for its memory": {terminated(137, "OOMKilled", `{"reason":"CatalogFailed","message":"x"}`), &backend.Failure{
-			Reason:  ReasonOutOfMemory,
-			Message: "the worker needed more memory than it may have: raise grype.catalog.resources in the operator's configuration",
-		}},
-		"in the worker's own words": {terminated(1, "Error", `{"reason":"PlatformMismatch","message":"no linux/arm64"}`),
-			&backend.Failure{Reason: "PlatformMismatch", Message: "no linux/arm64"}},
-		"a registry that wants some rest": {terminated(1, "Error", `{"reason":"RegistryThrottled","message":"429","retryAfterSeconds":90}`),
-			&backend.Failure{Reason: "RegistryThrottled", Message: "429", RetryAfter: 90 * time.Second}},
-		"a log instead of words": {terminated(2, "Error", "line 1\nline 2\npanic: no\n"),
-			&backend.Failure{Reason: ReasonWorkerCrashed, Message: "the worker ended with exit code 2: panic: no"}},
-		"JSON, but no failure": {terminated(1, "Error", `{"level":"info"}`),
-			&backend.Failure{Reason: ReasonWorkerCrashed, Message: `the worker ended with exit code 1: {"level":"info"}`}},
-		"no words at all": {terminated(139, "Error", ""), &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the worker ended with exit code 139: "}},
+		"it says nothing yet": {func(*corev1.Pod) {}, "", false},
+		"it ended well":       {terminated(0, "Completed", ""), "", false},
+		"it is being started": {waiting("ContainerCreating", ""), "", false},
+		"evicted by its node": {func(pod *corev1.Pod) {
+			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: ephemeral-storage."
+		}, "Evicted: the worker's pod was evicted: Evicted: The node was low on resource: ephemeral-storage.", false},
+		"evicted for a more important pod": {all(disruption("PreemptionByScheduler", "preempted"), terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`)),
+			"Evicted: the worker's pod was evicted: PreemptionByScheduler: preempted", false},
+		"deleted by somebody":                           {all(deleted, terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`)), podDeleted.Error(), false},
+		"killed because it was deleted and did not end": {all(deleted, terminated(137, "Error", "")), podDeleted.Error(), false},
+		"killed for its memory":                         {all(limited("2Gi"), terminated(137, "OOMKilled", `{"reason":"CatalogFailed","message":"x"}`)), moreThan2Gi, true},
+		"a child was killed for its memory":             {all(limited("2Gi"), terminated(1, "OOMKilled", "")), moreThan2Gi, true},
+		"killed, and the runtime missed why":            {all(limited("2Gi"), terminated(137, "Error", "pulling layer 3")), moreThan2Gi, true},
+		"killed without a limit": {terminated(137, "OOMKilled", ""), "OutOfMemory: the worker was killed because its node had no memory left: " +
+			"set a memory request and limit in grype.catalog.resources in the operator's configuration", true},
+		"a container beside it was killed":  {all(terminated(0, "Completed", ""), beside(killed)), "", false},
+		"in the worker's own words":         {terminated(1, "Error", `{"reason":"PlatformMismatch","message":"no linux/arm64"}`), "PlatformMismatch: no linux/arm64", false},
+		"the ingest API refused the upload": {terminated(1, "Error", `{"reason":"UploadRefused","message":"413"}`), "UploadRefused: 413", false},
+		"a log instead of words":            {terminated(2, "Error", "line 1\nline 2\npanic: no\n"), "WorkerCrashed: the worker ended with exit code 2: panic: no", false},
+		"JSON, but no failure":              {terminated(1, "Error", `{"level":"info"}`), `WorkerCrashed: the worker ended with exit code 1: {"level":"info"}`, false},
+		"no words at all":                   {terminated(139, "Error", ""), "WorkerCrashed: the worker ended with exit code 139: ", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pod corev1.Pod
 			tt.pod(&pod)
-			if diff := cmp.Diff(tt.want, explainPod(store.Job{Purpose: store.JobCatalog}, &pod)); diff != "" {
-				t.Errorf("failure (-want +got):\n%s", diff)
+			e := newEngine(t).explainPod(store.Job{Purpose: store.JobCatalog, Namespace: operatorNamespace}, &pod)
+			got := ""
+			if e.failure != nil {
+				got = e.failure.Error()
+			}
+			if got != tt.want || e.killed != tt.killed {
+				t.Errorf("it says %q (killed for its memory: %v), want %q", got, e.killed, tt.want)
 			}
 		})
 	}
 }
 
-// TestExplainWaiting: why a worker's pod does not start.
+// TestExplainWaiting: what a worker's pod waits for.
 func TestExplainWaiting(t *testing.T) {
-	unschedulable := func(pod *corev1.Pod) {
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available: 1 Insufficient memory."}}
-	}
 	for name, tt := range map[string]struct {
-		phase corev1.PodPhase
-		pod   func(*corev1.Pod)
-		want  string
+		pod  func(*corev1.Pod)
+		want string
 	}{
-		"it runs":                {corev1.PodRunning, waiting("ImagePullBackOff", "of a sidecar"), ""},
-		"its own image is bad":   {corev1.PodPending, waiting("ImagePullBackOff", "no such host"), "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: no such host"},
-		"its own image is wrong": {corev1.PodPending, waiting("ErrImagePull", "404"), "WorkerImageNotPulled: the worker's image cannot be pulled: ErrImagePull: 404"},
-		"its image has no name":  {corev1.PodPending, waiting("InvalidImageName", "x"), "WorkerImageNotPulled: the worker's image cannot be pulled: InvalidImageName: x"},
-		"a volume is missing":    {corev1.PodPending, waiting("ContainerCreating", ""), "NotStarted: the worker's pod does not start: ContainerCreating: "},
-		"no node has room":       {corev1.PodPending, unschedulable, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
-		"nobody knows":           {corev1.PodPending, func(*corev1.Pod) {}, "NotStarted: the worker's pod does not start"},
+		"its own image is bad":         {waiting("ImagePullBackOff", "no such host"), "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: no such host"},
+		"its own image is wrong":       {waiting("ErrImagePull", "404"), "WorkerImageNotPulled: the worker's image cannot be pulled: ErrImagePull: 404"},
+		"its image has no name":        {waiting("InvalidImageName", "x"), "WorkerImageNotPulled: the worker's image cannot be pulled: InvalidImageName: x"},
+		"an injected image is bad":     {beside(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "404"}}), "NotStarted: the worker's pod does not start: ErrImagePull: 404"},
+		"a key of a Secret is missing": {waiting("CreateContainerConfigError", "no key"), "NotStarted: the worker's pod does not start: CreateContainerConfigError: no key"},
+		"no node has room":             {unschedulable, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
+		"nobody knows":                 {waiting("ContainerCreating", ""), "NotStarted: the worker's pod does not start (kubectl -n shop describe pod scan-1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := corev1.Pod{Status: corev1.PodStatus{Phase: tt.phase}}
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "scan-1"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
 			tt.pod(&pod)
-			got := ""
-			if failure := explainWaiting(&pod); failure != nil {
-				got = failure.Error()
-			}
-			if got != tt.want {
+			if got := explainWaiting(&pod).Error(); got != tt.want {
 				t.Errorf("it says %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestMemoryAdvice: the setting that is named is the one that helps.
-func TestMemoryAdvice(t *testing.T) {
+func unschedulable(pod *corev1.Pod) {
+	pod.Status.Conditions = append(pod.Status.Conditions,
+		corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available: 1 Insufficient memory."})
+}
+
+// TestSetting: the setting that is named is the one that helps.
+func TestSetting(t *testing.T) {
 	for want, record := range map[string]store.Job{
-		"grype.match.resources in the operator's configuration":   {Purpose: store.JobMatch},
-		"grype.catalog.resources in the operator's configuration": {Purpose: store.JobCatalog},
-		"spec.backend.grype.job.resources of the Scanner":         {Purpose: store.JobCatalog, Scope: "shop"},
+		"grype.match.x in the operator's configuration":                                                {Purpose: store.JobMatch, Namespace: operatorNamespace},
+		"grype.catalog.x in the operator's configuration":                                              {Purpose: store.JobCatalog, Namespace: operatorNamespace},
+		"spec.backend.grype.job.x of the Scanner (or grype.catalog.x in the operator's configuration)": {Purpose: store.JobCatalog, Namespace: "shop", Scope: "shop"},
 	} {
-		if got := memoryAdvice(record); got != want {
+		if got := newEngine(t).setting(record, "x"); got != want {
 			t.Errorf("%+v: %q, want %q", record, got, want)
 		}
 	}
@@ -123,10 +164,10 @@ func TestExplainOnlyOwnPods(t *testing.T) {
 	forged := job.DeepCopy()
 	forged.UID = "another"
 	e.pod(forged, terminated(1, "Error", `{"reason":"ImageNotFound","message":"forged"}`))
-	failure, err := e.explain(t.Context(), store.Job{Purpose: store.JobCatalog}, job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
+	got, err := e.explain(t.Context(), store.Job{Purpose: store.JobCatalog}, job, &batchv1.JobCondition{Type: batchv1.JobFailed, Reason: batchv1.JobReasonDeadlineExceeded})
 	e.must(err)
-	if failure.Reason != ReasonDeadline || !strings.Contains(failure.Message, "15m0s (grype.catalog.deadline") {
-		t.Errorf("failure %+v, want the deadline and where it is set", failure)
+	if got.failure.Reason != ReasonDeadline || !strings.Contains(got.failure.Message, "15m0s (grype.catalog.deadline") {
+		t.Errorf("failure %+v, want the deadline and where it is set", got.failure)
 	}
 	if ptr.Deref(job.Spec.ActiveDeadlineSeconds, 0) != 15*60 {
 		t.Errorf("the deadline is %d seconds, want 900", *job.Spec.ActiveDeadlineSeconds)

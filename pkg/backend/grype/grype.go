@@ -74,7 +74,9 @@ type Backend struct {
 	starting sync.Mutex
 	failures failureMemo
 	data     dataState
-	waiting  waitingLine
+	// line is guarded by starting.
+	line     waitingLine
+	troubles troubles
 	// work wakes the tender.
 	work chan struct{}
 	// volume of the vulnerability database, once chosen.
@@ -99,11 +101,13 @@ func (b *Backend) Engine() string { return Engine }
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	switch _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); {
 	case err == nil:
+		b.notWaiting(img)
 		return backend.Done, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
 	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
+		b.notWaiting(img)
 		return backend.Progress{}, failure
 	}
 	return b.catalog(ctx, img)

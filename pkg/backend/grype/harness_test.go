@@ -34,7 +34,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-const operatorNamespace = "scanner-operator-system"
+const (
+	operatorNamespace = "scanner-operator-system"
+	scannerUID        = "scanner-uid"
+)
 
 var (
 	noon  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -57,7 +60,9 @@ type engine struct {
 func newEngine(t *testing.T, change ...func(*Options)) *engine {
 	t.Helper()
 	e := &engine{t: t, clock: clocktesting.NewFakePassiveClock(noon)}
-	e.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: e.create, Delete: e.delete}).Build()
+	e.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: e.create, Delete: e.delete}).
+		WithIndex(&corev1.Event{}, involvedID, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+		WithObjects(namespace("shop"), namespace("blog")).Build()
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), e.clock.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +82,11 @@ func newEngine(t *testing.T, change ...func(*Options)) *engine {
 	}
 	e.Backend = New(options)
 	return e
+}
+
+// namespace stays for a while after it was deleted, as in a cluster.
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"test.example.com/contents"}}}
 }
 
 // create gives objects a UID, as the API server does.
@@ -130,7 +140,7 @@ func key(name string) image.Key {
 
 // public is an image that anybody may pull.
 func public(name string) backend.Image {
-	return backend.Image{Key: key(name), Scope: store.Cluster, Namespace: "shop", PullReferences: []string{"docker.io/library/" + name + "@" + key(name).Digest}}
+	return backend.Image{Key: key(name), Scope: store.Cluster, Namespace: "shop", Scanner: scannerUID, PullReferences: []string{"docker.io/library/" + name + "@" + key(name).Digest}}
 }
 
 // private is an image that needs pull secrets of the namespace "shop".
@@ -145,7 +155,7 @@ func (e *engine) uses(images ...backend.Image) {
 	e.t.Helper()
 	for _, img := range images {
 		e.must(e.Store.SetUsed(e.t.Context(), store.Used{
-			Scanner: "scanner-uid", Namespace: img.Namespace, Key: img.Key, Scope: img.Scope, Engine: Engine,
+			Scanner: img.Scanner, Namespace: img.Namespace, Key: img.Key, Scope: img.Scope, Engine: Engine,
 			Workloads: []store.Workload{{Namespace: img.Namespace, Kind: "Deployment", Name: "web", Container: "main", Repository: "docker.io/library/x", Reference: "docker.io/library/x:1"}},
 		}))
 	}
@@ -206,7 +216,8 @@ func (e *engine) job(component string) *batchv1.Job {
 	return &jobs[0]
 }
 
-// records are the names of the Jobs that the store knows, with "?" after those without a UID.
+// records are the names of the Jobs that the store knows, with "?" after those without a UID and "!" after those that
+// have ended.
 func (e *engine) records() (names []string) {
 	e.t.Helper()
 	jobs, err := e.Store.LiveJobs(e.t.Context())
@@ -217,6 +228,11 @@ func (e *engine) records() (names []string) {
 			name += "?"
 		}
 		names = append(names, name)
+	}
+	ended, err := e.Store.EndedJobs(e.t.Context())
+	e.must(err)
+	for _, job := range ended {
+		names = append(names, job.Name+"!")
 	}
 	slices.Sort(names)
 	return names
@@ -230,7 +246,7 @@ func (e *engine) ends(job *batchv1.Job, kind batchv1.JobConditionType, reason, m
 }
 
 // pod is a Job's, and ended with these statuses.
-func (e *engine) pod(job *batchv1.Job, changes ...func(*corev1.Pod)) {
+func (e *engine) pod(job *batchv1.Job, changes ...func(*corev1.Pod)) *corev1.Pod {
 	e.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: job.Namespace, Name: job.Name + "-pod", Labels: map[string]string{batchv1.JobNameLabel: job.Name},
@@ -240,13 +256,14 @@ func (e *engine) pod(job *batchv1.Job, changes ...func(*corev1.Pod)) {
 		change(pod)
 	}
 	e.must(e.cluster.Create(e.t.Context(), pod))
+	return pod
 }
 
 // terminated is how a worker's container ended.
 func terminated(code int32, reason, message string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "worker", State: corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message},
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerContainer, State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message, FinishedAt: metav1.Time{Time: noon}},
 		}}}
 	}
 }

@@ -3,6 +3,7 @@ package grype
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"path"
 	"strconv"
 
@@ -21,38 +22,49 @@ import (
 // workerUser is the unprivileged user that workers run as; their images have no other.
 const workerUser = 65532
 
+// workerContainer is the name of a worker's container. Others in its pod are not the operator's.
+const workerContainer = "worker"
+
 // tokenLifetime of the projected token. The kubelet renews it at 80 % of that; the API server wants at least 10 minutes.
 const tokenLifetime = 600
 
-// finishedLifetime removes finished Jobs even if the operator, which removes them itself, is gone.
+// finishedLifetime removes finished match workers even if the operator, which removes them itself, is gone. Catalog Jobs
+// have the lifetime of the configuration's history.
 const finishedLifetime = 600
 
 // matchScratch bounds what a match worker may write to /tmp.
 var matchScratch = resource.MustParse("2Gi")
 
-// catalogJob returns the Job that catalogs an image. It has no right at all in the Kubernetes API, and a token
-// that only the ingest API accepts.
-func (b *Backend) catalogJob(name string, img backend.Image) *batchv1.Job {
-	namespace, resources := b.Namespace, b.Config.Grype.Catalog.Resources
-	if img.Scope != store.Cluster {
-		namespace = img.Namespace
-	}
+// catalogJob returns the Job that catalogs an image, for which so many bytes of memory were not enough. It has no
+// right at all in the Kubernetes API, and a token that only the ingest API accepts.
+func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *batchv1.Job {
 	args := []string{"catalog", "--platform", img.Key.Platform.String()}
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}
-	// Only a Job in the Scanner's own namespace takes the shape that the Scanner wants.
-	shape := img.Job
-	if shape == nil || img.Scope == store.Cluster {
-		shape = &v1alpha1.CatalogJob{}
-	}
-	if shape.Resources != nil {
-		resources = *shape.Resources
-	}
-	pod := b.workerPod(args, resources, b.Config.Grype.Catalog.ScratchSize)
+	catalog, shape := b.Config.Grype.Catalog, b.shapeOf(img)
+	pod := b.workerPod(args, b.ladderOf(img).after(exceeded), catalog.ScratchSize)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)
-	return b.job(namespace, name, "catalog", pod, ptr.To(int64(b.Config.Grype.Catalog.Deadline.Seconds())))
+	job := b.job(b.namespaceOf(img), name, "catalog", pod, ptr.To(int64(catalog.Deadline.Seconds())))
+	job.Spec.TTLSecondsAfterFinished = ptr.To(int32(min(catalog.History.TTL.Seconds(), math.MaxInt32)))
+	return job
+}
+
+// namespaceOf is where an image's Job runs: where its pull secrets are, or with the operator.
+func (b *Backend) namespaceOf(img backend.Image) string {
+	if img.Scope == store.Cluster {
+		return b.Namespace
+	}
+	return img.Namespace
+}
+
+// shapeOf is what a Scanner wants of a Job. It has a say only in its own namespace.
+func (b *Backend) shapeOf(img backend.Image) v1alpha1.CatalogJob {
+	if img.Job == nil || img.Scope == store.Cluster {
+		return v1alpha1.CatalogJob{}
+	}
+	return *img.Job
 }
 
 // matchJob returns a match worker, always in the operator's namespace. It has no deadline: it ends when it is idle.
@@ -102,7 +114,7 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name: "worker", Image: b.WorkerImage, Args: args, Env: b.workerEnv(resources), Resources: resources,
+			Name: workerContainer, Image: b.WorkerImage, Args: args, Env: b.workerEnv(resources), Resources: resources,
 			TerminationMessagePath:   workerapi.TerminationFile,
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			SecurityContext: &corev1.SecurityContext{

@@ -55,8 +55,8 @@ func TestJobsGolden(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "198.51.100.10:5000", PlainHTTP: true}}
 	})
-	golden(t, "catalog-job.yaml", e.catalogJob("scan-catalog-1", public("web")))
-	golden(t, "catalog-job-private.yaml", e.catalogJob("scan-catalog-2", private("web", "pull-a", "pull-b")))
+	golden(t, "catalog-job.yaml", e.catalogJob("scan-catalog-1", public("web"), 0))
+	golden(t, "catalog-job-private.yaml", e.catalogJob("scan-catalog-2", private("web", "pull-a", "pull-b"), 0))
 	golden(t, "match-job.yaml", e.matchJob("scan-match-1", emptyDir()))
 }
 
@@ -65,9 +65,9 @@ func (e *engine) allJobs() map[string]*batchv1.Job {
 	shaped := private("web", "pull")
 	shaped.Job = &v1alpha1.CatalogJob{NodeSelector: map[string]string{"a": "b"}}
 	return map[string]*batchv1.Job{
-		"catalog":         e.catalogJob("c", public("web")),
-		"private catalog": e.catalogJob("p", private("web", "pull")),
-		"shaped catalog":  e.catalogJob("s", shaped),
+		"catalog":         e.catalogJob("c", public("web"), 0),
+		"private catalog": e.catalogJob("p", private("web", "pull"), 0),
+		"shaped catalog":  e.catalogJob("s", shaped, 0),
 		"match":           e.matchJob("m", emptyDir()),
 	}
 }
@@ -183,13 +183,13 @@ func TestWhereJobsRun(t *testing.T) {
 	own, shared := private("web", "pull"), public("web")
 	own.Job, shared.Job = shape, shape
 
-	job := e.catalogJob("a", own)
+	job := e.catalogJob("a", own, 0)
 	pod := job.Spec.Template.Spec
 	if job.Namespace != "shop" || pod.NodeSelector["pool"] != "scans" || len(pod.Tolerations) != 1 || pod.PriorityClassName != "low" ||
 		pod.Containers[0].Resources.Limits.Memory().String() != "7Gi" {
 		t.Errorf("the Job in %s does not look as its Scanner wants it: %+v", job.Namespace, pod)
 	}
-	job = e.catalogJob("b", shared)
+	job = e.catalogJob("b", shared, 0)
 	pod = job.Spec.Template.Spec
 	if job.Namespace != operatorNamespace || pod.NodeSelector != nil || pod.Tolerations != nil || pod.PriorityClassName != "" ||
 		pod.Containers[0].Resources.Limits.Memory().String() != "2Gi" {
@@ -204,7 +204,7 @@ func TestWhereJobsRun(t *testing.T) {
 
 // TestPullSecretsAreOptional: a Secret that a pod names and nobody made keeps no Job from starting.
 func TestPullSecretsAreOptional(t *testing.T) {
-	job := newEngine(t).catalogJob("a", private("web", "one", "two"))
+	job := newEngine(t).catalogJob("a", private("web", "one", "two"), 0)
 	var mounted []string
 	for _, volume := range job.Spec.Template.Spec.Volumes {
 		if volume.Secret == nil {

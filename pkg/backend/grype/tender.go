@@ -52,7 +52,7 @@ func (b *Backend) tend(ctx context.Context) error {
 	for _, job := range jobs {
 		errs = append(errs, b.tendJob(ctx, job))
 	}
-	return errors.Join(errors.Join(errs...), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
+	return errors.Join(errors.Join(errs...), b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
 }
 
 // tendJob follows one Job to its end.
@@ -69,23 +69,27 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 		return err
 	}
 	if err != nil || string(job.UID) != record.UID {
-		return b.ended(ctx, record, &backend.Failure{Reason: ReasonJobDeleted, Message: "the Job was deleted before it ended"})
+		return b.ended(ctx, record, end{failure: &backend.Failure{Reason: ReasonJobDeleted, Message: "the Job was deleted before it ended"}}, false)
 	}
 	switch condition := finished(&job); {
 	case condition == nil:
 		return b.tendRunning(ctx, record, &job)
 	case condition.Type == batchv1.JobComplete:
-		return b.ended(ctx, record, &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"})
+		return b.ended(ctx, record, end{failure: endedWell}, true)
 	default:
-		failure, err := b.explain(ctx, record, &job, condition)
+		end, err := b.explain(ctx, record, &job, condition)
 		if err != nil {
 			return err
 		}
-		return b.ended(ctx, record, failure)
+		return b.ended(ctx, record, end, true)
 	}
 }
 
-// tendRunning removes a Job that nobody needs any more, and gives up one whose pod does not start.
+// endedWell is the failure of a worker that did not fail, if there is nothing to show for it.
+var endedWell = &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"}
+
+// tendRunning removes a Job that nobody needs any more, gives up one of which nothing more will come, and notes what
+// one waits for.
 func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv1.Job) error {
 	needed, err := true, error(nil)
 	switch record.Purpose {
@@ -99,38 +103,71 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	if err != nil {
 		return err
 	}
-	if needed {
-		failure, err := b.stuck(ctx, record, job)
-		if failure == nil || err != nil {
-			return err
-		}
-		return b.ended(ctx, record, failure)
+	if !needed {
+		b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
+		return b.remove(ctx, record)
 	}
-	b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
-	return b.remove(ctx, record)
-}
-
-// ended takes note of a Job's end. The failure counts only if the result is not there.
-func (b *Backend) ended(ctx context.Context, record store.Job, failure *backend.Failure) error {
-	if record.Purpose == store.JobCatalog {
-		_, err := b.Store.Catalogued(ctx, record.Key, record.Scope)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(), "reason", failure.Reason, "message", failure.Message)
-			b.failures.remember(record.Key, record.Scope, failure)
-		case err != nil:
-			return err
-		}
-	} else {
-		b.data.workerEnded(b.Clock.Now(), failure)
-	}
-	if err := b.remove(ctx, record); err != nil {
+	now, err := b.observe(ctx, record, job)
+	switch {
+	case err != nil:
 		return err
-	}
-	if record.Purpose == store.JobCatalog {
-		b.Wake(ctx, record.Key.Digest)
+	case now.over:
+		return b.ended(ctx, record, now.end, false)
+	case b.troubles.note(record, now.failure) && record.Purpose == store.JobCatalog:
+		b.Wake(ctx, record.Key.Digest) // to be shown
 	}
 	return nil
+}
+
+// ended takes note of a Job's end. A finished one may stay to be looked at; of any other, something still runs.
+func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished bool) error {
+	if e.failure == nil {
+		e.failure = endedWell
+	}
+	if record.Purpose != store.JobCatalog {
+		b.data.workerEnded(b.Clock.Now(), e.failure)
+		return b.remove(ctx, record)
+	}
+	failed, err := b.catalogEnded(ctx, record, e)
+	if err != nil {
+		return err
+	}
+	if finished {
+		b.troubles.note(record, nil)
+		err = b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), failed)
+	} else {
+		err = b.remove(ctx, record)
+	}
+	if err != nil {
+		return err
+	}
+	b.Wake(ctx, record.Key.Digest)
+	return nil
+}
+
+// catalogEnded decides what a catalog Job's end means for its image: the failure counts only if the result is not there.
+func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (failed bool, err error) {
+	switch _, err := b.Store.Catalogued(ctx, record.Key, record.Scope); {
+	case err == nil:
+		return false, nil
+	case !errors.Is(err, store.ErrNotFound):
+		return false, err
+	}
+	if leaving, err := b.leaving(ctx, record); leaving || err != nil {
+		return true, err
+	}
+	again := false
+	if e.killed {
+		if again, err = b.outOfMemory(ctx, record, e.limit); err != nil {
+			return false, err
+		}
+	}
+	b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(),
+		"reason", e.failure.Reason, "message", e.failure.Message, "againWithMoreMemory", again)
+	if !again {
+		b.failures.remember(record.Key, record.Scope, e.failure)
+	}
+	return true, nil
 }
 
 // remove deletes the Job with its pods, if it is still the recorded one, and then the record.
@@ -144,6 +181,7 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 	if err := b.Client.Delete(ctx, job, opts...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return err
 	}
+	b.troubles.note(record, nil)
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
 }
 

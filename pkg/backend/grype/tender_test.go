@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,66 +20,166 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestTendCatalogJobs: how a catalog Job may end, and what follows.
+// TestTendCatalogJobs: how a catalog Job may get on and end, and what follows. Each named reason is there within two
+// minutes of what causes it.
 func TestTendCatalogJobs(t *testing.T) {
-	web := public("web")
+	web := private("web", "pull")
+	const runs, removed, kept = "it runs", "it is removed", "it is kept to be looked at"
 	for name, tt := range map[string]struct {
 		happens func(e *engine, job *batchv1.Job)
 		// says is what the image is told then; woken, whether its ImageScans are.
 		says  string
 		woken bool
-		// gone says that the Job and its record are removed.
-		gone bool
+		job   string
 	}{
-		"it runs": {func(*engine, *batchv1.Job) {}, v1alpha1.ReasonCataloging, false, false},
+		"it runs": {func(*engine, *batchv1.Job) {}, v1alpha1.ReasonCataloging, false, runs},
 		"it brought its result and ended": {func(e *engine, job *batchv1.Job) {
 			e.catalogues(web)
 			e.ends(job, batchv1.JobComplete, "", "")
-		}, "done", true, true},
-		"it brought its result and has not ended": {func(e *engine, _ *batchv1.Job) { e.catalogues(web) }, "done", false, false},
+		}, "done", true, removed},
+		"it brought its result and has not ended": {func(e *engine, _ *batchv1.Job) { e.catalogues(web) }, "done", false, runs},
 		"it brought its result and failed after that": {func(e *engine, job *batchv1.Job) {
 			e.catalogues(web)
 			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-		}, "done", true, true},
+		}, "done", true, removed},
 		"it ended well and brought nothing": {func(e *engine, job *batchv1.Job) {
 			e.ends(job, batchv1.JobComplete, "", "")
-		}, "failure UploadMissing", true, true},
+		}, "failure UploadMissing", true, kept},
 		"its worker says what went wrong": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, terminated(1, "Error", `{"reason":"Unauthorized","message":"no"}`))
 			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
-		}, "failure Unauthorized", true, true},
+		}, "failure Unauthorized", true, kept},
+		"the ingest API refused its upload": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, terminated(1, "Error", `{"reason":"UploadRefused","message":"413 Request Entity Too Large"}`))
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "failure UploadRefused", true, kept},
 		"it took too long, and its pod is gone": {func(e *engine, job *batchv1.Job) {
 			e.ends(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
-		}, "failure DeadlineExceeded", true, true},
+		}, "failure DeadlineExceeded", true, kept},
+		"it took too long, and its worker was stopped": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`))
+			e.ends(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
+		}, "failure DeadlineExceeded", true, kept},
 		"it failed without a word": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-		}, "failure WorkerCrashed", true, true},
-		"no pod is made for it": {func(e *engine, _ *batchv1.Job) { e.pass(startPatience) }, "failure NoPod", true, true},
+		}, "failure WorkerCrashed", true, kept},
+
+		"no pod is made for it, a moment":        {func(e *engine, _ *batchv1.Job) { e.pass(firstLook - 1) }, v1alpha1.ReasonCataloging, false, runs},
+		"no pod is made for it, nobody says why": {func(e *engine, _ *batchv1.Job) { e.pass(firstLook) }, ReasonNoPod, true, runs},
+		"no pod is made for it, a minute":        {func(e *engine, _ *batchv1.Job) { e.pass(startPatience) }, "failure NoPod", true, removed},
+		"a quota keeps its pod away": {func(e *engine, job *batchv1.Job) {
+			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
+			e.pass(firstLook)
+		}, ReasonResourceQuota, true, runs},
+		"a quota keeps its pod away for a minute": {func(e *engine, job *batchv1.Job) {
+			e.event(job, `Error creating: pods "x" is forbidden: exceeded quota: compute`)
+			e.pass(startPatience)
+		}, "failure ResourceQuota", true, removed},
+		"its worker's image is not there, a moment": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending, waiting("ErrImagePull", "404"))
+			e.pass(firstLook)
+		}, ReasonWorkerNotPulled, true, runs},
 		"its worker's image is not there": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending, waiting("ImagePullBackOff", "404"))
 			e.pass(startPatience)
-		}, "failure WorkerImageNotPulled", true, true},
-		"a node is still being made for it": {func(e *engine, job *batchv1.Job) {
+		}, "failure WorkerImageNotPulled", true, removed},
+		"no node has room, a moment": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending, unschedulable)
+			e.pass(firstLook)
+		}, ReasonUnschedulable, true, runs},
+		"no node has room for minutes": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending, unschedulable)
+			e.pass(slowPatience)
+		}, "failure Unschedulable", true, removed},
+		"its containers are being created": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, pending)
+			e.pass(startPatience - time.Second)
+		}, v1alpha1.ReasonCataloging, false, runs},
+		"its containers are being created for a minute": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
 			e.pass(slowPatience - time.Second)
-		}, v1alpha1.ReasonCataloging, false, false},
-		"no node is ever made for it": {func(e *engine, job *batchv1.Job) {
+		}, ReasonNotStarted, true, runs},
+		"its containers are never created": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, pending)
 			e.pass(slowPatience)
-		}, "failure NotStarted", true, true},
+		}, "failure NotStarted", true, removed},
 		"it runs for long": {func(e *engine, job *batchv1.Job) {
-			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodRunning })
+			e.pod(job, runningOn("node"))
 			e.pass(slowPatience)
-		}, v1alpha1.ReasonCataloging, false, false},
+		}, v1alpha1.ReasonCataloging, false, runs},
+
+		"a sidecar outlives its worker, which brought its result": {func(e *engine, job *batchv1.Job) {
+			e.catalogues(web)
+			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), beside(alive))
+			e.pass(endPatience)
+		}, "done", true, removed},
+		"a sidecar outlives its worker, which failed": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, runningOn("node"), terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`), beside(alive))
+			e.pass(endPatience)
+		}, "failure ImageNotFound", true, removed},
+		"a sidecar outlives its worker, which brought nothing": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), beside(alive))
+			e.pass(endPatience)
+		}, "failure UploadMissing", true, removed},
+		"a sidecar outlives its worker for a moment": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, runningOn("node"), terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`), beside(alive))
+			e.pass(firstLook)
+		}, v1alpha1.ReasonCataloging, false, runs},
+
+		"its pod is evicted": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted" })
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "failure Evicted", true, kept},
+		"its pod is evicted, and gone when the Job fails": {func(e *engine, job *batchv1.Job) {
+			pod := e.pod(job, runningOn("node"), lingering, disruption("EvictionByEvictionAPI", "Eviction API: evicting"))
+			e.must(e.cluster.Delete(e.t.Context(), pod))
+			e.pass(firstLook)
+			e.tends()
+			e.must(e.cluster.Get(e.t.Context(), client.ObjectKeyFromObject(pod), pod))
+			pod.Finalizers = nil
+			e.must(e.cluster.Update(e.t.Context(), pod))
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "failure Evicted", true, kept},
+		"somebody deleted its pod": {func(e *engine, job *batchv1.Job) {
+			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}, "failure PodDeleted", true, kept},
+		"its node is lost": {func(e *engine, job *batchv1.Job) {
+			e.must(e.cluster.Create(e.t.Context(), node("node", corev1.ConditionUnknown)))
+			e.pod(job, runningOn("node"), unready)
+			e.pass(firstLook)
+		}, "failure NodeLost", true, removed},
+		"its node is deleted": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, runningOn("node"), unready)
+			e.pass(firstLook)
+		}, "failure NodeLost", true, removed},
+		"a sidecar of it is not ready": {func(e *engine, job *batchv1.Job) {
+			e.must(e.cluster.Create(e.t.Context(), node("node", corev1.ConditionTrue)))
+			e.pod(job, runningOn("node"), unready)
+			e.pass(firstLook)
+		}, v1alpha1.ReasonCataloging, false, runs},
+		"it hangs on a lost node": {func(e *engine, job *batchv1.Job) {
+			pod := e.pod(job, runningOn("node"), lingering)
+			e.must(e.cluster.Delete(e.t.Context(), pod))
+			e.clock.SetTime(time.Now().Add(endPatience))
+		}, "failure PodDeleted", true, removed},
+
 		"somebody deleted it": {func(e *engine, job *batchv1.Job) {
 			e.must(e.cluster.Delete(e.t.Context(), job))
-		}, "failure JobDeleted", true, true},
+		}, "failure JobDeleted", true, removed},
 		"somebody made another one of its name": {func(e *engine, job *batchv1.Job) {
 			e.must(e.cluster.Delete(e.t.Context(), job))
 			other := job.DeepCopy()
 			other.UID, other.ResourceVersion, other.Labels = "another-uid", "", nil
 			e.must(e.cluster.Create(e.t.Context(), other))
-		}, "failure JobDeleted", true, true},
+		}, "failure JobDeleted", true, removed},
+		"its namespace is being deleted": {func(e *engine, job *batchv1.Job) {
+			e.must(e.cluster.Delete(e.t.Context(), namespace("shop")))
+			e.must(e.cluster.Delete(e.t.Context(), job))
+			e.onCreate = func(client.Object) error {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")
+			}
+		}, v1alpha1.ReasonPending, true, removed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
@@ -88,11 +189,17 @@ func TestTendCatalogJobs(t *testing.T) {
 			e.woken = nil
 			tt.happens(e, job)
 			e.tends()
-			if gone := len(e.jobs("catalog")) == 0; gone != tt.gone {
-				t.Errorf("the Job is removed: %v, want %v", gone, tt.gone)
+			got := runs
+			if len(e.jobs("catalog")) == 0 {
+				got = removed
+			} else if contains(e.records(), job.Name+"!") {
+				got = kept
 			}
-			if gone := !contains(e.records(), job.Name); gone != tt.gone {
-				t.Errorf("the record is removed: %v, want %v", gone, tt.gone)
+			if got != tt.job {
+				t.Errorf("what becomes of the Job: %s, want that %s", got, tt.job)
+			}
+			if known := contains(e.records(), job.Name) || contains(e.records(), job.Name+"!"); known != (tt.job != removed) {
+				t.Errorf("records %q, though %s", e.records(), got)
 			}
 			if woken := contains(e.woken, web.Key.Digest); woken != tt.woken {
 				t.Errorf("its ImageScans are woken: %v, want %v", woken, tt.woken)
@@ -102,6 +209,37 @@ func TestTendCatalogJobs(t *testing.T) {
 			}
 		})
 	}
+}
+
+var alive = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+
+func runningOn(node string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.NodeName, pod.Status.Phase = node, corev1.PodRunning }
+}
+
+// unready is what the control plane makes of pods whose node does not report.
+func unready(pod *corev1.Pod) {
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse})
+}
+
+// lingering has a pod stay when it is deleted.
+func lingering(pod *corev1.Pod) { pod.Finalizers = []string{batchv1.JobTrackingFinalizer} }
+
+func node(name string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}},
+	}
+}
+
+// event is what the Job controller says when it cannot make a Job's pod.
+func (e *engine) event(job *batchv1.Job, message string) {
+	e.t.Helper()
+	e.must(e.cluster.Create(e.t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: job.Name + "."},
+		InvolvedObject: corev1.ObjectReference{Kind: "Job", Namespace: job.Namespace, Name: job.Name, UID: job.UID},
+		Type:           corev1.EventTypeWarning, Reason: "FailedCreate", Message: message, LastTimestamp: metav1.Time{Time: e.clock.Now()},
+	}))
 }
 
 func pending(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending }
@@ -137,7 +275,7 @@ func TestOrphanedIntent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			e.uses(public("web"))
-			job := e.catalogJob("scan-catalog-x", public("web"))
+			job := e.catalogJob("scan-catalog-x", public("web"), 0)
 			e.must(e.Store.SaveJob(t.Context(), store.Job{
 				Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog, Key: public("web").Key, CreatedAt: noon,
 			}))
@@ -167,7 +305,7 @@ func TestNoLongerNeeded(t *testing.T) {
 	e.uses(public("web"), public("api"))
 	e.index(public("web"))
 	e.index(public("api"))
-	e.must(e.Store.Release(t.Context(), "scanner-uid", public("web").Key))
+	e.must(e.Store.Release(t.Context(), scannerUID, public("web").Key))
 	e.tends()
 	jobs := e.jobs("catalog")
 	if len(jobs) != 1 {
@@ -194,12 +332,12 @@ func TestTrouble(t *testing.T) {
 	if err := e.tend(t.Context()); err == nil {
 		t.Error("the trouble is not reported")
 	}
-	if !contains(e.records(), job.Name) {
+	if !contains(e.records(), job.Name+"!") {
 		t.Error("the record of a Job that may still be there is gone")
 	}
 	e.onDelete = nil
 	e.tends()
-	if contains(e.records(), job.Name) {
+	if contains(e.records(), job.Name+"!") {
 		t.Error("the record is still there")
 	}
 }
@@ -224,7 +362,7 @@ func TestOneTroubleDoesNotStopOthers(t *testing.T) {
 		return nil
 	}
 	_ = e.tend(t.Context())
-	if contains(e.records(), jobs[1].Name) {
+	if contains(e.records(), jobs[1].Name) || contains(e.records(), jobs[1].Name+"!") {
 		t.Error("the second Job is not looked after, because the first could not be removed")
 	}
 }
@@ -401,7 +539,7 @@ func TestMatchWorkerIsNotNeeded(t *testing.T) {
 	e.catalogues(public("web"))
 	e.tends()
 	e.job("match")
-	e.must(e.Store.ForgetScanners(t.Context(), []string{"scanner-uid"}))
+	e.must(e.Store.ForgetScanners(t.Context(), []string{scannerUID}))
 	e.tends()
 	if jobs := e.jobs("match"); len(jobs) != 0 {
 		t.Error("the match worker still runs")

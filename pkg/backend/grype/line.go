@@ -1,0 +1,167 @@
+package grype
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// callPatience is how long an image that was called may take to come: much more than a reconciliation takes.
+const callPatience = 20 * time.Second
+
+// places are those for catalog Jobs.
+type places struct {
+	free       int
+	running    map[string]int // by Scanner
+	perScanner int
+}
+
+// places counts the Jobs that live: those that have ended take none.
+func (b *Backend) places(live []store.Job) places {
+	catalog := b.Config.Grype.Catalog
+	p := places{free: catalog.MaxJobs, running: map[string]int{}, perScanner: catalog.MaxJobsPerScanner}
+	for _, job := range live {
+		if job.Purpose == store.JobCatalog {
+			p.free--
+			p.running[job.Scanner]++
+		}
+	}
+	return p
+}
+
+// waitingLine holds the images that wait for a place. Scanners take turns, and the images of one come in the order in
+// which they asked: one Scanner with hundreds of them keeps no other waiting for longer than its turn.
+type waitingLine struct {
+	// turns are the Scanners with waiting images; the first is the next.
+	turns []*turn
+}
+
+type turn struct {
+	scanner string
+	images  []waitingImage
+}
+
+type waitingImage struct {
+	key   image.Key
+	scope store.Scope
+	// called is when it was told that there is a place; zero if it was not.
+	called time.Time
+}
+
+// admit says whether an image may have a place now, which it must then take. Otherwise it waits in the line.
+func (w *waitingLine) admit(img backend.Image, p places) bool {
+	own := w.enter(img)
+	for _, next := range w.next(p) {
+		if next == own {
+			w.leave(img.Key, img.Scope)
+			w.toEnd(img.Scanner)
+			return true
+		}
+	}
+	return false
+}
+
+// enter gives an image its position in the line, unless it has one.
+func (w *waitingLine) enter(img backend.Image) *waitingImage {
+	at := slices.IndexFunc(w.turns, func(t *turn) bool { return t.scanner == img.Scanner })
+	if at < 0 {
+		at = len(w.turns)
+		w.turns = append(w.turns, &turn{scanner: img.Scanner})
+	}
+	t := w.turns[at]
+	own := slices.IndexFunc(t.images, func(i waitingImage) bool { return i.key == img.Key && i.scope == img.Scope })
+	if own < 0 {
+		own = len(t.images)
+		t.images = append(t.images, waitingImage{key: img.Key, scope: img.Scope})
+	}
+	return &t.images[own]
+}
+
+// next are those who are to have the free places: one image of each Scanner, then a second one of each, and so on.
+func (w *waitingLine) next(p places) (next []*waitingImage) {
+	for round, more := 0, true; more; round++ {
+		more = false
+		for _, t := range w.turns {
+			if round >= len(t.images) || p.running[t.scanner]+round >= p.perScanner {
+				continue
+			}
+			if len(next) >= p.free {
+				return next
+			}
+			next, more = append(next, &t.images[round]), true
+		}
+	}
+	return next
+}
+
+// leave takes an image out of the line, for whomever it waits: a Job for it serves all of them.
+func (w *waitingLine) leave(key image.Key, scope store.Scope) {
+	for _, t := range w.turns {
+		t.images = slices.DeleteFunc(t.images, func(i waitingImage) bool { return i.key == key && i.scope == scope })
+	}
+	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool { return len(t.images) == 0 })
+}
+
+// toEnd has a Scanner wait for its next turn.
+func (w *waitingLine) toEnd(scanner string) {
+	if at := slices.IndexFunc(w.turns, func(t *turn) bool { return t.scanner == scanner }); at >= 0 {
+		t := w.turns[at]
+		w.turns = append(slices.Delete(w.turns, at, at+1), t)
+	}
+}
+
+// dropAbsent removes the images of Scanners that did not come when called: they are suspended or gone. Those that
+// still wait ask again by themselves, and wait behind the others.
+func (w *waitingLine) dropAbsent(now time.Time) {
+	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool {
+		return slices.ContainsFunc(t.images, func(i waitingImage) bool {
+			return !i.called.IsZero() && now.Sub(i.called) >= callPatience
+		})
+	})
+}
+
+// callWaiting wakes those whose turn it is, as many as there are free places.
+func (b *Backend) callWaiting(ctx context.Context) error {
+	digests, err := b.whoseTurn(ctx)
+	for _, digest := range digests { // without the lock: whoever is woken asks for it
+		b.Wake(ctx, digest)
+	}
+	return err
+}
+
+// whoseTurn notes that they were called. Images that no Scanner has any more are passed over.
+func (b *Backend) whoseTurn(ctx context.Context) (digests []string, err error) {
+	b.starting.Lock()
+	defer b.starting.Unlock()
+	if len(b.line.turns) == 0 {
+		return nil, nil
+	}
+	live, err := b.Store.LiveJobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, now := b.places(live), b.Clock.Now()
+	b.line.dropAbsent(now)
+	for {
+		next := b.line.next(p)
+		fresh := slices.IndexFunc(next, func(i *waitingImage) bool { return i.called.IsZero() })
+		if fresh < 0 {
+			return digests, nil
+		}
+		img := next[fresh]
+		inUse, err := b.Store.InUse(ctx, img.key, img.scope)
+		switch {
+		case err != nil:
+			return digests, err
+		case !inUse:
+			b.line.leave(img.key, img.scope)
+		default:
+			img.called = now
+			digests = append(digests, img.key.Digest)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package grype
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+)
+
+// of is an image that a Scanner wants.
+func of(scanner, name string) backend.Image {
+	img := public(name)
+	img.Scanner = scanner
+	return img
+}
+
+// limits bounds the catalog Jobs.
+func limits(all, perScanner int) func(*Options) {
+	return func(o *Options) {
+		o.Config.Grype.Catalog.MaxJobs, o.Config.Grype.Catalog.MaxJobsPerScanner = all, perScanner
+	}
+}
+
+// running are the images that are being cataloged, by the names that the test gave them.
+func (e *engine) running(images ...backend.Image) (names []string) {
+	e.t.Helper()
+	jobs, err := e.Store.LiveJobs(e.t.Context())
+	e.must(err)
+	for _, job := range jobs {
+		for _, img := range images {
+			if job.Key == img.Key && job.Scope == img.Scope {
+				name, _, _ := strings.Cut(strings.TrimPrefix(img.PullReferences[0], "docker.io/library/"), "@")
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// finishes has the Job of an image end well, and the Tender take note.
+func (e *engine) finishes(img backend.Image) {
+	e.t.Helper()
+	live, err := e.Store.LiveJobs(e.t.Context())
+	e.must(err)
+	for _, job := range e.jobs("catalog") {
+		for _, record := range live {
+			if record.UID == string(job.UID) && record.Key == img.Key {
+				e.catalogues(img)
+				e.ends(&job, batchv1.JobComplete, "", "")
+			}
+		}
+	}
+	e.woken = nil
+	e.tends()
+}
+
+// comes has those who were woken ask again, as their ImageScans do.
+func (e *engine) comes(images ...backend.Image) {
+	e.t.Helper()
+	woken := e.woken
+	for _, img := range images {
+		if contains(woken, img.Key.Digest) {
+			e.index(img)
+		}
+	}
+}
+
+// TestWaitingImagesAreCalledInTurn: who waits for a place is woken when there is one, the longest waiting first.
+func TestWaitingImagesAreCalledInTurn(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	first, second, third := public("first"), public("second"), public("third")
+	e.uses(first, second, third)
+	for _, img := range []backend.Image{first, second, third, second} {
+		e.index(img)
+	}
+	e.woken = nil
+	e.tends()
+	if len(e.woken) != 0 {
+		t.Fatalf("%v are woken, want nobody while there is no place", e.woken)
+	}
+	e.finishes(first)
+	if diff := cmp.Diff([]string{first.Key.Digest, second.Key.Digest}, e.woken); diff != "" {
+		t.Errorf("woken: the one that is done and the next in the line (-want +got):\n%s", diff)
+	}
+}
+
+// TestScannersTakeTurns: a Scanner with hundreds of new images keeps no other waiting for longer than its turn.
+func TestScannersTakeTurns(t *testing.T) {
+	e := newEngine(t, limits(2, 2))
+	var all []backend.Image
+	for i := range 50 {
+		all = append(all, of("large", fmt.Sprint("large-", i)))
+	}
+	all = append(all, of("small", "small-0"), of("small", "small-1"), of("other", "other-0"))
+	e.uses(all...)
+	for _, img := range all {
+		e.index(img)
+	}
+	var order []string
+	for range 8 {
+		oldest := e.running(all...)[0]
+		order = append(order, oldest)
+		for _, img := range all {
+			if strings.Contains(img.PullReferences[0], "/"+oldest+"@") {
+				e.finishes(img)
+			}
+		}
+		e.comes(all...)
+	}
+	want := []string{"large-0", "large-1", "large-2", "small-0", "other-0", "large-3", "small-1", "large-4"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("the order in which images are cataloged (-want +got):\n%s", diff)
+	}
+}
+
+// TestPlacesOfOneScanner: a Scanner never has more places than its share, and says so; others get the rest.
+func TestPlacesOfOneScanner(t *testing.T) {
+	e := newEngine(t, limits(4, 2))
+	for i, want := range []string{v1alpha1.ReasonCataloging, v1alpha1.ReasonCataloging, v1alpha1.ReasonPending} {
+		if got := e.index(of("one", fmt.Sprint(i))); got != want {
+			t.Errorf("image %d of a Scanner with 2 places is told %q, want %q", i, got, want)
+		}
+	}
+	progress, err := e.Index(t.Context(), of("one", "2"))
+	e.must(err)
+	if want := "waiting for one of this Scanner's 2 catalog Jobs to end"; progress.Message != want {
+		t.Errorf("it is told %q, want %q", progress.Message, want)
+	}
+	if got := e.index(of("two", "x")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("another Scanner's image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+}
+
+// TestNobodyJumpsTheLine: a place that is free belongs to whom it was promised, not to who asks first.
+func TestNobodyJumpsTheLine(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	first, second, late := of("one", "first"), of("two", "second"), of("three", "late")
+	e.uses(first, second, late)
+	e.index(first)
+	e.index(second)
+	e.finishes(first)
+	if got := e.index(late); got != v1alpha1.ReasonPending {
+		t.Errorf("who comes late is told %q, want %q", got, v1alpha1.ReasonPending)
+	}
+	if got := e.index(second); got != v1alpha1.ReasonCataloging {
+		t.Errorf("who was called is told %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+}
+
+// TestGoneImagesBlockNobody: an image that nobody has any more is passed over at once, one that does not come when
+// called (its Scanner is suspended) after a moment; whoever is behind gets the place.
+func TestGoneImagesBlockNobody(t *testing.T) {
+	for name, tt := range map[string]struct {
+		goes func(e *engine, gone backend.Image)
+		wait time.Duration
+	}{
+		"released": {func(e *engine, gone backend.Image) { e.must(e.Store.Release(e.t.Context(), gone.Scanner, gone.Key)) }, 0},
+		"its Scanner is deleted": {func(e *engine, gone backend.Image) {
+			e.must(e.Store.ForgetScanners(e.t.Context(), []string{gone.Scanner}))
+		}, 0},
+		"its Scanner is suspended":      {func(*engine, backend.Image) {}, callPatience},
+		"another brought its catalogue": {func(e *engine, gone backend.Image) { e.catalogues(gone); e.index(gone) }, 0},
+		"another found that it is wrong": {func(e *engine, gone backend.Image) {
+			e.failures.remember(gone.Key, gone.Scope, podDeleted)
+			e.index(gone)
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, limits(1, 1))
+			first, gone, last := of("one", "first"), of("two", "gone"), of("three", "last")
+			e.uses(first, gone, last)
+			for _, img := range []backend.Image{first, gone, last} {
+				e.index(img)
+			}
+			tt.goes(e, gone)
+			e.finishes(first)
+			e.pass(tt.wait)
+			e.tends()
+			if !contains(e.woken, last.Key.Digest) {
+				t.Fatalf("who waits behind it is not woken")
+			}
+			if got := e.index(last); got != v1alpha1.ReasonCataloging {
+				t.Errorf("who waits behind it is told %q, want %q", got, v1alpha1.ReasonCataloging)
+			}
+		})
+	}
+}
+
+// TestJobServesAllWhoWait: an image for which two Scanners wait takes one place and leaves the line for both.
+func TestJobServesAllWhoWait(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	first, shared, last := of("one", "first"), of("two", "shared"), of("three", "last")
+	also := shared
+	also.Scanner = "four"
+	e.uses(first, shared, also, last)
+	for _, img := range []backend.Image{first, shared, also, last} {
+		e.index(img)
+	}
+	e.finishes(first)
+	e.comes(shared, also)
+	e.finishes(shared)
+	if e.comes(last); len(e.running(last)) != 1 {
+		t.Error("the next image waits for a place that nobody needs")
+	}
+}
+
+// TestEndedJobsTakeNoPlace: Jobs that stay to be looked at do not count.
+func TestEndedJobsTakeNoPlace(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	e.uses(public("a"), public("b"))
+	e.index(public("a"))
+	job := e.job("catalog")
+	e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"no"}`))
+	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.tends()
+	if got := e.index(public("b")); got != v1alpha1.ReasonCataloging || len(e.jobs("catalog")) != 2 {
+		t.Errorf("beside an ended Job the next image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+}

@@ -1,0 +1,219 @@
+package grype
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+)
+
+// memory is a list of resources with so much memory; none if it is empty.
+func memory(quantity string) corev1.ResourceList {
+	if quantity == "" {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(quantity)}
+}
+
+func quantities(texts ...string) (all []resource.Quantity) {
+	for _, text := range texts {
+		all = append(all, resource.MustParse(text))
+	}
+	return all
+}
+
+// TestLadder: the memory of an attempt follows from the resources, the rungs and what was not enough before.
+func TestLadder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		request, limit string
+		rungs          []string
+		exceeded       string
+		want           string // request/limit
+	}{
+		"the first attempt":                       {"512Mi", "2Gi", []string{"4Gi", "8Gi"}, "0", "512Mi/2Gi"},
+		"the next rung":                           {"512Mi", "2Gi", []string{"4Gi", "8Gi"}, "2Gi", "512Mi/4Gi"},
+		"rungs in any order":                      {"512Mi", "2Gi", []string{"8Gi", "4Gi"}, "2Gi", "512Mi/4Gi"},
+		"the last rung":                           {"512Mi", "2Gi", []string{"4Gi", "8Gi"}, "4Gi", "512Mi/8Gi"},
+		"the last rung was not enough either":     {"512Mi", "2Gi", []string{"4Gi", "8Gi"}, "8Gi", "512Mi/8Gi"},
+		"no rungs":                                {"512Mi", "2Gi", nil, "2Gi", "512Mi/2Gi"},
+		"rungs below the limit are none":          {"512Mi", "6Gi", []string{"1Gi", "4Gi", "8Gi"}, "6Gi", "512Mi/8Gi"},
+		"what was not enough is less than usual":  {"512Mi", "6Gi", []string{"4Gi", "8Gi"}, "2Gi", "512Mi/6Gi"},
+		"what was not enough is between rungs":    {"512Mi", "2Gi", []string{"4Gi", "8Gi"}, "5Gi", "512Mi/8Gi"},
+		"no limit of its own, first attempt":      {"512Mi", "", []string{"4Gi"}, "0", "512Mi/0"},
+		"no limit of its own, after a LimitRange": {"512Mi", "", []string{"1Gi", "4Gi"}, "1Gi", "512Mi/4Gi"},
+		"a request above the rung":                {"6Gi", "", []string{"1Gi", "4Gi"}, "1Gi", "4Gi/4Gi"},
+		"no request":                              {"", "2Gi", []string{"4Gi"}, "2Gi", "0/4Gi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ladder{resources: corev1.ResourceRequirements{Requests: memory(tt.request), Limits: memory(tt.limit)}, rungs: quantities(tt.rungs...)}
+			exceeded := resource.MustParse(tt.exceeded)
+			got := l.after(exceeded.Value())
+			if text := got.Requests.Memory().String() + "/" + got.Limits.Memory().String(); text != tt.want {
+				t.Errorf("request/limit %s, want %s", text, tt.want)
+			}
+			if again := l.resources.Limits.Memory().String(); tt.limit != "" && again != tt.limit {
+				t.Errorf("the configuration itself was changed to %s", again)
+			}
+		})
+	}
+}
+
+// TestLadderOfAScanner: in its own namespace a Scanner says where the ladder begins and how far it goes; in the
+// operator's it has no say.
+func TestLadderOfAScanner(t *testing.T) {
+	shape := func(request, limit string, rungs ...string) *v1alpha1.CatalogJob {
+		return &v1alpha1.CatalogJob{
+			Resources:    &corev1.ResourceRequirements{Requests: memory(request), Limits: memory(limit)},
+			MemoryLadder: quantities(rungs...),
+		}
+	}
+	own, shared := private("web", "pull"), public("web")
+	for name, tt := range map[string]struct {
+		img  backend.Image
+		job  *v1alpha1.CatalogJob
+		want []string // limits, first attempt first
+	}{
+		"it says nothing":             {own, nil, []string{"2Gi", "4Gi", "8Gi"}},
+		"its own rungs":               {own, &v1alpha1.CatalogJob{MemoryLadder: quantities("3Gi")}, []string{"2Gi", "3Gi"}},
+		"its own resources":           {own, shape("", "1Gi"), []string{"1Gi", "4Gi", "8Gi"}},
+		"its own resources and rungs": {own, shape("", "1Gi", "2Gi", "3Gi"), []string{"1Gi", "2Gi", "3Gi"}},
+		"resources without a limit":   {own, shape("1Gi", ""), []string{"2Gi", "4Gi", "8Gi"}},
+		"a request above the limit":   {own, shape("3Gi", ""), []string{"3Gi", "4Gi", "8Gi"}},
+		"in the operator's namespace": {shared, shape("", "1Gi", "64Gi"), []string{"2Gi", "4Gi", "8Gi"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			tt.img.Job = tt.job
+			var got []string
+			for exceeded, limit := int64(0), int64(-1); limit != exceeded; {
+				exceeded = max(limit, 0)
+				resources := e.catalogJob("x", tt.img, exceeded).Spec.Template.Spec.Containers[0].Resources
+				if limit = resources.Limits.Memory().Value(); limit != exceeded {
+					got = append(got, inBytes(limit))
+				}
+				if request := resources.Requests.Memory(); request.Cmp(*resources.Limits.Memory()) > 0 {
+					t.Errorf("the request %s is above the limit %s", request, resources.Limits.Memory())
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("limits of the attempts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// isKilled has the worker of the only live Job of an image be killed for its memory.
+func (e *engine) isKilled() {
+	e.t.Helper()
+	live, err := e.Store.LiveJobs(e.t.Context())
+	e.must(err)
+	for _, job := range e.jobs("catalog") {
+		if len(live) == 1 && string(job.UID) == live[0].UID {
+			e.pod(&job, limited(job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()), terminated(137, "OOMKilled", ""))
+			e.ends(&job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		}
+	}
+	e.woken = nil
+	e.tends()
+}
+
+// memoryOf the live Job.
+func (e *engine) memoryOf() string {
+	e.t.Helper()
+	live, err := e.Store.LiveJobs(e.t.Context())
+	e.must(err)
+	if len(live) != 1 {
+		e.t.Fatalf("%d Jobs live, want 1", len(live))
+	}
+	return inBytes(live[0].Memory)
+}
+
+// TestMemoryLadder: an image whose worker was killed for its memory is tried again at once with more, without a
+// failure; what it needs is remembered, by a manager that starts anew as well; at the top the setting is named.
+func TestMemoryLadder(t *testing.T) {
+	e := newEngine(t)
+	web := public("web")
+	e.uses(web)
+	for i, want := range []string{"2Gi", "4Gi", "8Gi"} {
+		if got := e.index(web); got != v1alpha1.ReasonCataloging {
+			t.Fatalf("attempt %d: the image is told %q, want %q", i+1, got, v1alpha1.ReasonCataloging)
+		}
+		if got := e.memoryOf(); got != want {
+			t.Errorf("attempt %d has %s, want %s", i+1, got, want)
+		}
+		if i == 1 {
+			progress, err := e.Index(t.Context(), web)
+			e.must(err)
+			if want := "with up to 4Gi of memory: 2Gi were not enough"; !strings.HasSuffix(progress.Message, want) {
+				t.Errorf("it is told %q, want %q", progress.Message, want)
+			}
+		}
+		e.isKilled()
+		if !contains(e.woken, web.Key.Digest) {
+			t.Errorf("after attempt %d its ImageScans are not woken", i+1)
+		}
+	}
+	_, err := e.Index(t.Context(), web)
+	want := "OutOfMemory: the worker needed more memory than 8Gi: add a larger limit to grype.catalog.memoryLadder in the operator's configuration"
+	if err == nil || err.Error() != want {
+		t.Errorf("at the top it is told %v, want %s", err, want)
+	}
+	e.pass(failureMemory)
+	restarted := New(e.Options)
+	if _, err := restarted.Index(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.memoryOf(); got != "8Gi" {
+		t.Errorf("the next attempt has %s, want the 8Gi that it needs at least", got)
+	}
+}
+
+// TestMemoryIsRememberedByScope: what a namespace's own Job needed, or says that it needed, changes nothing for the
+// operator's Jobs and for other namespaces.
+func TestMemoryIsRememberedByScope(t *testing.T) {
+	e := newEngine(t)
+	own, elsewhere, shared := private("web", "pull"), private("web", "pull"), public("web")
+	elsewhere.Namespace, elsewhere.Scope = "blog", "blog"
+	e.uses(own, elsewhere, shared)
+	e.index(own)
+	e.isKilled()
+	for _, tt := range []struct {
+		img  backend.Image
+		want string
+	}{{elsewhere, "2Gi"}, {shared, "2Gi"}, {own, "4Gi"}} {
+		e.index(tt.img)
+		if got := e.memoryOf(); got != tt.want {
+			t.Errorf("in the scope %q it gets %s, want %s", tt.img.Scope, got, tt.want)
+		}
+		e.must(e.Store.Release(t.Context(), tt.img.Scanner, tt.img.Key))
+		live, err := e.Store.LiveJobs(t.Context())
+		e.must(err)
+		e.must(e.remove(t.Context(), live[0]))
+	}
+}
+
+// TestForgedOutOfMemory: a worker in a tenant's namespace that only says so gets no more memory.
+func TestForgedOutOfMemory(t *testing.T) {
+	e := newEngine(t)
+	own := private("web", "pull")
+	e.uses(own)
+	e.index(own)
+	job := e.job("catalog")
+	e.pod(job, limited("2Gi"), terminated(1, "Error", `{"reason":"OutOfMemory","message":"more!"}`))
+	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.tends()
+	if got := e.index(own); got != "failure OutOfMemory" {
+		t.Errorf("the image is told %q, want the failure", got)
+	}
+	e.pass(failureMemory)
+	e.index(own)
+	if got := e.memoryOf(); got != "2Gi" {
+		t.Errorf("the next attempt has %s, want 2Gi", got)
+	}
+}

@@ -1,0 +1,88 @@
+package grype
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Bounds of what is taken over from events, which anybody may write who may write in the namespace.
+const (
+	maxEvents  = 50
+	maxQuoted  = 300 // bytes
+	involvedID = "involvedObject.uid"
+)
+
+// refusals are the words by which API servers say who did not allow an object (k8s.io/apiserver,
+// plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go;
+// k8s.io/pod-security-admission, admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and
+// plugin/policy/validating/dispatcher.go). The first that is found counts.
+var refusals = []struct{ words, reason string }{
+	{"exceeded quota: ", ReasonResourceQuota},
+	{"failed quota: ", ReasonResourceQuota},
+	{"status unknown for quota: ", ReasonResourceQuota},
+	{"violates PodSecurity", ReasonPodSecurity},
+	{"denied the request", ReasonPolicyDenied},
+	{"denied request", ReasonPolicyDenied},
+	{" usage per Container is ", ReasonLimitRange},
+	{" usage per Pod is ", ReasonLimitRange},
+	{" max limit to request ratio per ", ReasonLimitRange},
+}
+
+// refusal says who did not allow the Job or its pod, and what helps. The API server's words come last: they may be long.
+func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backend.Failure {
+	reason := otherwise
+	for _, r := range refusals {
+		if strings.Contains(text, r.words) {
+			reason = r.reason
+			break
+		}
+	}
+	switch reason {
+	case ReasonResourceQuota:
+		what = "the namespace's ResourceQuota has no room: raise it, or lower " + b.setting(record, "resources")
+	case ReasonLimitRange:
+		what = "the namespace's LimitRange does not allow the Job's resources: change it, or " + b.setting(record, "resources")
+	case ReasonPodSecurity:
+		what = "the namespace's pod security level does not allow the worker's pod, which itself is of the restricted level: something is added to it"
+	case ReasonPolicyDenied:
+		what = "a policy does not allow the Job: make an exception for it"
+	}
+	return &backend.Failure{Reason: reason, Message: what + ": " + quoted(text)}
+}
+
+// quoted is a text of somebody else's as one line of at most maxQuoted bytes.
+func quoted(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) <= maxQuoted {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxQuoted], "") + "…"
+}
+
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
+
+// explainNoPod says why a Job has no pod, in the words of the event in which the Job controller says it.
+func (b *Backend) explainNoPod(ctx context.Context, record store.Job) (*backend.Failure, error) {
+	var events corev1.EventList
+	err := b.Reader.List(ctx, &events, client.InNamespace(record.Namespace), client.MatchingFields{involvedID: record.UID}, client.Limit(maxEvents))
+	if err != nil {
+		return nil, err
+	}
+	var last *corev1.Event
+	for i := range events.Items {
+		event := &events.Items[i]
+		if event.Reason == "FailedCreate" && (last == nil || last.LastTimestamp.Before(&event.LastTimestamp)) {
+			last = event
+		}
+	}
+	if last == nil {
+		return &backend.Failure{Reason: ReasonNoPod, Message: "no pod was made for the Job, and no event says why (does the Job controller run, is the Job suspended?)"}, nil
+	}
+	return b.refusal(record, ReasonNoPod, "no pod can be made for the Job", last.Message), nil
+}

@@ -1,0 +1,272 @@
+package grype
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+var (
+	startServer sync.Once
+	server      *envtest.Environment
+	apiServer   client.Client
+	serverErr   error
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if server != nil {
+		if err := server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping the API server:", err)
+		}
+	}
+	os.Exit(code)
+}
+
+// inCluster is an engine beside a real API server, whose admission speaks for itself. There is no Job controller: the
+// test does its part.
+func inCluster(t *testing.T, name string, labels map[string]string) (*engine, backend.Image) {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	startServer.Do(func() {
+		server = &envtest.Environment{}
+		config, err := server.Start()
+		if err == nil {
+			config.QPS = -1
+			apiServer, err = client.New(config, client.Options{})
+		}
+		serverErr = err
+	})
+	if serverErr != nil {
+		t.Fatalf("starting the API server: %v", serverErr)
+	}
+	e := newEngine(t, func(o *Options) { o.Client, o.Reader = apiServer, apiServer })
+	e.cluster = apiServer
+	for _, namespace := range []string{operatorNamespace, name} {
+		err := apiServer.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: labels}})
+		if client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	img := private("web", "pull")
+	img.Namespace, img.Scope = name, store.Scope(name)
+	e.uses(img)
+	return e, img
+}
+
+// has makes objects in the API server.
+func (e *engine) has(objects ...client.Object) {
+	e.t.Helper()
+	for _, o := range objects {
+		e.must(apiServer.Create(e.t.Context(), o))
+	}
+}
+
+// controlsJobs does what the Job controller does for the Jobs of a namespace: it makes a pod, or says in an event why not.
+func (e *engine) controlsJobs(namespace string, change func(*corev1.Pod)) {
+	e.t.Helper()
+	var jobs batchv1.JobList
+	e.must(apiServer.List(e.t.Context(), &jobs, client.InNamespace(namespace)))
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		pod := &corev1.Pod{ObjectMeta: *job.Spec.Template.ObjectMeta.DeepCopy(), Spec: *job.Spec.Template.Spec.DeepCopy()}
+		pod.Namespace, pod.GenerateName = namespace, job.Name+"-"
+		pod.Spec.ServiceAccountName = "default" // by an admission plugin that envtest switches off
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
+		change(pod)
+		if err := apiServer.Create(e.t.Context(), pod); err != nil {
+			e.event(job, "Error creating: "+err.Error())
+		}
+	}
+}
+
+// eventually the API server's admission knows what was just made.
+func (e *engine) eventually(want string, look func() string) {
+	e.t.Helper()
+	got := ""
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		if got = look(); strings.HasPrefix(got, want) {
+			return
+		}
+		select { // the API server's own caches have no event to wait for
+		case <-e.t.Context().Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	e.t.Errorf("the image is told %q, want %q", got, want)
+}
+
+// told is what an image is told: reason and message.
+func (e *engine) told(img backend.Image) string {
+	progress, err := e.Index(e.t.Context(), img)
+	var failure *backend.Failure
+	switch {
+	case errors.As(err, &failure):
+		return failure.Error()
+	case err != nil:
+		return "error: " + err.Error()
+	}
+	return progress.Reason + ": " + progress.Message
+}
+
+func quota(namespace string, hard corev1.ResourceList) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+}
+
+func limitRange(namespace string) *corev1.LimitRange {
+	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "small"}, Spec: corev1.LimitRangeSpec{
+		Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: memory("1Gi")}},
+	}}
+}
+
+// denying is a policy that denies a kind of object in a namespace.
+func denying(namespace, group, objects string) []client.Object {
+	meta := metav1.ObjectMeta{Name: namespace}
+	return []client.Object{
+		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{objects}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "only images of the house"}},
+		}},
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: namespace, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}},
+		}},
+	}
+}
+
+// TestNamespacesThatRefuse: whatever keeps a Job or its pod out of a namespace is named, in the API server's own words,
+// and with the setting that helps. It is shown while the Job still waits.
+func TestNamespacesThatRefuse(t *testing.T) {
+	injected := func(pod *corev1.Pod) {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name: "proxy", Image: "mesh.example.com/proxy", SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)},
+		})
+	}
+	asItIs := func(*corev1.Pod) {}
+	const setting = "spec.backend.grype.job.resources of the Scanner (or grype.catalog.resources in the operator's configuration): "
+	for name, tt := range map[string]struct {
+		labels map[string]string
+		has    func(namespace string) []client.Object
+		change func(*corev1.Pod)
+		want   string
+		holds  string
+	}{
+		"quota-of-memory": {
+			nil, func(ns string) []client.Object {
+				return []client.Object{quota(ns, corev1.ResourceList{corev1.ResourceRequestsMemory: resource.MustParse("256Mi")})}
+			},
+			asItIs, "ResourceQuota: the namespace's ResourceQuota has no room: raise it, or lower " + setting, "requested: requests.memory=512Mi",
+		},
+		"quota-that-wants-cpu-limits": {
+			nil, func(ns string) []client.Object {
+				return []client.Object{quota(ns, corev1.ResourceList{corev1.ResourceLimitsCPU: resource.MustParse("1")})}
+			},
+			asItIs, "ResourceQuota: ", "must specify limits.cpu",
+		},
+		"quota-of-jobs": {
+			nil, func(ns string) []client.Object {
+				return []client.Object{quota(ns, corev1.ResourceList{"count/jobs.batch": resource.MustParse("0")})}
+			},
+			asItIs, "ResourceQuota: ", "requested: count/jobs.batch=1",
+		},
+		"limitrange-below-the-ladder": {
+			nil, func(ns string) []client.Object { return []client.Object{limitRange(ns)} },
+			asItIs, "LimitRange: the namespace's LimitRange does not allow the Job's resources: change it, or " + setting, "maximum memory usage per Container is 1Gi, but limit is 2Gi",
+		},
+		"policy-against-jobs": {
+			nil, func(ns string) []client.Object { return denying(ns, "batch", "jobs") },
+			asItIs, "PolicyDenied: a policy does not allow the Job: ", "only images of the house",
+		},
+		"policy-against-pods": {
+			nil, func(ns string) []client.Object { return denying(ns, "", "pods") },
+			asItIs, "PolicyDenied: a policy does not allow the Job: ", "only images of the house",
+		},
+		"pod-security-and-injection": {
+			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
+			injected, "PodSecurity: the namespace's pod security level does not allow the worker's pod", `violates PodSecurity "restricted:latest": privileged`,
+		},
+		"pod-security": { // the worker's pod is of the restricted level: nothing refuses it
+			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
+			asItIs, "Cataloging: ", "lists what is in the image",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, img := inCluster(t, name, tt.labels)
+			for _, o := range tt.has(name) {
+				e.has(o)
+				if q, isQuota := o.(*corev1.ResourceQuota); isQuota { // as its controller does
+					q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{}
+					for resourceName := range q.Spec.Hard {
+						q.Status.Used[resourceName] = resource.MustParse("0")
+					}
+					e.must(apiServer.Status().Update(t.Context(), q))
+				}
+			}
+			e.eventually(tt.want, func() string {
+				e.pass(time.Minute) // over with what was refused before
+				e.index(img)
+				e.controlsJobs(name, tt.change)
+				e.pass(firstLook)
+				e.tends()
+				got := e.told(img)
+				if strings.HasPrefix(got, tt.want) && !strings.Contains(got, tt.holds) {
+					t.Errorf("the image is told %q, without the API server's words %q", got, tt.holds)
+				}
+				if len(got) > 2*maxQuoted {
+					t.Errorf("the text has %d bytes", len(got))
+				}
+				return got
+			})
+		})
+	}
+}
+
+// TestNamespaceBeingDeleted: that a namespace takes no Job because it goes is nobody's failure, and takes no place.
+func TestNamespaceBeingDeleted(t *testing.T) {
+	e, img := inCluster(t, "namespace-being-deleted", nil)
+	e.must(apiServer.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: img.Namespace}}))
+	e.eventually("Pending: the namespace is being deleted", func() string { return e.told(img) })
+	if records := e.records(); len(records) != 0 {
+		t.Errorf("records %q, want none", records)
+	}
+	if len(e.line.turns) != 0 {
+		t.Error("it stands in the line")
+	}
+}
+
+// TestWhatAPolicySays: webhooks and texts that no real API server is needed for.
+func TestWhatAPolicySays(t *testing.T) {
+	for text, want := range map[string]string{
+		`admission webhook "validate.kyverno.svc-fail" denied the request: no`: ReasonPolicyDenied,
+		`admission webhook "validation.gatekeeper.sh" denied the request: no`:  ReasonPolicyDenied,
+		"Internal error occurred: failed calling webhook":                      ReasonNoPod,
+		strings.Repeat("long ", 1000):                                          ReasonNoPod,
+		"\x00\xff\n\n":                                                         ReasonNoPod,
+	} {
+		failure := newEngine(t).refusal(store.Job{Namespace: "shop"}, ReasonNoPod, "no pod", text)
+		if failure.Reason != want || len(failure.Message) > 2*maxQuoted || strings.Contains(failure.Message, "\n") {
+			t.Errorf("%.40q gives %s with %d bytes: %.40q, want %s", text, failure.Reason, len(failure.Message), failure.Message, want)
+		}
+	}
+}

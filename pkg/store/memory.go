@@ -1,0 +1,45 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// ExceedMemory implements Jobs.
+func (s *SQLite) ExceedMemory(ctx context.Context, key image.Key, scope Scope, bytes int64) error {
+	return s.write(ctx, "note the memory for "+key.String(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			INSERT INTO memory_exceeded (digest, platform, scope, bytes, noted_at) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (digest, platform, scope) DO UPDATE SET bytes = max(bytes, excluded.bytes), noted_at = excluded.noted_at`,
+			key.Digest, platform(key.Platform), scope, bytes, millis{s.now()})
+		return err
+	})
+}
+
+// MemoryExceeded implements Jobs.
+func (s *SQLite) MemoryExceeded(ctx context.Context, key image.Key, scope Scope) (bytes int64, err error) {
+	err = s.read(ctx, "look up the memory for "+key.String(), func(ctx context.Context, q query) error {
+		err := q.QueryRowContext(ctx, `SELECT bytes FROM memory_exceeded WHERE digest = ? AND platform = ? AND scope = ?`,
+			key.Digest, platform(key.Platform), scope).Scan(&bytes)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return bytes, err
+}
+
+// sweepMemory forgets what was noted of images that no Scanner has: an image that comes back begins anew.
+func (s *SQLite) sweepMemory(ctx context.Context, unusedSince time.Time) error {
+	return s.write(ctx, "sweep the memory for images", func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			DELETE FROM memory_exceeded WHERE noted_at < ? AND NOT EXISTS (
+				SELECT 1 FROM scanner_images si WHERE si.digest = memory_exceeded.digest
+				AND si.platform = memory_exceeded.platform AND si.scope = memory_exceeded.scope)`, millis{unusedSince})
+		return err
+	})
+}
