@@ -117,6 +117,7 @@ func (b *Backend) ended(ctx context.Context, record store.Job, failure *backend.
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(), "reason", failure.Reason, "message", failure.Message)
+			b.throttles.note(b.Clock.Now(), record.Scope, failure)
 			b.failures.remember(record.Key, record.Scope, failure)
 		case err != nil:
 			return err
