@@ -88,8 +88,8 @@ func validateMirror(mirror string) error {
 	if err != nil {
 		return err
 	}
-	if repository.RegistryStr() != canonicalHost(host) {
-		return errors.New("it does not begin with a host name, which has a dot or a port")
+	if repository.RegistryStr() != canonicalHost(host) || strings.Contains(mirror, "//") {
+		return errors.New("it does not begin with a host name, which has a dot or a port, and no scheme")
 	}
 	return nil
 }
