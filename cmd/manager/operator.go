@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/operator-framework/operator-lib/proxy"
 	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -183,7 +184,7 @@ func (op *operator) makeBackends() {
 		Log: ctrl.Log.WithName("grype"), HTTP: &http.Client{Timeout: listingTimeout},
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
 		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
-		Random: randomSuffix,
+		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
 	})
 	op.backends = map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendGrype: op.grype}
 	if op.options.FakeBackend {

@@ -20,7 +20,8 @@ const (
 )
 
 // options are all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name
-// in capitals, "-" as "_". Nothing else reads the environment, except for what Kubernetes itself provides.
+// in capitals, "-" as "_". Nothing else reads the environment, except for what Kubernetes itself provides and the
+// proxy (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), which is handed on to Jobs.
 type options struct {
 	ConfigFile    string
 	DataDir       string

@@ -54,6 +54,22 @@ func TestPostThroughProxy(t *testing.T) {
 	}
 }
 
+// TestPostThroughABrokenProxy: neither the proxy's password nor the webhook's address is told.
+func TestPostThroughABrokenProxy(t *testing.T) {
+	_, address, pool := slackServer(t)
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "unknown user "+r.Header.Get("Proxy-Authorization"), http.StatusProxyAuthRequired)
+	}))
+	defer refusing.Close()
+	for what, host := range map[string]string{"refuses its user": refusing.Listener.Addr().String(), "is away": "127.0.0.1:1"} {
+		proxy := &url.URL{Scheme: "http", User: url.UserPassword("robot", "hunter2"), Host: host}
+		got := NewPoster(pool, http.ProxyURL(proxy)).Post(t.Context(), address+"/services/T1/B1/x", newDigest())
+		if got.Result != notify.Temporary || strings.Contains(got.Message, "hunter2") || strings.Contains(got.Message, "T1") {
+			t.Errorf("a proxy that %s: outcome %+v, want one to try again, without secrets", what, got)
+		}
+	}
+}
+
 // tunnel connects both sides.
 func tunnel(t *testing.T, w http.ResponseWriter, host string) {
 	inner, err := net.Dial("tcp", host)

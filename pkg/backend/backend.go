@@ -76,6 +76,8 @@ type Failure struct {
 	Message string
 	// RetryAfter is the least time before another attempt makes sense; 0 if the caller may choose.
 	RetryAfter time.Duration
+	// Registry is the host that wants to be left alone for that time; empty with all other reasons.
+	Registry string
 }
 
 // Error returns reason and message.

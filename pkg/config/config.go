@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,15 +96,15 @@ type Match struct {
 
 // Registry says how to reach one registry.
 type Registry struct {
-	// Host name, with its port unless that is the scheme's default.
+	// Host name as it stands in image references, with its port if it has one there. Docker Hub is docker.io.
 	Host string `json:"host"`
 	// PlainHTTP allows HTTP without TLS for this host.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
 	// CABundle are PEM certificates of authorities that this host's certificate may be signed by, beside the well-known
-	// ones.
+	// ones. They vouch for no other host. All registries together may take 100 KiB.
 	CABundle string `json:"caBundle,omitempty"`
 	// Mirrors are asked before the registry itself, in this order: a host with or without a path, which comes before
-	// the repository ("mirror.example.com/dockerhub"). How to reach a mirror says an entry of its own.
+	// the repository ("mirror.example.com/dockerhub"). How to reach a mirror says an entry of its own. At most 8.
 	Mirrors []string `json:"mirrors,omitempty"`
 }
 
@@ -180,13 +179,7 @@ func (c Config) Validate() error {
 	check(match.MaxWorkers >= 1 && match.MaxWorkers <= 100, "grype.match.maxWorkers", "must be between 1 and 100")
 	check(match.ImagesPerWorker >= 1, "grype.match.imagesPerWorker", "must be at least 1")
 	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
-	seen := map[string]bool{}
-	for i, registry := range c.Registries {
-		field := fmt.Sprintf("registries[%d].host", i)
-		check(registry.Host != "" && !strings.Contains(registry.Host, "/"), field, "must be a host name, with its port if it has one")
-		check(!seen[registry.Host], field, fmt.Sprintf("%q stands there twice", registry.Host))
-		seen[registry.Host] = true
-	}
+	errs = append(errs, c.validateRegistries()...)
 	return errors.Join(errs...)
 }
 

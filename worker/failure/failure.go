@@ -30,6 +30,8 @@ type Error struct {
 	Reason string
 	// RetryAfter is what a registry asked for; 0 if it did not.
 	RetryAfter time.Duration
+	// Registry is the host that throttles, as it stands in image references; empty with all other reasons.
+	Registry string
 	// Err is the cause.
 	Err error
 }
@@ -49,6 +51,7 @@ func Describe(err error, fallback string) workerapi.Failure {
 	var known *Error
 	if errors.As(err, &known) {
 		f.Reason = known.Reason
+		f.Registry = known.Registry
 		f.RetryAfterSeconds = int(known.RetryAfter.Round(time.Second) / time.Second)
 	}
 	return f

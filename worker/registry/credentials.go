@@ -1,14 +1,13 @@
 package registry
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,42 +19,70 @@ import (
 // maxSecretBytes bounds one credentials file: a Kubernetes Secret holds at most 1 MiB.
 const maxSecretBytes = 1 << 20
 
+// target is what an entry of a pull secret is for.
+type target struct {
+	// host of the registry, with its port if the entry has one; its labels may hold wildcards.
+	host string
+	// path is the repository prefix; empty for the whole registry.
+	path string
+}
+
 // Credential is one entry of a pull secret.
 type Credential struct {
-	// host that the credential is for, with its port if the entry has one; its labels may hold wildcards.
-	host string
-	// path is the repository prefix that the credential is for; empty for the whole registry.
-	path string
+	target
+	// secret is the name of the Secret that it is in.
+	secret string
 	// auth is what is presented. It must never reach a log.
 	auth authn.AuthConfig
 }
 
-// Credentials are the entries of all pull secrets.
-type Credentials []Credential
+// Authorization implements authn.Authenticator.
+func (c Credential) Authorization() (*authn.AuthConfig, error) { return &c.auth, nil }
 
-// LoadCredentials reads the pull secrets below dir: one directory for each, with a .dockerconfigjson or a
-// .dockercfg file in it (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
-// A missing, empty or unreadable secret is said in the log, without its content, and otherwise ignored, as
-// the kubelet does: the image may be public, or another secret may fit.
+// String names the credential without its content.
+func (c Credential) String() string {
+	return fmt.Sprintf("%q for %s", c.secret, strings.TrimSuffix(referenceHost(c.host)+"/"+c.path, "/"))
+}
+
+// unusable is a pull secret, or an entry of one, that cannot be used.
+type unusable struct {
+	// target of the entry; its host is empty when the whole Secret is meant, which may be for any registry.
+	target
+	secret string
+	// problem says why, without quoting any content.
+	problem string
+}
+
+// Credentials are the entries of all pull secrets.
+type Credentials struct {
+	entries  []Credential
+	unusable []unusable
+}
+
+// LoadCredentials reads the pull secrets below dir: one directory for each, named like the Secret, with a
+// .dockerconfigjson or a .dockercfg file in it (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
+// A missing, empty or unreadable Secret is no error, as it is none for the kubelet: the image may be public, or
+// another Secret may fit. It is remembered for the case that the registry wants credentials.
 func LoadCredentials(dir string, log *slog.Logger) (Credentials, error) {
 	secrets, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return Credentials{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading pull secrets: %w", err)
+		return Credentials{}, fmt.Errorf("reading pull secrets: %w", err)
 	}
 	var all Credentials
 	for _, secret := range secrets {
 		if !isDir(filepath.Join(dir, secret.Name())) {
 			continue
 		}
-		found, err := loadSecret(filepath.Join(dir, secret.Name()))
-		if err != nil {
-			log.Warn("pull secret is not usable, or not all of it", "secret", secret.Name(), "problem", err)
+		found := loadSecret(filepath.Join(dir, secret.Name()))
+		for _, u := range found.unusable {
+			log.Warn("pull secret is not usable, or not all of it", "secret", u.secret, "problem", u.problem)
 		}
-		log.Info("pull secret read", "secret", secret.Name(), "credentials", len(found))
-		all = append(all, found...)
+		log.Info("pull secret read", "secret", secret.Name(), "credentials", len(found.entries))
+		all.entries = append(all.entries, found.entries...)
+		all.unusable = append(all.unusable, found.unusable...)
 	}
 	return all, nil
 }
@@ -66,20 +93,33 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// loadSecret reads one mounted Secret. Its errors say what is wrong but never quote the content.
-func loadSecret(dir string) (Credentials, error) {
+// loadSecret reads one mounted Secret.
+func loadSecret(dir string) Credentials {
+	secret := filepath.Base(dir)
+	whole := func(problem string) Credentials {
+		return Credentials{unusable: []unusable{{secret: secret, problem: problem}}}
+	}
 	// A Secret has one type, and with it one of the two keys.
 	for _, file := range []string{".dockerconfigjson", ".dockercfg"} {
 		raw, err := readBounded(filepath.Join(dir, file))
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			continue
+		case err != nil:
+			return whole(file + " cannot be read: " + err.Error())
 		}
-		if err != nil {
-			return nil, err
-		}
-		return parseSecret(file, raw)
+		return parseSecret(secret, file, raw)
 	}
-	return nil, errors.New("it is missing, or has neither .dockerconfigjson nor .dockercfg")
+	if isEmpty(dir) {
+		return whole("missing or empty")
+	}
+	return whole("it has neither .dockerconfigjson nor .dockercfg")
+}
+
+// isEmpty says that a mounted Secret has no key. What begins with two dots is the kubelet's own.
+func isEmpty(dir string) bool {
+	files, err := os.ReadDir(dir)
+	return err == nil && !slices.ContainsFunc(files, func(file os.DirEntry) bool { return !strings.HasPrefix(file.Name(), "..") })
 }
 
 // readBounded reads a file that is at most as large as a Secret can be.
@@ -94,93 +134,66 @@ func readBounded(file string) ([]byte, error) {
 		return nil, err
 	}
 	if len(raw) > maxSecretBytes {
-		return nil, fmt.Errorf("%s is larger than a Secret can be", filepath.Base(file))
+		return nil, errors.New("it is larger than a Secret can be")
 	}
 	return raw, nil
 }
 
-// parseSecret decodes both formats: the older .dockercfg is the "auths" object of the newer one. Entries
-// that cannot be read do not spoil the others.
-func parseSecret(file string, raw []byte) (Credentials, error) {
-	config := struct {
-		Auths map[string]json.RawMessage `json:"auths"`
-	}{}
-	var target any = &config
-	if file == ".dockercfg" {
-		target = &config.Auths
-	}
-	// The decoder's own errors may quote the value that it could not read: they are not passed on.
-	if json.Unmarshal(raw, target) != nil {
-		return nil, fmt.Errorf("%s is not valid JSON of a Docker configuration", file)
-	}
-	var found Credentials
-	for key, entry := range config.Auths {
-		host, prefix := splitKey(key)
-		var auth authn.AuthConfig
-		if host != "" && json.Unmarshal(entry, &auth) == nil && auth != (authn.AuthConfig{}) {
-			found = append(found, Credential{host: host, path: prefix, auth: auth})
-		}
-	}
-	// Maps have no order: the same secret must always lead to the same attempts.
-	slices.SortFunc(found, func(a, b Credential) int { return strings.Compare(a.host+"/"+a.path, b.host+"/"+b.path) })
-	if bad := len(config.Auths) - len(found); bad > 0 || len(found) == 0 {
-		return found, fmt.Errorf("%d of its %d entries have no readable credentials", bad, len(config.Auths))
-	}
-	return found, nil
-}
-
-// splitKey takes a key of "auths" apart: registries are written with or without scheme, API version and
-// path, and Docker Hub under several names.
-func splitKey(key string) (host, prefix string) {
-	key = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(key), "https://"), "http://")
-	host, prefix, _ = strings.Cut(key, "/")
-	prefix = strings.Trim(prefix, "/")
-	if prefix == "v1" || prefix == "v2" {
-		prefix = ""
-	}
-	// The client library calls Docker Hub by its long name, and so do most secrets.
-	switch host {
-	case "docker.io", "registry-1.docker.io", "www.docker.com", name.DefaultRegistry:
-		host = name.DefaultRegistry
-	}
-	return host, prefix
-}
-
 // For returns the credentials for a repository, those that name it most precisely first.
-func (c Credentials) For(repository name.Repository) []authn.Authenticator {
-	var fitting Credentials
-	for _, credential := range c {
+func (c Credentials) For(repository name.Repository) []Credential {
+	var fitting []Credential
+	for _, credential := range c.entries {
 		if credential.fits(repository) {
 			fitting = append(fitting, credential)
 		}
 	}
 	slices.SortStableFunc(fitting, func(a, b Credential) int { return len(b.path) - len(a.path) })
-	var auths []authn.Authenticator
-	for _, credential := range fitting {
-		auths = append(auths, authn.FromConfig(credential.auth))
+	return fitting
+}
+
+// unusableFor returns what cannot be used and may be for a repository.
+func (c Credentials) unusableFor(repository name.Repository) []unusable {
+	var perhaps []unusable
+	for _, u := range c.unusable {
+		if u.host == "" || u.fits(repository) {
+			perhaps = append(perhaps, u)
+		}
 	}
-	return auths
+	return perhaps
 }
 
 // fits follows the kubelet's rules: host labels match one by one, wildcards do not span labels, the port
 // must be the same, the path must be a prefix
 // (https://kubernetes.io/docs/concepts/containers/images/#config-json).
-func (c Credential) fits(repository name.Repository) bool {
-	wantHost, wantPort, _ := strings.Cut(repository.RegistryStr(), ":")
-	host, port, _ := strings.Cut(c.host, ":")
-	if port != wantPort {
+func (t target) fits(repository name.Repository) bool {
+	host, port := splitHost(t.host)
+	wantHost, wantPort := splitHost(canonicalHost(repository.RegistryStr()))
+	if host == "" || port != wantPort || !matchHost(host, wantHost) {
 		return false
-	}
-	labels, wantLabels := strings.Split(host, "."), strings.Split(wantHost, ".")
-	if len(labels) != len(wantLabels) {
-		return false
-	}
-	for i := range labels {
-		if ok, err := path.Match(labels[i], wantLabels[i]); err != nil || !ok {
-			return false
-		}
 	}
 	// A prefix ends at a slash here: a credential for team/a is not one for team/abc.
 	repo := repository.RepositoryStr()
-	return c.path == "" || repo == c.path || strings.HasPrefix(repo, c.path+"/")
+	return t.path == "" || repo == t.path || strings.HasPrefix(repo, t.path+"/")
+}
+
+// splitHost takes host and port apart, addresses of IPv6 included; both are empty for what is no host.
+func splitHost(host string) (name, port string) {
+	u, err := url.Parse("//" + host)
+	if err != nil {
+		return "", ""
+	}
+	return u.Hostname(), u.Port()
+}
+
+// redact takes all that is secret in the credentials out of a text: a registry may quote what it was given.
+func (c Credentials) redact(text string) string {
+	for _, credential := range c.entries {
+		auth := credential.auth
+		for _, secret := range []string{auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken} {
+			if secret != "" {
+				text = strings.ReplaceAll(text, secret, "…")
+			}
+		}
+	}
+	return text
 }

@@ -128,7 +128,7 @@ func TestLoadCredentials(t *testing.T) {
 
 func TestNoPullSecrets(t *testing.T) {
 	credentials, err := registry.LoadCredentials(filepath.Join(t.TempDir(), "missing"), slog.New(slog.DiscardHandler))
-	if err != nil || len(credentials) != 0 {
-		t.Errorf("got %d credentials and %v, want none and no error", len(credentials), err)
+	if got := users(t, credentials, "registry.example/app"); err != nil || len(got) != 0 {
+		t.Errorf("got credentials of %v and %v, want none and no error", got, err)
 	}
 }

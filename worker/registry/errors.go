@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -24,19 +23,64 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// classify gives an error of a pull its reason. An error that already has one keeps it.
-func classify(err error, retryAfter time.Duration) error {
+// classify gives an error of a pull its reason. An error that already has one keeps it. What the text quotes of
+// the registry's answers is cleaned of credentials, and cut.
+func (g *guard) classify(err error) error {
 	var known *failure.Error
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	reason := reasonOf(err)
-	classified := failure.New(reason, err)
-	if reason == workerapi.ReasonRegistryThrottled {
-		classified.RetryAfter = retryAfter
+	classified := failure.New(reasonOf(err), &cleaned{error: err, text: g.clean(err)})
+	if classified.Reason == workerapi.ReasonRegistryThrottled {
+		classified.RetryAfter, classified.Registry = g.wait(), g.registry
 	}
 	return classified
 }
+
+// maxErrorText bounds the text of an error: answers of registries are quoted in it.
+const maxErrorText = 2 << 10
+
+// noToken is what the client library says of a token server's answer without a token, and quotes it. Such an
+// answer may hold other secrets, which nobody knows of here.
+const noToken = "no token in bearer response"
+
+// clean is the text of an error without secrets, with advice where there is some.
+func (g *guard) clean(err error) string {
+	text := err.Error()
+	if before, _, found := strings.Cut(text, noToken); found {
+		text = before + noToken
+	}
+	text = g.credentials.redact(text)
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText] + "…"
+	}
+	return text + advice(err)
+}
+
+// advice names the setting that may be missing.
+func advice(err error) string {
+	var authority x509.UnknownAuthorityError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &authority):
+		return "; if its authority is a private one, add that as registries[].caBundle to the operator's configuration"
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return "; if it speaks plain HTTP, say so with registries[].plainHTTP in the operator's configuration"
+	}
+	return ""
+}
+
+// cleaned is an error with another text.
+type cleaned struct {
+	error
+	text string
+}
+
+// Error returns the text.
+func (c *cleaned) Error() string { return c.text }
+
+// Unwrap returns the error as it was, whose text must not be shown.
+func (c *cleaned) Unwrap() error { return c.error }
 
 // reasonOf goes from what is said most precisely to what is only guessed.
 func reasonOf(err error) string {
@@ -44,6 +88,8 @@ func reasonOf(err error) string {
 	switch {
 	case errors.As(err, &answer):
 		return reasonOfAnswer(answer)
+	case strings.Contains(err.Error(), noToken):
+		return workerapi.ReasonUnauthorized
 	case errors.Is(err, remote.ErrSchema1), isCorrupt(err):
 		return workerapi.ReasonNotAnImage
 	case isNetwork(err):
@@ -56,6 +102,10 @@ func reasonOf(err error) string {
 // agree on codes (https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#error-codes)
 // more than on statuses.
 func reasonOfAnswer(answer *transport.Error) string {
+	// Only tokens are ever asked for with POST: 400 is how OAuth 2.0 refuses a refresh token (RFC 6749, 5.2).
+	if request := answer.Request; request != nil && request.Method == http.MethodPost && answer.StatusCode == http.StatusBadRequest {
+		return workerapi.ReasonUnauthorized
+	}
 	for _, diagnostic := range answer.Errors {
 		switch diagnostic.Code {
 		case transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode,

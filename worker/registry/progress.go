@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -12,15 +11,15 @@ import (
 // loggedImage says which layer is being pulled, and gives the errors of pulling their reasons.
 type loggedImage struct {
 	v1.Image
-	log  *slog.Logger
-	wait func() time.Duration
+	log   *slog.Logger
+	guard *guard
 }
 
 // Layers implements v1.Image.
 func (i *loggedImage) Layers() ([]v1.Layer, error) {
 	layers, err := i.Image.Layers()
 	if err != nil {
-		return nil, classify(err, i.wait())
+		return nil, i.guard.classify(err)
 	}
 	// The wrapping is invisible to who reads the layers: only Uncompressed says a word.
 	logged := make([]v1.Layer, len(layers))
@@ -44,22 +43,22 @@ func (l *loggedLayer) Uncompressed() (io.ReadCloser, error) {
 	l.image.log.Info("pulling layer", "number", l.number, "of", l.of, "digest", digest.String(), "compressedBytes", size)
 	content, err := l.Layer.Uncompressed()
 	if err != nil {
-		return nil, classify(err, l.image.wait())
+		return nil, l.image.guard.classify(err)
 	}
-	return &classifiedReader{ReadCloser: content, wait: l.image.wait}, nil
+	return &classifiedReader{ReadCloser: content, guard: l.image.guard}, nil
 }
 
 // classifiedReader gives errors in the middle of a layer their reason while their type is still known.
 type classifiedReader struct {
 	io.ReadCloser
-	wait func() time.Duration
+	guard *guard
 }
 
 // Read implements io.Reader.
 func (r *classifiedReader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = classify(err, r.wait())
+		err = r.guard.classify(err)
 	}
 	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -19,24 +20,31 @@ import (
 
 // Puller pulls images. It serves one image at a time.
 type Puller struct {
-	// Registries say which hosts may be spoken to over plain HTTP.
+	// Registries say how to reach those that need more than the defaults; they are valid (see Validate).
 	Registries []workerapi.Registry
+	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked.
+	Spared []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
-	// Transport to registries; nil for the network.
+	// Transport to registries; nil for the network, which is then made.
 	Transport http.RoundTripper
 	// Log takes what is done and how far it is.
 	Log *slog.Logger
 	// Now tells the time, for registries that say until when to wait.
 	Now func() time.Time
+
+	// avoided are mirrors that have disappointed.
+	avoided []string
 }
 
 // Image is an image of one platform in a registry. Its layers are pulled when they are read.
 type Image struct {
 	// Content gives access to the manifest, the configuration and the layers.
 	Content v1.Image
-	// Reference that it was pulled by.
+	// Reference that it was asked for by.
 	Reference name.Reference
+	// Mirror that it is pulled from instead, as it is configured; empty for the registry itself.
+	Mirror string
 	// Root is the digest that the reference resolved to: of the index, or of the manifest itself.
 	Root v1.Hash
 	// Digest of the platform's own manifest.
@@ -48,55 +56,55 @@ type Image struct {
 }
 
 // Pull resolves the first of the references that the registry has to the image for the platform. Only
-// "not found" leads to the next reference: any other failure says something about the first that
+// "not found" and "later" lead to the next reference: any other failure says something about the first that
 // must not be hidden by another one's success. Errors are *failure.Error.
 func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Platform) (*Image, error) {
-	var firstErr error
+	var failed error
 	for _, reference := range references {
 		image, err := p.pull(ctx, reference, platform)
 		if err == nil {
 			return image, nil
 		}
-		if firstErr == nil {
-			firstErr = fmt.Errorf("pulling %s: %w", reference, err)
+		err = fmt.Errorf("pulling %s: %w", reference, err)
+		switch {
+		case hasReason(err, workerapi.ReasonImageNotFound):
+			if failed == nil {
+				failed = err
+			}
+		case hasReason(err, workerapi.ReasonRegistryThrottled):
+			// It may have what the others have not: "not found" would be too early.
+			if !hasReason(failed, workerapi.ReasonRegistryThrottled) {
+				failed = err
+			}
+		default:
+			return nil, err
 		}
-		if !hasReason(err, workerapi.ReasonImageNotFound) {
-			return nil, fmt.Errorf("pulling %s: %w", reference, err)
-		}
-		p.Log.Warn("image not found", "image", reference, "error", failure.Line(err.Error()))
+		p.Log.Warn("image not found or not to be had now", "image", reference, "error", failure.Line(err.Error()))
 	}
-	return nil, firstErr
+	return nil, failed
 }
 
-// pull tries each credential of the registry, and then none.
+// pull asks the mirrors of a reference's registry, and then the registry.
 func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platform) (*Image, error) {
 	ref, err := p.parse(reference)
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
 	}
-	credentials := p.Credentials.For(ref.Context())
-	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
-
-	// Anonymous last: an image may be public although the secret for its registry has expired.
-	var firstErr error
-	for i, auth := range append(credentials, authn.Anonymous) {
-		image, err := p.resolve(ctx, ref, platform, auth)
-		if err == nil {
-			return image, nil
-		}
-		// Registries answer 404 instead of 401 where a credential may not even know that the image exists.
-		if !hasReason(err, workerapi.ReasonUnauthorized) && !hasReason(err, workerapi.ReasonImageNotFound) {
-			return nil, err
-		}
-		if i < len(credentials) {
-			p.Log.Warn("credential refused", "registry", ref.Context().RegistryStr(), "number", i+1, "of", len(credentials))
-		}
-		// What a credential was told says more than what everybody is told.
-		if firstErr == nil || hasReason(err, workerapi.ReasonImageNotFound) && i < len(credentials) {
-			firstErr = err
+	image, mirrors := p.pullFromMirrors(ctx, ref, platform)
+	if image != nil {
+		return image, nil
+	}
+	host := ref.Context().RegistryStr()
+	if slices.ContainsFunc(p.Spared, func(spared string) bool { return canonicalHost(spared) == canonicalHost(host) }) {
+		return nil, &failure.Error{
+			Reason: workerapi.ReasonRegistryThrottled, Registry: referenceHost(host),
+			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", referenceHost(host), mirrors),
 		}
 	}
-	return nil, firstErr
+	if image, err = p.ask(ctx, ref, platform); err != nil && mirrors != "" {
+		err = fmt.Errorf("%w%s", err, mirrors)
+	}
+	return image, err
 }
 
 // parse reads a reference. A host is marked for plain HTTP only if it is listed for it.
@@ -105,45 +113,85 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is not an image reference: %w", reference, err)
 	}
-	if p.plainHTTP()[ref.Context().RegistryStr()] {
+	if hostsOf(p.Registries).of(ref.Context().RegistryStr()).PlainHTTP {
 		return name.ParseReference(reference, name.Insecure)
 	}
 	return ref, nil
 }
 
-// plainHTTP are the hosts, with their ports, that may be spoken to without TLS.
-func (p *Puller) plainHTTP() map[string]bool {
-	hosts := make(map[string]bool)
-	for _, registry := range p.Registries {
-		if registry.PlainHTTP {
-			hosts[registry.Host] = true
+// ask tries each credential for a repository, and then none.
+func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, options ...remote.Option) (*Image, error) {
+	credentials := p.Credentials.For(ref.Context())
+	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
+	var auths []authn.Authenticator
+	for _, credential := range credentials {
+		auths = append(auths, credential)
+	}
+	var firstErr error
+	var refused []Credential
+	// Anonymous last: an image may be public although the secret for its registry has expired.
+	for i, auth := range append(auths, authn.Anonymous) {
+		image, err := p.resolve(ctx, ref, platform, append(options, remote.WithAuth(auth)))
+		if err == nil {
+			return image, nil
+		}
+		// Registries answer 404 instead of 401 where a credential may not even know that the image exists.
+		unauthorized, notFound := hasReason(err, workerapi.ReasonUnauthorized), hasReason(err, workerapi.ReasonImageNotFound)
+		if !unauthorized && !notFound {
+			return nil, err
+		}
+		if i < len(credentials) {
+			p.Log.Warn("not let in with the credential of a pull secret", "credential", credentials[i].String())
+			if unauthorized {
+				refused = append(refused, credentials[i])
+			}
+		}
+		// What a credential was told says more than what everybody is told.
+		if firstErr == nil || notFound && i < len(credentials) {
+			firstErr = err
 		}
 	}
-	return hosts
+	return nil, p.Credentials.refusal(ref, refused, firstErr)
 }
 
 // resolve asks the registry with one credential. Its layers are pulled with the same one.
-func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator) (*Image, error) {
-	next := p.Transport
-	if next == nil {
-		next = newTransport()
+func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, options []remote.Option) (*Image, error) {
+	configured := hostsOf(p.Registries)
+	transport, err := p.transport(configured)
+	if err != nil {
+		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
 	}
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
-	guard := &guard{next: next, plainHTTP: p.plainHTTP(), now: p.Now}
-	image, err := resolve(ref, platform,
-		remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(guard),
-		remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))
+	guard := &guard{
+		next: transport, hosts: configured, now: p.Now,
+		registry: referenceHost(ref.Context().RegistryStr()), credentials: p.Credentials,
+	}
+	image, err := resolve(ref, platform, append(options,
+		remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))...)
 	if err != nil {
-		return nil, classify(err, guard.wait())
+		return nil, guard.classify(err)
 	}
 	manifest, err := image.Content.Manifest()
 	if err != nil {
-		return nil, classify(err, guard.wait())
+		return nil, guard.classify(err)
 	}
 	// Only now is it known what may be large; until here everything is a document.
 	guard.allowLayers(ref.Context(), manifest.Layers)
-	image.Content = &loggedImage{Image: image.Content, log: p.Log, wait: guard.wait}
+	image.Content = &loggedImage{Image: image.Content, log: p.Log, guard: guard}
 	return image, nil
+}
+
+// transport makes the network once, so that its connections are used again.
+func (p *Puller) transport(configured hosts) (http.RoundTripper, error) {
+	if p.Transport != nil {
+		return p.Transport, nil
+	}
+	network, err := newNetwork(configured)
+	if err != nil {
+		return nil, err
+	}
+	p.Transport = network
+	return network, nil
 }
 
 // hasReason looks for a reason anywhere in the chain of an error.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
 // maxDocumentBytes bounds what is read whole into memory: manifests, indexes, configurations, token responses
@@ -23,12 +22,19 @@ const maxDocumentBytes = 16 << 20
 // ErrPlainHTTP is the refusal to speak plain HTTP with a host that is not listed for it.
 var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; list it as a registry with plainHTTP if that is meant")
 
+// maxRetryAfter bounds what is believed of a registry that asks to wait.
+const maxRetryAfter = 24 * time.Hour
+
 // guard is the transport of all pulls. It refuses plain HTTP to unlisted hosts, bounds documents, and
 // remembers how long a throttling registry asked to wait, which the client library does not pass on.
 type guard struct {
-	next      http.RoundTripper
-	plainHTTP map[string]bool
-	now       func() time.Time
+	next  http.RoundTripper
+	hosts hosts
+	now   func() time.Time
+	// registry is what is asked, as it stands in image references; wherever it redirects to, it is who answers.
+	registry string
+	// credentials are what no error may quote.
+	credentials Credentials
 
 	mu         sync.Mutex
 	retryAfter time.Duration
@@ -36,18 +42,10 @@ type guard struct {
 	layers map[string]bool
 }
 
-// newTransport is the client library's own transport (proxies from the environment included) with a limit
-// for registries that accept a connection and then say nothing.
-func newTransport() http.RoundTripper {
-	transport := remote.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = 2 * time.Minute
-	return transport
-}
-
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	// The client library falls back to HTTP for any private or loopback address. Only the list counts here.
-	if request.URL.Scheme != "https" && !g.plainHTTP[request.URL.Host] {
+	if request.URL.Scheme != "https" && !g.hosts.of(request.URL.Host).PlainHTTP {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
 	}
 	// Redirects come back here as requests of their own, and are held to the same rule.
@@ -100,9 +98,10 @@ func (g *guard) remember(header string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if seconds, err := strconv.Atoi(header); err == nil && seconds > 0 {
-		g.retryAfter = time.Duration(seconds) * time.Second
+		// Bounded before it is a Duration, in which not every number of seconds has a place.
+		g.retryAfter = time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 	} else if date, err := http.ParseTime(header); err == nil {
-		g.retryAfter = max(date.Sub(g.now()), 0)
+		g.retryAfter = min(max(date.Sub(g.now()), 0), maxRetryAfter)
 	}
 }
 

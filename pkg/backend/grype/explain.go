@@ -142,7 +142,7 @@ func parseFailure(message string) *backend.Failure {
 	if err := json.Unmarshal([]byte(message), &reported); err != nil || reported.Reason == "" {
 		return nil //nolint:nilerr // then it is plain text
 	}
-	failure := &backend.Failure{Reason: reported.Reason, Message: reported.Message}
+	failure := &backend.Failure{Reason: reported.Reason, Message: reported.Message, Registry: reported.Registry}
 	if reported.RetryAfterSeconds > 0 {
 		// Bounded before it is a Duration, in which not every number of seconds has a place.
 		seconds := min(reported.RetryAfterSeconds, int(mostRetryAfter/time.Second))

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,6 +59,9 @@ type Options struct {
 	// ServerURL is where workers reach the ingest API, and ServerCA the PEM bundle to verify it with.
 	ServerURL string
 	ServerCA  func() []byte
+	// Proxy are the environment variables by which workers find the proxy to registries and databases. They may hold
+	// credentials, which whoever may read pods where Jobs run can see there.
+	Proxy []corev1.EnvVar
 	// Wake tells the controllers about an image, by digest.
 	Wake func(ctx context.Context, digest string)
 	// DataChanged tells whoever shows the version of the vulnerability data.
@@ -71,9 +75,10 @@ type Backend struct {
 	Options
 
 	// starting is held while it is decided whether a Job is to be made, so that no image gets two.
-	starting sync.Mutex
-	failures failureMemo
-	data     dataState
+	starting  sync.Mutex
+	failures  failureMemo
+	throttles throttles
+	data      dataState
 	// line is guarded by starting.
 	line     waitingLine
 	troubles troubles
@@ -109,6 +114,9 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
 		b.notWaiting(img)
 		return backend.Progress{}, failure
+	}
+	if progress, throttled := b.throttled(img); throttled {
+		return progress, nil
 	}
 	return b.catalog(ctx, img)
 }

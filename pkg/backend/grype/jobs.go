@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -41,6 +42,9 @@ func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *ba
 	args := []string{"catalog", "--platform", img.Key.Platform.String()}
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
+	}
+	for _, host := range b.spared(img) {
+		args = append(args, "--spare", host)
 	}
 	catalog, shape := b.Config.Grype.Catalog, b.shapeOf(img)
 	pod := b.workerPod(args, b.ladderOf(img).after(exceeded), catalog.ScratchSize)
@@ -135,17 +139,19 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 func (b *Backend) workerEnv(resources corev1.ResourceRequirements) []corev1.EnvVar {
 	registries := make([]workerapi.Registry, 0, len(b.Config.Registries))
 	for _, registry := range b.Config.Registries {
-		registries = append(registries, workerapi.Registry{Host: registry.Host, PlainHTTP: registry.PlainHTTP})
+		registries = append(registries, workerapi.Registry(registry))
 	}
 	text, err := json.Marshal(registries)
 	if err != nil {
-		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings and booleans always marshal
+		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings, lists of them and booleans always marshal
 	}
 	env := []corev1.EnvVar{
 		{Name: workerapi.EnvServer, Value: b.ServerURL},
 		{Name: workerapi.EnvServerCA, Value: string(b.ServerCA())},
 		{Name: workerapi.EnvRegistries, Value: string(text)},
 	}
+	// The worker does not use a proxy for the ingest API, whatever NO_PROXY says.
+	env = append(env, b.Proxy...)
 	// Go collects garbage more often near this limit, instead of being killed at the container's.
 	if limit, found := resources.Limits[corev1.ResourceMemory]; found {
 		env = append(env, corev1.EnvVar{Name: "GOMEMLIMIT", Value: strconv.FormatInt(limit.Value()/10*9, 10)})
@@ -154,11 +160,15 @@ func (b *Backend) workerEnv(resources corev1.ResourceRequirements) []corev1.EnvV
 }
 
 // mountPullSecrets lets the kubelet hand the pull secrets to the worker: the operator reads none of them. One
-// that is missing is an empty directory.
+// that is missing is an empty directory. Each is mounted under its own name, by which the worker speaks of it.
 func mountPullSecrets(pod *corev1.PodSpec, names []string) {
 	for i, name := range names {
+		// The API server takes any text for a pod's pull secret. What cannot be a Secret's name is no directory's.
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			continue
+		}
 		source := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Optional: ptr.To(true)}}
-		mount(pod, "pull-"+strconv.Itoa(i), source, path.Join(workerapi.PullSecretsDir, strconv.Itoa(i)), true)
+		mount(pod, "pull-"+strconv.Itoa(i), source, path.Join(workerapi.PullSecretsDir, name), true)
 	}
 }
 

@@ -165,6 +165,7 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(),
 		"reason", e.failure.Reason, "message", e.failure.Message, "againWithMoreMemory", again)
 	if !again {
+		b.throttles.note(b.Clock.Now(), record.Scope, e.failure)
 		b.failures.remember(record.Key, record.Scope, e.failure)
 	}
 	return true, nil

@@ -32,6 +32,7 @@ const maxUploadsAgain = 3
 type catalogJob struct {
 	process
 	images     []string
+	spared     []string
 	platform   v1.Platform
 	registries []workerapi.Registry
 	client     ingest.Config
@@ -40,13 +41,14 @@ type catalogJob struct {
 // parseCatalog reads and checks everything that can be checked before any work is done.
 func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set := p.flags("catalog")
-	var images list
+	var images, spared list
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
+	set.Var(&spared, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
-	job := &catalogJob{process: p, images: images, client: p.server()}
+	job := &catalogJob{process: p, images: images, spared: spared, client: p.server()}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
 	}
@@ -91,14 +93,8 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	// From the references to the digest of the platform's manifest, and from there to its packages.
-	puller := registry.Puller{Registries: j.registries, Credentials: credentials, Log: log, Now: j.clock.Now}
-	img, err := puller.Pull(ctx, j.images, j.platform)
-	if err != nil {
-		return err
-	}
-	log.Info("image found", "image", img.Reference.Name(), "platformDigest", img.Digest.String(), "platform", img.Platform.String(),
-		"declaredPlatform", img.Declared.String())
-	contents, err := catalog.SBOM(ctx, img, log)
+	puller := &registry.Puller{Registries: j.registries, Spared: j.spared, Credentials: credentials, Log: log, Now: j.clock.Now}
+	img, contents, err := j.contents(ctx, log, puller)
 	if err != nil {
 		return err
 	}
@@ -107,6 +103,26 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	log.Info("image catalogued", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
 	return nil
+}
+
+// contents pulls the image and lists what is in it. When a mirror fails in the middle, it begins again without it.
+func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, *sbom.SBOM, error) {
+	for {
+		img, err := puller.Pull(ctx, j.images, j.platform)
+		if err != nil {
+			return nil, nil, err
+		}
+		log.Info("image found", "image", img.Reference.Name(), "mirror", img.Mirror, "platformDigest", img.Digest.String(),
+			"platform", img.Platform.String(), "declaredPlatform", img.Declared.String())
+		contents, err := catalog.SBOM(ctx, img, log)
+		if err == nil {
+			return img, contents, nil
+		}
+		if !puller.Avoid(img, err) {
+			return nil, nil, err
+		}
+		log.Warn("a mirror has the image and does not deliver it, going on without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
+	}
 }
 
 // upload writes both documents, and sends them with the result.

@@ -113,6 +113,7 @@ func TestUsageErrors(t *testing.T) {
 		"a surplus argument":       {[]string{"catalog", "--image", "x", "--platform", "linux/amd64", "y"}, nil, `unexpected argument "y"`},
 		"an unknown flag":          {[]string{"match", "--speed", "1"}, nil, "not defined"},
 		"broken registries":        {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `{}`}, workerapi.EnvRegistries},
+		"a registry's broken CA":   {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `[{"host": "a.b", "caBundle": "x"}]`}, "caBundle of a.b"},
 		"a registry with a path":   {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvRegistries: `[{"host": "a/b"}]`}, "not a host name"},
 		"no server":                {[]string{"catalog", "--image", "x", "--platform", "linux/amd64"}, map[string]string{workerapi.EnvServer: ""}, workerapi.EnvServer},
 		"no database URL":          {[]string{"match"}, nil, "--database-url is required"},
@@ -195,6 +196,74 @@ func TestCatalog(t *testing.T) {
 		if !strings.Contains(p.log.String(), progress) {
 			t.Errorf("the log does not say %q:\n%s", progress, p.log.String())
 		}
+	}
+}
+
+// A mirror that has the manifest and not the layers fails in the middle: the registry itself has them.
+func TestCatalogWithABrokenMirror(t *testing.T) {
+	server := fixture.NewRegistry(t, nil)
+	empty := false
+	mirror := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if empty && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	image := fixture.Image(t, fixture.Debian())
+	reference := strings.TrimSuffix(server.Push(t, "app:1", image), ":1") + "@" + fixture.Digest(t, image)
+	mirror.Push(t, "app:1", image)
+	empty = true
+	p := newPod(t)
+	p.environment[workerapi.EnvRegistries] = fmt.Sprintf(`[{"host": %q, "plainHTTP": true, "mirrors": [%q]}, {"host": %q, "plainHTTP": true}]`, server.Host, mirror.Host, mirror.Host)
+	if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != exitDone {
+		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
+	}
+	if len(p.server.Results) != 1 || p.server.Results[0].Image != reference || p.server.Results[0].Packages == 0 {
+		t.Errorf("results %+v, want one with packages of %s", p.server.Results, reference)
+	}
+	p.wantEmptyTemp(t)
+}
+
+// What the manager learns of a registry that throttles: its host, and how long it wants to be left alone.
+func TestCatalogOfAThrottlingRegistry(t *testing.T) {
+	asked := 0
+	server := fixture.NewRegistry(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked++
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+	})
+	for what, c := range map[string]struct {
+		args []string
+		want int // seconds
+	}{
+		"told to wait":     {nil, 60},
+		"left alone":       {[]string{"--spare", server.Host}, 0},
+		"left alone, env.": {nil, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPod(t)
+			p.registry(server.Host)
+			if what == "left alone, env." {
+				p.environment["SCANNER_SPARE"] = server.Host
+			}
+			asked = 0
+			args := append([]string{"catalog", "--image", server.Host + "/app:1", "--platform", "linux/amd64"}, c.args...)
+			if code := run(t.Context(), args, p.process); code != exitFailed {
+				t.Errorf("exit code %d, want %d", code, exitFailed)
+			}
+			got := p.failure(t)
+			if got == nil || got.Reason != workerapi.ReasonRegistryThrottled || got.Registry != server.Host || got.RetryAfterSeconds != c.want {
+				t.Errorf("failure %+v, want %s of %s for %d seconds", got, workerapi.ReasonRegistryThrottled, server.Host, c.want)
+			}
+			if (asked == 0) != (c.want == 0) {
+				t.Errorf("the registry was asked %d times", asked)
+			}
+		})
 	}
 }
 

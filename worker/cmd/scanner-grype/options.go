@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -94,10 +95,8 @@ func (p process) registries() ([]workerapi.Registry, error) {
 	if err := json.Unmarshal([]byte(raw), &all); err != nil {
 		return nil, fmt.Errorf("%s must be a JSON list of registries: %w", workerapi.EnvRegistries, err)
 	}
-	for _, r := range all {
-		if r.Host == "" || strings.ContainsAny(r.Host, "/@ ") {
-			return nil, fmt.Errorf("%s: %q is not a host name, with its port if needed", workerapi.EnvRegistries, r.Host)
-		}
+	if err := registry.Validate(all); err != nil {
+		return nil, fmt.Errorf("%s: %w", workerapi.EnvRegistries, err)
 	}
 	return all, nil
 }

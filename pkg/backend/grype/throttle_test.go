@@ -1,0 +1,220 @@
+package grype
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// from is an image of some registries, in that order.
+func from(name string, hosts ...string) backend.Image {
+	img := public(name)
+	img.PullReferences = nil
+	for _, host := range hosts {
+		img.PullReferences = append(img.PullReferences, host+"/"+name+"@"+img.Key.Digest)
+	}
+	return img
+}
+
+// jobFor is the Job that was made last for an image.
+func (e *engine) jobFor(img backend.Image) *batchv1.Job {
+	e.t.Helper()
+	jobs := e.jobs("catalog")
+	slices.SortFunc(jobs, func(a, b batchv1.Job) int { return strings.Compare(b.Name, a.Name) })
+	for i := range jobs {
+		if strings.Contains(strings.Join(jobs[i].Spec.Template.Spec.Containers[0].Args, " "), img.Key.Digest) {
+			return &jobs[i]
+		}
+	}
+	e.t.Fatalf("there is no Job for %s", img.Key)
+	return nil
+}
+
+// told has the Job of an image end because a registry wants to be left alone for some seconds; 0: it does not say.
+func (e *engine) told(img backend.Image, host string, seconds int) {
+	e.t.Helper()
+	e.uses(img)
+	if got := e.index(img); got != "Cataloging" {
+		e.t.Fatalf("the image is told %q instead of getting a Job", got)
+	}
+	job := e.jobFor(img)
+	e.pod(job, terminated(1, "Error", fmt.Sprintf(`{"reason":"RegistryThrottled","message":"429","retryAfterSeconds":%d,"registry":%q}`, seconds, host)))
+	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.tends()
+}
+
+// TestThrottledRegistrySlowsOnlyItself: after 429 with Retry-After no Job is started for that registry until then,
+// for no other registry, and for nobody else.
+func TestThrottledRegistrySlowsOnlyItself(t *testing.T) {
+	e := newEngine(t)
+	first := from("first", "docker.io/library")
+	e.told(first, "docker.io", 120)
+
+	var failure *backend.Failure
+	if _, err := e.Index(t.Context(), first); !errors.As(err, &failure) || failure.Reason != "RegistryThrottled" || failure.RetryAfter != 2*time.Minute {
+		t.Errorf("the image that was refused gets %v, want the failure RegistryThrottled and another attempt after 2m", err)
+	}
+	second := from("second", "docker.io/library")
+	progress, err := e.Index(t.Context(), second)
+	want := backend.Waiting("RegistryThrottled", "docker.io asks to wait until 2026-03-01T12:02:00Z", 2*time.Minute)
+	if diff := cmp.Diff(want, progress); diff != "" || err != nil {
+		t.Errorf("another image of the registry, error %v (-want +got):\n%s", err, diff)
+	}
+	if got := e.index(from("third", "registry-1.docker.io/library")); got != "RegistryThrottled" {
+		t.Errorf("an image under the registry's other name is told %q, want that it waits, too", got)
+	}
+	if got := e.index(from("other", "ghcr.io/team")); got != "Cataloging" {
+		t.Errorf("an image of another registry is told %q, want a Job", got)
+	}
+	elsewhere := from("elsewhere", "docker.io/library")
+	elsewhere.Scope, elsewhere.PullSecrets = "shop", []string{"pull"}
+	if got := e.index(elsewhere); got != "Cataloging" {
+		t.Errorf("an image with credentials of its own is told %q, want a Job: registries count per account", got)
+	}
+
+	e.pass(2*time.Minute - time.Second)
+	if got := e.index(second); got != "RegistryThrottled" {
+		t.Errorf("one second before the time is over the image is told %q", got)
+	}
+	e.pass(time.Second)
+	if got := e.index(second); got != "Cataloging" {
+		t.Errorf("when the time is over the image is told %q, want a Job", got)
+	}
+	if args := e.jobFor(second).Spec.Template.Spec.Containers[0].Args; slices.Contains(args, "--spare") {
+		t.Errorf("the Job spares a registry whose time is over: %q", args)
+	}
+}
+
+// TestTenantThrottlesOnlyItself: whatever a Job's pod in a tenant's namespace says of a registry, only that
+// namespace waits.
+func TestTenantThrottlesOnlyItself(t *testing.T) {
+	e := newEngine(t)
+	mine := from("mine", "docker.io/library")
+	mine.Scope, mine.PullSecrets = "shop", []string{"pull"}
+	e.told(mine, "docker.io", 3600)
+
+	also := from("also", "docker.io/library")
+	also.Scope, also.PullSecrets = "shop", []string{"pull"}
+	if got := e.index(also); got != "RegistryThrottled" {
+		t.Errorf("the namespace's own image is told %q, want that it waits", got)
+	}
+	for scope, img := range map[store.Scope]backend.Image{store.Cluster: from("shared", "docker.io/library"), "bank": from("theirs", "docker.io/library")} {
+		img.Scope = scope
+		if scope != store.Cluster {
+			img.Namespace, img.PullSecrets = "bank", []string{"pull"}
+		}
+		if got := e.index(img); got != "Cataloging" {
+			t.Errorf("an image in scope %q is told %q, want a Job", scope, got)
+		}
+	}
+}
+
+// TestThrottledWithoutRetryAfter: a registry that does not say how long is left alone for a while, not for ever.
+func TestThrottledWithoutRetryAfter(t *testing.T) {
+	e := newEngine(t)
+	e.told(from("first", "quay.io/a"), "quay.io", 0)
+	second := from("second", "quay.io/a")
+	if got := e.index(second); got != "RegistryThrottled" {
+		t.Errorf("the image is told %q, want that it waits", got)
+	}
+	e.pass(throttlePause)
+	if got := e.index(second); got != "Cataloging" {
+		t.Errorf("after %s the image is told %q, want a Job", throttlePause, got)
+	}
+}
+
+// TestThrottledButElsewhere: an image that can be had from a mirror or another registry does not wait; its Job
+// leaves the throttling registry alone.
+func TestThrottledButElsewhere(t *testing.T) {
+	e := newEngine(t, func(o *Options) {
+		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
+	})
+	e.told(from("a", "docker.io/library"), "docker.io", 600)
+	e.told(from("b", "quay.io/b"), "quay.io", 600)
+	for name, tt := range map[string]struct {
+		hosts []string
+		want  []string // spared; nil: the image waits
+	}{
+		"a mirror":             {[]string{"docker.io/library"}, []string{"docker.io"}},
+		"no mirror":            {[]string{"quay.io/x"}, nil},
+		"another registry":     {[]string{"quay.io/y", "ghcr.io/y"}, []string{"quay.io"}},
+		"the mirror of second": {[]string{"quay.io/z", "docker.io/z"}, []string{"quay.io", "docker.io"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.pass(time.Second) // Jobs of an earlier case have ended
+			for _, record := range e.records() {
+				e.must(e.Store.DeleteJob(t.Context(), operatorNamespace, strings.TrimSuffix(record, "?")))
+			}
+			img := from(strings.ReplaceAll(name, " ", "-"), tt.hosts...)
+			got := e.index(img)
+			if tt.want == nil {
+				if got != "RegistryThrottled" {
+					t.Errorf("the image is told %q, want that it waits", got)
+				}
+				return
+			}
+			if got != "Cataloging" {
+				t.Fatalf("the image is told %q, want a Job", got)
+			}
+			var spared []string
+			args := e.jobFor(img).Spec.Template.Spec.Containers[0].Args
+			for i, arg := range args {
+				if arg == "--spare" {
+					spared = append(spared, args[i+1])
+				}
+			}
+			if diff := cmp.Diff(tt.want, spared); diff != "" {
+				t.Errorf("registries that the Job spares (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLongestThrottleCounts: of what several Jobs were told, and a Job that only spared a registry adds nothing.
+func TestLongestThrottleCounts(t *testing.T) {
+	var known throttles
+	until := func() string {
+		at, _ := known.of(noon, "shop", "quay.io")
+		return at.Sub(noon).String()
+	}
+	for _, step := range []struct {
+		asked time.Duration
+		want  string
+	}{{time.Minute, "1m0s"}, {time.Hour, "1h0m0s"}, {10 * time.Second, "1h0m0s"}, {0, "1h0m0s"}} {
+		failure := &backend.Failure{Reason: "RegistryThrottled", Registry: "quay.io", RetryAfter: step.asked}
+		known.note(noon, "shop", failure)
+		if got := until(); got != step.want || failure.RetryAfter.String() != step.want {
+			t.Errorf("after %s was asked for: the registry is left alone for %s and the image for %s, want %s", step.asked, got, failure.RetryAfter, step.want)
+		}
+	}
+}
+
+// TestThrottlesAreBounded: a tenant's Jobs may name any number of registries.
+func TestThrottlesAreBounded(t *testing.T) {
+	var known throttles
+	for i := range 10 * maxThrottled {
+		known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: fmt.Sprintf("r%d.example.com", i), RetryAfter: time.Hour})
+	}
+	if got := len(known.until["shop"]); got != maxThrottled {
+		t.Errorf("%d registries are remembered, want %d", got, maxThrottled)
+	}
+	later := noon.Add(time.Hour)
+	known.note(later, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "new.example.com", RetryAfter: time.Hour})
+	if _, found := known.of(later, "shop", "new.example.com"); !found || len(known.until["shop"]) != 1 {
+		t.Errorf("%d registries are remembered after the others' time is over, want the new one", len(known.until["shop"]))
+	}
+	known.note(noon, "shop", &backend.Failure{Reason: "ImageNotFound", Registry: "gone.example.com", RetryAfter: time.Hour})
+	if _, found := known.of(noon, "shop", "gone.example.com"); found {
+		t.Error("a registry is left alone for a failure that is none of throttling")
+	}
+}

@@ -1,0 +1,112 @@
+package config
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Bounds of what is said about registries.
+const (
+	// maxRegistriesBytes bounds all of it as JSON: workers get it as one environment variable, and Linux allows a
+	// string of 128 KiB (MAX_ARG_STRLEN, https://man7.org/linux/man-pages/man2/execve.2.html).
+	maxRegistriesBytes = 100 << 10
+	// maxMirrors of one registry: each may take a Job's time before the next is asked.
+	maxMirrors = 8
+)
+
+// Host names as image references allow them (https://github.com/distribution/reference), and what comes after
+// them in a mirror: the beginning of a repository's name.
+var (
+	hostPattern = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+	pathPattern = regexp.MustCompile(`^[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
+)
+
+// CanonicalHost is the one way in which registries' hosts are compared: in lower case, and Docker Hub, which has
+// several names, as in image references.
+func CanonicalHost(host string) string {
+	switch host = strings.ToLower(host); host {
+	case "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com":
+		return "docker.io"
+	}
+	return host
+}
+
+// validateRegistries returns an error for each field that is wrong.
+func (c Config) validateRegistries() (errs []error) {
+	seen := map[string]bool{}
+	for i, registry := range c.Registries {
+		field, host := fmt.Sprintf("registries[%d]", i), CanonicalHost(registry.Host)
+		switch {
+		case !hostPattern.MatchString(registry.Host):
+			errs = append(errs, fmt.Errorf("%s.host: must be a host name, with its port if it has one, and nothing else", field))
+		case seen[host]:
+			errs = append(errs, fmt.Errorf("%s.host: %q stands there twice", field, registry.Host))
+		}
+		seen[host] = true
+		if err := validateCABundle(registry.CABundle); err != nil {
+			errs = append(errs, fmt.Errorf("%s.caBundle: %w", field, err))
+		}
+		errs = append(errs, registry.validateMirrors(field)...)
+	}
+	// The workers' JSON has the same fields.
+	if text, err := json.Marshal(c.Registries); err != nil || len(text) > maxRegistriesBytes {
+		errs = append(errs, fmt.Errorf("registries: all of them take %d bytes as JSON, more than %d: shorten the caBundles to the authorities that are needed",
+			len(text), maxRegistriesBytes))
+	}
+	return errs
+}
+
+// validateCABundle wants certificates and nothing else: a private key would be handed to every Job.
+func validateCABundle(bundle string) error {
+	rest, found := []byte(bundle), 0
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return errors.New("must hold certificates only")
+		}
+		found++
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Errorf("certificate %d of it cannot be read: %w", found, err)
+		}
+	}
+	if bundle != "" && found == 0 {
+		return errors.New("must hold at least one certificate in PEM format")
+	}
+	return nil
+}
+
+func (r Registry) validateMirrors(field string) (errs []error) {
+	if len(r.Mirrors) > maxMirrors {
+		errs = append(errs, fmt.Errorf("%s.mirrors: there are %d of them, at most %d are allowed", field, len(r.Mirrors), maxMirrors))
+	}
+	seen := map[string]bool{}
+	for i, mirror := range r.Mirrors {
+		host, path, hasPath := strings.Cut(mirror, "/")
+		host = CanonicalHost(host)
+		problem := ""
+		switch {
+		// In a reference, what has neither dot nor port would be a repository of Docker Hub.
+		case !hostPattern.MatchString(host), !strings.ContainsAny(host, ".:") && host != "localhost":
+			problem = "must begin with a host name that has a dot or a port, without a scheme"
+		case hasPath && !pathPattern.MatchString(path):
+			problem = "has a path that is not the beginning of a repository's name"
+		case host == CanonicalHost(r.Host) && !hasPath:
+			problem = "is the registry itself"
+		case seen[host+"/"+path]:
+			problem = "stands there twice"
+		}
+		if problem != "" {
+			errs = append(errs, fmt.Errorf("%s.mirrors[%d]: %s", field, i, problem))
+		}
+		seen[host+"/"+path] = true
+	}
+	return errs
+}

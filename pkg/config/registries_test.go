@@ -1,0 +1,86 @@
+package config
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// authority is a certificate in PEM format.
+func authority(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+}
+
+// TestRegistries: what can be said about registries.
+func TestRegistries(t *testing.T) {
+	config := Default()
+	config.Registries = []Registry{
+		{Host: "docker.io", Mirrors: []string{"mirror.example.com/dockerhub", "mirror.example.com", "localhost/hub", "10.0.0.1:5000"}},
+		{Host: "harbor:8443", CABundle: "# the company's\n" + authority(t) + authority(t)},
+		{Host: "[fd00::1]:5000", PlainHTTP: true},
+		{Host: "registry.example.com", Mirrors: []string{"registry.example.com/cache", "registry.example.com:8443"}},
+	}
+	if err := config.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegistriesRefuses: each error names its field.
+func TestRegistriesRefuses(t *testing.T) {
+	key := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("hunter2")}))
+	broken := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("no certificate")}))
+	valid := authority(t)
+	for name, tt := range map[string]struct {
+		registries []Registry
+		field      string
+	}{
+		"a host with a path":            {[]Registry{{Host: "ghcr.io/a"}}, "registries[0].host"},
+		"a host with a space":           {[]Registry{{Host: "ghcr .io"}}, "registries[0].host"},
+		"a host with credentials":       {[]Registry{{Host: "user:hunter2@ghcr.io"}}, "registries[0].host"},
+		"a wildcard":                    {[]Registry{{Host: "*.example.com"}}, "registries[0].host"},
+		"Docker Hub under two names":    {[]Registry{{Host: "docker.io"}, {Host: "index.docker.io"}}, "registries[1].host"},
+		"the same host in capitals":     {[]Registry{{Host: "ghcr.io"}, {Host: "GHCR.io"}}, "registries[1].host"},
+		"no certificate":                {[]Registry{{Host: "a.b", CABundle: "hunter2"}}, "registries[0].caBundle"},
+		"a broken certificate":          {[]Registry{{Host: "a.b", CABundle: valid + broken}}, "registries[0].caBundle"},
+		"a private key":                 {[]Registry{{Host: "a.b", CABundle: valid + key}}, "registries[0].caBundle"},
+		"more than a variable can hold": {[]Registry{{Host: "a.b", CABundle: strings.Repeat(valid, 1+100<<10/len(valid))}}, "registries"},
+		"a mirror with scheme":          {[]Registry{{Host: "a.b", Mirrors: []string{"https://c.d"}}}, "registries[0].mirrors[0]"},
+		"a mirror without a host":       {[]Registry{{Host: "a.b", Mirrors: []string{"/c"}}}, "registries[0].mirrors[0]"},
+		"a mirror with a bare name":     {[]Registry{{Host: "a.b", Mirrors: []string{"mirror/hub"}}}, "registries[0].mirrors[0]"},
+		"a mirror with a tag":           {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/hub:1"}}}, "registries[0].mirrors[0]"},
+		"a mirror in capitals":          {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/Hub"}}}, "registries[0].mirrors[0]"},
+		"a mirror that ends at a slash": {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/"}}}, "registries[0].mirrors[0]"},
+		"a mirror of itself":            {[]Registry{{Host: "docker.io", Mirrors: []string{"registry-1.docker.io"}}}, "registries[0].mirrors[0]"},
+		"a mirror twice":                {[]Registry{{Host: "a.b", Mirrors: []string{"c.d/e", "C.d/e"}}}, "registries[0].mirrors[1]"},
+		"too many mirrors":              {[]Registry{{Host: "a.b", Mirrors: many(9)}}, "registries[0].mirrors"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Default()
+			config.Registries = tt.registries
+			err := config.Validate()
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			if !strings.HasPrefix(err.Error(), tt.field+": ") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the error is %q, want one line that begins with %q", err, tt.field+": ")
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the error repeats what may be a secret: %q", err)
+			}
+		})
+	}
+}
+
+// many are different mirrors.
+func many(n int) (mirrors []string) {
+	for i := range n {
+		mirrors = append(mirrors, fmt.Sprintf("mirror-%d.example.com", i))
+	}
+	return mirrors
+}

@@ -1,0 +1,39 @@
+package ingest_test
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// TestMain gives the whole process a proxy, as the worker's pod may have one: Go reads it once. Nobody listens there.
+func TestMain(m *testing.M) {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
+		os.Setenv(name, "http://robot:s3cret@127.0.0.1:1")
+	}
+	os.Unsetenv("NO_PROXY")
+	os.Exit(m.Run())
+}
+
+// The token must not pass a proxy for the internet, whatever NO_PROXY says: the server is in the cluster.
+func TestTheIngestAPIIsNeverReachedThroughAProxy(t *testing.T) {
+	server := fixture.NewIngest(t)
+	client, err := ingest.New(ingest.Config{
+		Server: "https://ingest.invalid:9443", CA: server.CA, TokenFile: server.TokenFile,
+		Deadline: time.Nanosecond, Clock: clock.NewFake(time.Now()), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = client.Post(t.Context(), workerapi.PathCatalogResult, workerapi.CatalogResult{}, nil)
+	if err == nil || strings.Contains(err.Error(), "proxy") || !strings.Contains(err.Error(), "ingest.invalid") {
+		t.Errorf("got %v, want that the name is not known, from asking for it directly", err)
+	}
+}

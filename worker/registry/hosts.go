@@ -1,0 +1,95 @@
+package registry
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// dockerHub is how image references call the registry that the client library calls name.DefaultRegistry.
+const dockerHub = "docker.io"
+
+// canonicalHost is the one way in which this package compares hosts. Docker Hub has several names: that of its
+// references, those of its two API hosts, and those that old tools wrote into credentials.
+func canonicalHost(host string) string {
+	switch host = strings.ToLower(host); host {
+	case dockerHub, "registry-1.docker.io", "registry.hub.docker.com", "www.docker.com":
+		return name.DefaultRegistry
+	}
+	return host
+}
+
+// referenceHost is a host as people write it in image references.
+func referenceHost(host string) string {
+	if host = canonicalHost(host); host == name.DefaultRegistry {
+		return dockerHub
+	}
+	return host
+}
+
+// matchHost compares hosts label by label. A label of the pattern may hold wildcards, which do not span labels
+// (https://kubernetes.io/docs/concepts/containers/images/#config-json).
+func matchHost(pattern, host string) bool {
+	labels, wanted := strings.Split(pattern, "."), strings.Split(host, ".")
+	if len(labels) != len(wanted) {
+		return false
+	}
+	for i := range labels {
+		if ok, err := path.Match(labels[i], wanted[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// hosts are the registries that need more than the defaults, by canonical host.
+type hosts map[string]workerapi.Registry
+
+func hostsOf(registries []workerapi.Registry) hosts {
+	all := make(hosts, len(registries))
+	for _, registry := range registries {
+		all[canonicalHost(registry.Host)] = registry
+	}
+	return all
+}
+
+// of returns what is configured for a host; the defaults if nothing is.
+func (h hosts) of(host string) workerapi.Registry { return h[canonicalHost(host)] }
+
+// Validate says which registry is not usable as it is configured.
+func Validate(registries []workerapi.Registry) error {
+	for _, registry := range registries {
+		if registry.Host == "" || strings.ContainsAny(registry.Host, "/@ ") {
+			return fmt.Errorf("%q is not a host name, with its port if needed", registry.Host)
+		}
+		if registry.CABundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(registry.CABundle)) {
+			return fmt.Errorf("caBundle of %s must hold at least one certificate in PEM format", registry.Host)
+		}
+		for _, mirror := range registry.Mirrors {
+			if err := validateMirror(mirror); err != nil {
+				return fmt.Errorf("mirror %q of %s: %w", mirror, registry.Host, err)
+			}
+		}
+	}
+	return nil
+}
+
+// validateMirror wants a prefix that can only be read in one way: without a dot or a port, its first part would
+// be taken for a repository of Docker Hub.
+func validateMirror(mirror string) error {
+	host, _, _ := strings.Cut(mirror, "/")
+	repository, err := name.NewRepository(mirror + "/repository")
+	if err != nil {
+		return err
+	}
+	if repository.RegistryStr() != canonicalHost(host) || strings.Contains(mirror, "//") {
+		return errors.New("it does not begin with a host name, which has a dot or a port, and no scheme")
+	}
+	return nil
+}

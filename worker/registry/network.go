@@ -1,0 +1,54 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// network is the transport to registries. A host with authorities of its own has a transport of its own, so that
+// they can vouch for no other host, wherever a registry redirects to.
+type network struct {
+	own    map[string]http.RoundTripper
+	others http.RoundTripper
+}
+
+// newNetwork makes the transports, which find proxies in the environment.
+func newNetwork(registries hosts) (*network, error) {
+	n := &network{own: map[string]http.RoundTripper{}, others: newTransport()}
+	for host, registry := range registries {
+		if registry.CABundle == "" {
+			continue
+		}
+		// Beside the well-known authorities: a registry may move from one to the other.
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("root certificates: %w", err)
+		}
+		roots.AppendCertsFromPEM([]byte(registry.CABundle)) // Validate has seen that there are some
+		transport := newTransport()
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		n.own[host] = transport
+	}
+	return n, nil
+}
+
+// newTransport is the client library's own transport (proxies from the environment included) with a limit
+// for registries that accept a connection and then say nothing.
+func newTransport() *http.Transport {
+	transport := remote.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = 2 * time.Minute
+	return transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
+	if own, found := n.own[canonicalHost(request.URL.Host)]; found {
+		return own.RoundTrip(request)
+	}
+	return n.others.RoundTrip(request)
+}
