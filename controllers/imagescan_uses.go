@@ -104,7 +104,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	}
 	return 0, r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
-		Scope: s.image.Scope, Engine: s.backend.Engine(), Workloads: workloadsOf(s.uses),
+		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: s.scanner.Spec.Suspend, Workloads: workloadsOf(s.uses),
 	})
 }
 
