@@ -228,23 +228,10 @@ var phaseChanged = predicate.Funcs{
 }
 
 func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()))
+	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()))
 }
 
 func (r *PodReconciler) podsOfImageScan(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()),
+	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()),
 		client.MatchingFields{podsByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
-}
-
-func (r *PodReconciler) podRequests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, opts...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing pods from the cache")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(pods.Items))
-	for i := range pods.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
-	}
-	return requests
 }

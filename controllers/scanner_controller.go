@@ -158,16 +158,7 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners, client.InNamespace(o.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(scanners.Items))
-	for i := range scanners.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&scanners.Items[i])})
-	}
-	return requests
+	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(o.GetNamespace()))
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.
