@@ -82,7 +82,7 @@ func TestScannerDefaults(t *testing.T) {
 	day, wait, interval := metav1.Duration{Duration: 24 * time.Hour}, metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 5 * time.Minute}
 	p.Expect(scanner.Spec).To(Equal(v1alpha1.ScannerSpec{
 		Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}, IgnoreLabel: "scanner-operator.io/ignore",
-		AnnotatePods: v1alpha1.Enabled, UnusedImageRetention: &day,
+		AnnotatePods: v1alpha1.Enabled, PodFinalizer: v1alpha1.Disabled, UnusedImageRetention: &day,
 		Notifications: []v1alpha1.Receiver{{
 			Name: "team", Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}},
 			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable, GroupWait: &wait, GroupInterval: &interval, FirstScan: v1alpha1.FirstScanSummary,

@@ -69,7 +69,7 @@ func StripPod(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
-			Annotations: ownAnnotations(pod.Annotations),
+			Annotations: ownAnnotations(pod.Annotations), Finalizers: podFinalizers(pod.Finalizers),
 		},
 		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets},
 		Status: corev1.PodStatus{

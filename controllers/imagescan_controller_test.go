@@ -501,7 +501,7 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 			u.reconcile(scan)
 			want := tt.want
-			want.Key, want.Namespace, want.Job = keyOfImage(web), shop, &job
+			want.Key, want.Namespace, want.Scanner, want.Job = keyOfImage(web), shop, "scanner-uid", &job
 			if diff := cmp.Diff([]backend.Image{want}, u.engine.asked); diff != "" {
 				t.Errorf("the engine is asked for (-want +got):\n%s", diff)
 			}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -103,8 +104,26 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	}
 	return 0, r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
-		Scope: s.image.Scope, Engine: s.backend.Engine(), Workloads: workloadsOf(s.uses),
+		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: s.scanner.Spec.Suspend, Workloads: workloadsOf(s.uses),
 	})
+}
+
+// RecordUse implements UseRecorder. Of a Scanner that has gone, nothing is to be recorded.
+func (r *ImageScanReconciler) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error {
+	s := &imageScanScope{scan: scan}
+	var err error
+	if s.scanner, err = r.inventory().owner(ctx, scan); s.scanner == nil {
+		return err
+	}
+	if s.key, err = keyOf(scan); err != nil {
+		return nil //nolint:nilerr // such an ImageScan is about to be deleted
+	}
+	s.backend = r.Backends[s.scanner.Spec.Backend.Type]
+	if wait, err := r.findUses(ctx, s); wait > 0 || err != nil {
+		return err
+	}
+	_, err = r.recordUse(ctx, s)
+	return err
 }
 
 func workloadsOf(uses []use) []store.Workload {

@@ -38,12 +38,12 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
+	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
 }
 
 // ofDigest finds the ImageScans of all namespaces that a wake-up is about.
 func (r *ImageScanReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.requests(ctx, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
+	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 }
 
 // podEvents wakes the ImageScans of the images that a pod runs, or ran before the event.
@@ -52,7 +52,8 @@ func (r *ImageScanReconciler) podEvents() handler.EventHandler {
 		for _, o := range objects {
 			resolved, _ := imagesOf(o.(*corev1.Pod))
 			for _, img := range resolved {
-				for _, request := range r.requests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByDigest: img.ID.Digest}) {
+				for _, request := range requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{},
+					client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByDigest: img.ID.Digest}) {
 					q.AddAfter(request, settle)
 				}
 			}
@@ -65,17 +66,4 @@ func (r *ImageScanReconciler) podEvents() handler.EventHandler {
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { enqueue(ctx, q, e.Object) },
 	}
-}
-
-func (r *ImageScanReconciler) requests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
-	var scans v1alpha1.ImageScanList
-	if err := r.Client.List(ctx, &scans, opts...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing ImageScans from the cache")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(scans.Items))
-	for i := range scans.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&scans.Items[i])})
-	}
-	return requests
 }

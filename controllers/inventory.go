@@ -99,7 +99,8 @@ func (i inventory) imageScan(ctx context.Context, scanner *v1alpha1.Scanner, key
 	return nil, nil
 }
 
-// owner returns the Scanner that an ImageScan belongs to; nil if it has gone or is another one of the same name.
+// owner returns the Scanner that an ImageScan belongs to; nil if it has gone, is about to, or is another one of the
+// same name.
 func (i inventory) owner(ctx context.Context, scan *v1alpha1.ImageScan) (*v1alpha1.Scanner, error) {
 	var scanner v1alpha1.Scanner
 	err := i.client.Get(ctx, types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}, &scanner)
@@ -108,7 +109,7 @@ func (i inventory) owner(ctx context.Context, scan *v1alpha1.ImageScan) (*v1alph
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case !metav1.IsControlledBy(scan, &scanner):
+	case !metav1.IsControlledBy(scan, &scanner), !scanner.DeletionTimestamp.IsZero():
 		return nil, nil
 	}
 	return &scanner, nil

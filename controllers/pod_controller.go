@@ -8,8 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,10 +28,12 @@ import (
 const nodeWait = 5 * time.Second
 
 // PodReconciler makes an ImageScan for each image of each pod that a Scanner is about, and writes on the pod
-// which of its images were handled.
+// which of its images were handled. For Scanners that ask for it, it holds a pod's deletion until the store knows of it.
 type PodReconciler struct {
 	Client client.Client
 	Jobs   store.Jobs
+	Uses   UseRecorder
+	Clock  clock.PassiveClock
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
@@ -40,16 +42,20 @@ type PodReconciler struct {
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;patch;delete
 
 // Reconcile handles one pod. A pod that has gone needs nothing: its images are counted from the pods that are there.
+// Finalizers come first, so that nothing else that goes wrong keeps a pod from going.
 func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.Client.Get(ctx, req.NamespacedName, &pod); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !pod.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
+		return r.release(ctx, &pod)
 	}
 	scanners, err := r.scannersOf(ctx, &pod)
 	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.hold(ctx, &pod, scanners); err != nil {
 		return ctrl.Result{}, err
 	}
 	var running []runningImage
@@ -182,16 +188,7 @@ func (r *PodReconciler) annotate(ctx context.Context, pod *corev1.Pod, wanted ma
 	if len(changes) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": changes}})
-	if err != nil {
-		return err
-	}
-	err = r.Client.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}},
-		client.RawPatch(client.Merge.Type(), patch))
-	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		return nil // another pod of the same name took its place, and has an event of its own
-	}
-	return client.IgnoreNotFound(err)
+	return r.patch(ctx, pod, podPatch{annotations: changes})
 }
 
 // encodeHashes writes container → digest as JSON, keys sorted, so that equal maps are equal texts.
@@ -209,10 +206,17 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("pod").
 		For(&corev1.Pod{}).
 		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.podsInNamespace),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, finalizersChanged))).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
 		Complete(r)
+}
+
+// finalizersChanged lets pass what decides whether pods get finalizers; it is no change of a Scanner's generation.
+var finalizersChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
+	},
 }
 
 // phaseChanged lets pass what changes the annotations of pods, and nothing of an ImageScan's other news.
@@ -224,23 +228,10 @@ var phaseChanged = predicate.Funcs{
 }
 
 func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()))
+	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()))
 }
 
 func (r *PodReconciler) podsOfImageScan(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.podRequests(ctx, client.InNamespace(o.GetNamespace()),
+	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()),
 		client.MatchingFields{podsByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
-}
-
-func (r *PodReconciler) podRequests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, opts...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing pods from the cache")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(pods.Items))
-	for i := range pods.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
-	}
-	return requests
 }

@@ -28,8 +28,8 @@ import (
 // vulnerability data and deliveries change by themselves.
 const statusInterval = time.Minute
 
-// ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. It changes
-// nothing else.
+// ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. Beside that it
+// changes nothing but the Scanner's own finalizer.
 type ScannerReconciler struct {
 	Client   client.Client
 	Store    store.Store
@@ -59,7 +59,13 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, err
 	}
-	if err != nil || !scanner.DeletionTimestamp.IsZero() {
+	if err != nil {
+		return ctrl.Result{}, r.ForgetGone(ctx)
+	}
+	if err := r.keepFinalizer(ctx, &scanner); err != nil {
+		return ctrl.Result{}, err
+	}
+	if !scanner.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	before := scanner.DeepCopy()
@@ -152,16 +158,7 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners, client.InNamespace(o.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(scanners.Items))
-	for i := range scanners.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&scanners.Items[i])})
-	}
-	return requests
+	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(o.GetNamespace()))
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.

@@ -20,16 +20,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -40,17 +44,53 @@ const (
 	quiet = 3 * time.Second
 )
 
-// unattended is a namespace that the operator does not see. Its name is as long as one may be.
-const unattended = "unattended-unattended-unattended-unattended-unattended-unattend"
+// Namespaces that the operator does not see.
+const (
+	// unattended has a name as long as one may be.
+	unattended = "unattended-unattended-unattended-unattended-unattended-unattend"
+	// absent is where the operator does not run; restarting where a test starts one of its own.
+	absent     = "absent"
+	restarting = "restarting"
+)
 
 // operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All
 // tests share it, each in a namespace of its own.
 type operatorUnderTest struct {
-	config  *rest.Config
-	client  client.Client // uncached: it sees what was written
-	store   store.Store
-	engine  *fake.Backend
+	config *rest.Config
+	client client.Client // uncached: it sees what was written
+	store  store.Store
+	engine *fake.Backend
+	// wakeups belong to one manager.
 	wakeups *Wakeups
+	// slack has what receivers were told.
+	slack *mailbox
+}
+
+// mailbox stands for the notifier and takes every message.
+type mailbox struct {
+	mu   sync.Mutex
+	sent []notify.Delivery
+}
+
+// Send implements notify.Sender.
+func (m *mailbox) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent = append(m.sent, d)
+	return notify.Outcome{Result: notify.Delivered}
+}
+
+// of are the messages to the receivers of a namespace, oldest first.
+func (m *mailbox) of(namespace string) []notify.Delivery {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var own []notify.Delivery
+	for _, d := range m.sent {
+		if d.Receiver.Namespace == namespace {
+			own = append(own, d)
+		}
+	}
+	return own
 }
 
 var (
@@ -104,35 +144,54 @@ func startOperator() (*operatorUnderTest, error) {
 	server := &envtest.Environment{
 		CRDDirectoryPaths: []string{filepath.Join("..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true, Scheme: newTestScheme(),
 	}
-	config, err := server.Start()
+	restConfig, err := server.Start()
 	if err != nil {
 		return nil, err
 	}
 	stops = append(stops, server.Stop)
-	config.QPS = -1 // tests are no reason to spare the API server
-	o := &operatorUnderTest{config: config, wakeups: &Wakeups{}}
-	if o.client, err = client.New(config, client.Options{Scheme: server.Scheme}); err != nil {
+	restConfig.QPS = -1 // tests are no reason to spare the API server
+	o := &operatorUnderTest{config: restConfig, wakeups: &Wakeups{}, slack: &mailbox{}}
+	if o.client, err = client.New(restConfig, client.Options{Scheme: server.Scheme}); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "controllers-test-")
-	if err != nil {
+	if err := o.openStore(); err != nil {
 		return nil, err
 	}
-	stops = append(stops, func() error { return os.RemoveAll(dir) })
-	if o.store, err = store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now); err != nil {
-		return nil, err
-	}
-	stops = append(stops, o.store.Close)
-	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
-	if err := o.client.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: unattended}}); err != nil {
-		return nil, err
+	for _, name := range []string{unattended, absent, restarting} {
+		if err := o.client.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return nil, err
+		}
 	}
 	for name, architecture := range map[string]string{nodeAMD: "amd64", nodeARM: "arm64"} {
 		if err := o.createNode(node(name, architecture)); err != nil {
 			return nil, err
 		}
 	}
-	return o, o.startManager(server.Scheme)
+	// The unattended ones are for tests that look at objects to which nothing happens.
+	attended := fields.AndSelectors(
+		fields.OneTermNotEqualSelector("metadata.namespace", unattended), fields.OneTermNotEqualSelector("metadata.namespace", absent),
+		fields.OneTermNotEqualSelector("metadata.namespace", restarting),
+	)
+	stop, err := o.startManager(attended)
+	if err == nil {
+		stops = append(stops, stop)
+	}
+	return o, err
+}
+
+// openStore gives the operator a store and an engine.
+func (o *operatorUnderTest) openStore() error {
+	dir, err := os.MkdirTemp("", "controllers-test-")
+	if err != nil {
+		return err
+	}
+	stops = append(stops, func() error { return os.RemoveAll(dir) })
+	if o.store, err = store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now); err != nil {
+		return err
+	}
+	stops = append(stops, o.store.Close)
+	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
+	return nil
 }
 
 func (o *operatorUnderTest) createNode(n *corev1.Node) error {
@@ -144,46 +203,52 @@ func (o *operatorUnderTest) createNode(n *corev1.Node) error {
 	return o.client.Status().Update(context.Background(), n)
 }
 
-// startManager runs the controllers as the manager does.
-func (o *operatorUnderTest) startManager(scheme *runtime.Scheme) error {
-	elsewhere := fields.OneTermNotEqualSelector("metadata.namespace", unattended)
+// startManager runs the controllers as the manager does, for the objects of these namespaces.
+func (o *operatorUnderTest) startManager(namespaces fields.Selector) (stop func() error, err error) {
 	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: o.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // there may be several of them
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:  {Transform: StripPod},
-			&corev1.Node{}: {Transform: StripNode},
-			// For tests that look at objects to which nothing happens.
-			&v1alpha1.Scanner{}:   {Field: elsewhere},
-			&v1alpha1.ImageScan{}: {Field: elsewhere},
+			&corev1.Pod{}:         {Transform: StripPod, Field: namespaces},
+			&corev1.Node{}:        {Transform: StripNode},
+			&v1alpha1.Scanner{}:   {Field: namespaces},
+			&v1alpha1.ImageScan{}: {Field: namespaces},
 		}},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := SetupIndexes(ctx, mgr); err != nil {
-		cancel()
-		return err
+	err = SetupIndexes(ctx, mgr)
+	for _, controller := range o.controllers(mgr) {
+		err = errors.Join(err, controller.SetupWithManager(mgr))
 	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return func() error { cancel(); return <-ended }, nil
+}
+
+type setup interface{ SetupWithManager(ctrl.Manager) error }
+
+func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
 	backends := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: o.engine}
-	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store},
-		&ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups},
+	imageScans := &ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups}
+	return []setup{
+		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}},
+		imageScans,
 		&ScannerReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
 			Wakeups: o.wakeups, StoreAdvice: "mount a volume",
 		},
-	} {
-		if err := controller.SetupWithManager(mgr); err != nil {
-			cancel()
-			return err
-		}
+		&NotificationReconciler{
+			Client: mgr.GetClient(), Store: o.store, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
+		},
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	stops = append(stops, func() error { cancel(); return <-ended })
-	return nil
 }
 
 // place is a namespace of the API server that belongs to one test.
@@ -252,8 +317,10 @@ func (p *place) createsPod(pod *corev1.Pod) {
 // runs gives a pod a status, as the kubelet does.
 func (p *place) runs(pod *corev1.Pod, status corev1.PodStatus) {
 	p.t.Helper()
-	pod.Status = status
-	p.must(p.client.Status().Update(p.t.Context(), pod))
+	p.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		now(p, pod).Status = status
+		return p.client.Status().Update(p.t.Context(), pod)
+	}))
 }
 
 // deletes objects at once.

@@ -2,6 +2,7 @@
 //
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
+//	manager cleanup [flags]    take finalizers and annotations off pods and Scanners when the operator is gone
 package main
 
 import (
@@ -22,10 +23,16 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "findings" {
-		exit(printFindings(ctrl.SetupSignalHandler(), os.Args[2:], os.Stdout))
+	ctx := ctrl.SetupSignalHandler()
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "findings":
+			exit(printFindings(ctx, os.Args[2:], os.Stdout))
+		case "cleanup":
+			exit(cleanup(ctx, os.Args[2:], os.Stdout))
+		}
 	}
-	exit(run(ctrl.SetupSignalHandler(), os.Args[1:]))
+	exit(run(ctx, os.Args[1:]))
 }
 
 func exit(err error) {

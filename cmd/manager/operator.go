@@ -256,11 +256,12 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err := op.manager.Add(every(op.options.SweepInterval, "Forgetting receivers that have gone", notifications.ForgetReceivers)); err != nil {
 		return err
 	}
+	imageScans := &controllers.ImageScanReconciler{
+		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store},
-		&controllers.ImageScanReconciler{
-			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		},
+		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock},
+		imageScans,
 		scanners,
 		notifications,
 	} {

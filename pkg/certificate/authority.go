@@ -25,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -76,10 +77,23 @@ type pair struct {
 // +kubebuilder:rbac:groups="",namespace=system,resources=secrets,resourceNames=scanner-operator-authority;scanner-operator-notifier-serving,verbs=get;update
 
 // Refresh loads the authority, and makes, announces or promotes one if it is time. Call it at the start and
-// then every hour.
+// then every hour. Another manager may do the same at the same time: the one that comes second takes what the first
+// has written.
 func (a *Authority) Refresh(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return overtaken(func() error { return a.refresh(ctx) })
+}
+
+// overtaken does work that reads a Secret and writes it, again when somebody else wrote it in between: at most five
+// times, some milliseconds apart.
+func overtaken(work func() error) error {
+	return retry.OnError(retry.DefaultRetry, func(err error) bool {
+		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	}, work)
+}
+
+func (a *Authority) refresh(ctx context.Context) error {
 	var secret corev1.Secret
 	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Secret}, &secret)
 	missing := apierrors.IsNotFound(err)

@@ -41,8 +41,13 @@ func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return s.current, nil
 }
 
-// Publish keeps a fresh serving certificate for another process of the operator in a Secret of its namespace.
+// Publish keeps a fresh serving certificate for another process of the operator in a Secret of its namespace. Two
+// managers may do so at the same time.
 func (a *Authority) Publish(ctx context.Context, secretName string, names ...string) error {
+	return overtaken(func() error { return a.publish(ctx, secretName, names) })
+}
+
+func (a *Authority) publish(ctx context.Context, secretName string, names []string) error {
 	var secret corev1.Secret
 	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: secretName}, &secret)
 	missing := apierrors.IsNotFound(err)

@@ -31,13 +31,13 @@ func (s *SQLite) DataVersion(ctx context.Context, engine string) (v DataVersion,
 // currentData is an engine's data version, ” as long as none is known.
 const currentData = `coalesce((SELECT version FROM data_versions WHERE engine = ?), '')`
 
-// queue is what is to be matched: manifests that a Scanner has with this engine, that are catalogued, and whose
+// queue is what is to be matched: manifests that a Scanner that is not suspended has with this engine, that are catalogued, and whose
 // report is missing or made with other data than the engine's current data. As long as no data version is
 // known, existing reports count as current. What has failed with the same data waits for its time.
 const queue = queueTables + queueConditions
 
 const queueTables = `
-	FROM (SELECT DISTINCT manifest_id FROM scanner_images WHERE engine = @engine AND manifest_id IS NOT NULL) used
+	FROM (SELECT DISTINCT manifest_id FROM scanner_images WHERE engine = @engine AND suspended = 0 AND manifest_id IS NOT NULL) used
 	CROSS JOIN catalogues c ON c.manifest_id = used.manifest_id
 	LEFT JOIN data_versions d ON d.engine = @engine
 	LEFT JOIN reports r ON r.manifest_id = used.manifest_id AND r.engine = @engine`

@@ -33,6 +33,14 @@ func (f fixture) data(t testing.TB, version string) {
 	must(t, f.SetDataVersion(t.Context(), grype, DataVersion{Version: version}))
 }
 
+// suspend says of the Scanner that has the image app whether it is suspended.
+func (f fixture) suspend(t testing.TB, suspended bool) {
+	t.Helper()
+	u := used("scanner", "app", workload("api", "r"))
+	u.Suspended = suspended
+	must(t, f.SetUsed(t.Context(), u))
+}
+
 func TestDataVersion(t *testing.T) {
 	f := newStore(t)
 	if _, err := f.DataVersion(t.Context(), grype); !errors.Is(err, ErrNotFound) {
@@ -70,6 +78,15 @@ func TestWhatIsToBeMatched(t *testing.T) {
 			u.Engine = "fake"
 			must(t, f.SetUsed(t.Context(), u))
 		}, false, false},
+		"of a suspended Scanner": {func(t *testing.T, f fixture) { f.suspend(t, true) }, false, false},
+		"of a suspended Scanner and another one": {func(t *testing.T, f fixture) {
+			f.suspend(t, true)
+			f.use(t, "another", "app", workload("api", "r"))
+		}, true, true},
+		"of a Scanner that goes on": {func(t *testing.T, f fixture) {
+			f.suspend(t, true)
+			f.suspend(t, false)
+		}, true, true},
 		"in use in another scope": {func(t *testing.T, f fixture) {
 			u := used("scanner", "app", workload("api", "r"))
 			u.Scope = "shop"

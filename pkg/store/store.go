@@ -267,6 +267,8 @@ type Used struct {
 	Key       image.Key
 	Scope     Scope
 	Engine    string
+	// Suspended keeps the image out of the match queue, unless another Scanner that has it is not.
+	Suspended bool
 	// Workloads that run it now. Empty: the image is kept matched, but is neither counted nor announced.
 	Workloads []Workload
 }

@@ -75,8 +75,8 @@ func stay(ctx context.Context, q query, u Used) (Used, error) {
 func isKnown(ctx context.Context, q query, u Used) (bool, error) {
 	var id int64
 	err := q.QueryRowContext(ctx, `
-		SELECT id FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ? AND namespace = ? AND scope = ? AND engine = ?`,
-		u.Scanner, u.Key.Digest, platform(u.Key.Platform), u.Namespace, u.Scope, u.Engine).Scan(&id)
+		SELECT id FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ? AND namespace = ? AND scope = ? AND engine = ? AND suspended = ?`,
+		u.Scanner, u.Key.Digest, platform(u.Key.Platform), u.Namespace, u.Scope, u.Engine, u.Suspended).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -98,12 +98,13 @@ func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, 
 		u.Scanner, u.Key.Digest, platform(u.Key.Platform)); err != nil {
 		return 0, err
 	}
-	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine}
+	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended}
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, manifest_id)
-		VALUES (?, ?, ?, ?, ?, ?, `+resolve+`)
+		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, suspended, manifest_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, `+resolve+`)
 		ON CONFLICT (scanner, digest, platform) DO UPDATE
-		SET namespace = excluded.namespace, scope = excluded.scope, engine = excluded.engine, manifest_id = excluded.manifest_id
+		SET namespace = excluded.namespace, scope = excluded.scope, engine = excluded.engine,
+			suspended = excluded.suspended, manifest_id = excluded.manifest_id
 		RETURNING id`, append(args, resolveArgs(u.Key, u.Scope)...)...).Scan(&id)
 	return id, err
 }

@@ -1,0 +1,270 @@
+package controllers
+
+import (
+	"slices"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// twoScanners of one namespace are about the same two pods, and work for both is going on: one image has a result
+// without findings, one with, one has failed, and one is being cataloged.
+type twoScanners struct {
+	*place
+	changed, other *v1alpha1.Scanner
+	front, back    *corev1.Pod
+	// clean and busy are run by front, vulnerable and broken by back.
+	clean, busy, vulnerable, broken string
+	// scansOfOther are the UIDs of its ImageScans.
+	scansOfOther []types.UID
+}
+
+// atFirst is what both Scanners have.
+var atFirst = v1alpha1.ImageCounts{Total: 4, Scanned: 2, Pending: 1, Failed: 1}
+
+func newTwoScanners(t *testing.T) *twoScanners {
+	t.Helper()
+	p := newPlace(t)
+	s := &twoScanners{
+		place: p, changed: aScanner(p.namespace, "changed"), other: aScanner(p.namespace, "other"),
+		clean: p.unique("clean"), busy: p.unique("slow"), vulnerable: p.unique("vulnerable"), broken: p.unique("failing"),
+	}
+	s.front = aPod(p.namespace, "front", running("clean", s.clean), running("busy", s.busy), labelled("tier", "front"))
+	s.back = aPod(p.namespace, "back", running("vulnerable", s.vulnerable), running("broken", s.broken), labelled("tier", "back"), labelled("skip", "true"))
+	p.creates(s.changed, s.other, s.front, s.back)
+	s.has(s.changed, atFirst)
+	s.has(s.other, atFirst)
+	s.annotated("changed", true, true)
+	s.annotated("other", true, true)
+	s.scansOfOther = s.uids(s.other)
+	return s
+}
+
+// has waits until a Scanner's status is about its present spec and says this.
+func (s *twoScanners) has(scanner *v1alpha1.Scanner, want v1alpha1.ImageCounts) {
+	s.t.Helper()
+	generation := now(s.place, scanner.DeepCopy()).Generation
+	s.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.ObservedGeneration).To(Equal(generation))
+		g.Expect(status.Images).To(Equal(want), "the images of Scanner %s", scanner.Name)
+		g.Expect(status.Images.Total).To(Equal(status.Images.Scanned+status.Images.Pending+status.Images.Failed+status.Images.Excluded), "each image is exactly one of them")
+	})
+}
+
+// annotated waits until a Scanner's annotation is on exactly these pods.
+func (s *twoScanners) annotated(scanner string, front, back bool) {
+	s.t.Helper()
+	for pod, want := range map[*corev1.Pod]bool{s.front: front, s.back: back} {
+		s.Eventually(func() bool {
+			_, found := s.annotations(pod)()[scanner+annotationSuffix]
+			return found
+		}, patience).Should(Equal(want), "the annotation of Scanner %s on pod %s", scanner, pod.Name)
+	}
+}
+
+func (s *twoScanners) uids(scanner *v1alpha1.Scanner) (uids []types.UID) {
+	for _, scan := range s.scans(scanner) {
+		uids = append(uids, scan.UID)
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// unused are the images that a Scanner keeps although it is about no pod that runs them.
+func (s *twoScanners) unused(scanner *v1alpha1.Scanner) func() []string {
+	return func() (unused []string) {
+		for _, scan := range s.scans(scanner) {
+			if scan.Status.UnusedSince != nil {
+				unused = append(unused, scan.Spec.References[0])
+			}
+		}
+		slices.Sort(unused)
+		return unused
+	}
+}
+
+// singly says that no image has two ImageScans of a Scanner.
+func (s *twoScanners) singly(scanner *v1alpha1.Scanner) {
+	s.t.Helper()
+	seen := map[string]bool{}
+	for _, scan := range s.scans(scanner) {
+		key := scan.Spec.Digest + scan.Spec.Platform
+		s.Expect(seen[key]).To(BeFalse(), "two ImageScans of Scanner %s for %s", scanner.Name, scan.Spec.References[0])
+		seen[key] = true
+	}
+}
+
+// leavesTheOtherAlone: nothing that happens to one Scanner touches the results of another.
+func (s *twoScanners) leavesTheOtherAlone() {
+	s.t.Helper()
+	s.has(s.other, atFirst)
+	s.annotated("other", true, true)
+	s.Expect(s.uids(s.other)).To(Equal(s.scansOfOther), "the other Scanner's ImageScans are those that it had")
+	s.Expect(s.unused(s.other)()).To(BeEmpty())
+	s.eventually(s.other, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Findings).To(Equal(v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}))
+	})
+}
+
+// TestScannerChangedWhileWorkGoesOn: after each kind of change a Scanner covers what it is about now, and after it is
+// changed back, what it was about at first; another one that is about the same pods does not notice.
+func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
+	type spec = v1alpha1.ScannerSpec
+	for name, tt := range map[string]struct {
+		change func(*twoScanners, *spec)
+		want   v1alpha1.ImageCounts
+		// front and back say which pods are annotated then; unused is what is kept for a while.
+		front, back bool
+		unused      func(*twoScanners) []string
+	}{
+		"podSelector": {
+			func(_ *twoScanners, s *spec) {
+				s.PodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "front"}}
+			},
+			v1alpha1.ImageCounts{Total: 2, Scanned: 1, Pending: 1}, true, false,
+			func(s *twoScanners) []string { return []string{s.broken, s.vulnerable} },
+		},
+		"podSelector that selects nothing": {
+			func(_ *twoScanners, s *spec) {
+				s.PodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "none"}}
+			},
+			v1alpha1.ImageCounts{}, false, false,
+			func(s *twoScanners) []string { return []string{s.clean, s.broken, s.busy, s.vulnerable} },
+		},
+		"ignoreLabel": {
+			func(_ *twoScanners, s *spec) { s.IgnoreLabel = "skip" },
+			v1alpha1.ImageCounts{Total: 2, Scanned: 1, Pending: 1}, true, false,
+			func(s *twoScanners) []string { return []string{s.broken, s.vulnerable} },
+		},
+		"images.exclude": {
+			func(_ *twoScanners, s *spec) { s.Images.Exclude = []string{"*/vulnerable", "*/failing"} },
+			v1alpha1.ImageCounts{Total: 4, Scanned: 1, Pending: 1, Excluded: 2}, true, false,
+			func(s *twoScanners) []string { return []string{s.broken, s.vulnerable} },
+		},
+		"images.exclude of what is being cataloged": {
+			func(_ *twoScanners, s *spec) { s.Images.Exclude = []string{"*/slow"} },
+			v1alpha1.ImageCounts{Total: 4, Scanned: 2, Failed: 1, Excluded: 1}, true, true,
+			func(s *twoScanners) []string { return []string{s.busy} },
+		},
+		"backend.type": {
+			func(_ *twoScanners, s *spec) { s.Backend.Type = v1alpha1.BackendGrype }, // which does not run here
+			v1alpha1.ImageCounts{Total: 4, Failed: 4}, false, false, nil,
+		},
+		"suspend": {
+			func(_ *twoScanners, s *spec) { s.Suspend = true }, atFirst, true, true, nil,
+		},
+		"suspend and podSelector": {
+			func(_ *twoScanners, s *spec) {
+				s.Suspend, s.PodSelector = true, &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "back"}}
+			},
+			v1alpha1.ImageCounts{Total: 2, Scanned: 1, Failed: 1}, false, true,
+			func(s *twoScanners) []string { return []string{s.clean, s.busy} },
+		},
+		"annotatePods": {
+			func(_ *twoScanners, s *spec) { s.AnnotatePods = v1alpha1.Disabled }, atFirst, false, false, nil,
+		},
+		"unusedImageRetention": {
+			func(_ *twoScanners, s *spec) { s.UnusedImageRetention = &metav1.Duration{} }, atFirst, true, true, nil,
+		},
+		"notifications": {
+			func(_ *twoScanners, s *spec) { s.Notifications = []v1alpha1.Receiver{receiverNamed("team")} }, atFirst, true, true, nil,
+		},
+		"podFinalizer": {
+			func(_ *twoScanners, s *spec) { s.PodFinalizer = v1alpha1.Enabled }, atFirst, true, true, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTwoScanners(t)
+			before, scansBefore := now(s.place, s.changed).Spec.DeepCopy(), s.uids(s.changed)
+			s.changes(s.changed, func(scanner *v1alpha1.Scanner) { tt.change(s, &scanner.Spec) })
+			s.has(s.changed, tt.want)
+			s.annotated("changed", tt.front, tt.back)
+			var unused []string
+			if tt.unused != nil {
+				unused = tt.unused(s)
+				slices.Sort(unused)
+			}
+			s.Eventually(s.unused(s.changed), patience).Should(Equal(unused), "kept for a while, though not counted")
+			s.leavesTheOtherAlone()
+
+			s.changes(now(s.place, s.changed), func(scanner *v1alpha1.Scanner) { scanner.Spec = *before })
+			s.has(s.changed, atFirst)
+			s.annotated("changed", true, true)
+			s.Eventually(s.unused(s.changed), patience).Should(BeEmpty())
+			s.Expect(s.uids(s.changed)).To(Equal(scansBefore), "no ImageScan was made anew or twice")
+			s.singly(s.changed)
+			s.leavesTheOtherAlone()
+		})
+	}
+}
+
+// TestDeselectedWithoutRetention: with a retention of nothing, what a Scanner is not about any more goes at once,
+// and only that.
+func TestDeselectedWithoutRetention(t *testing.T) {
+	s := newTwoScanners(t)
+	kept := []types.UID{s.scan(s.changed, s.clean).UID, s.scan(s.changed, s.busy).UID}
+	slices.Sort(kept)
+	s.changes(s.changed, func(scanner *v1alpha1.Scanner) {
+		selecting("tier", "front")(scanner)
+		scanner.Spec.UnusedImageRetention = &metav1.Duration{}
+	})
+	s.has(s.changed, v1alpha1.ImageCounts{Total: 2, Scanned: 1, Pending: 1})
+	s.Eventually(func() []types.UID { return s.uids(s.changed) }, patience).Should(Equal(kept))
+	s.leavesTheOtherAlone()
+	s.Expect(s.inUse(s.vulnerable)()).To(BeTrue(), "the other Scanner has it")
+}
+
+// TestOneOfTwoScannersDeleted: all of it goes, and nothing of the other.
+func TestOneOfTwoScannersDeleted(t *testing.T) {
+	s := newTwoScanners(t)
+	s.deletes(s.changed)
+	s.Eventually(func() int { return len(s.scans(s.changed)) }, patience).Should(BeZero())
+	s.annotated("changed", false, false)
+	s.leavesTheOtherAlone()
+	known, err := s.store.Scanners(t.Context())
+	s.must(err)
+	s.Expect(known).To(And(ContainElement(string(s.other.UID)), Not(ContainElement(string(s.changed.UID)))))
+}
+
+// TestRenamedScanner: under another name it is another Scanner, which has everything once, of its own.
+func TestRenamedScanner(t *testing.T) {
+	s := newTwoScanners(t)
+	renamed := aScanner(s.namespace, "renamed")
+	s.creates(renamed)
+	s.deletes(s.changed)
+	s.has(renamed, atFirst)
+	s.annotated("renamed", true, true)
+	s.annotated("changed", false, false)
+	s.Eventually(func() int { return len(s.scans(s.changed)) }, patience).Should(BeZero())
+	s.Expect(s.scans(renamed)).To(HaveLen(4))
+	s.singly(renamed)
+	s.leavesTheOtherAlone()
+}
+
+// TestScannersChangedInTurn: any number of changes, each before the one before has been dealt with, come to what the
+// last one says.
+func TestScannersChangedInTurn(t *testing.T) {
+	s := newTwoScanners(t)
+	for range 5 {
+		for _, change := range []func(*v1alpha1.Scanner){
+			selecting("tier", "none"), excluding("*"), func(s *v1alpha1.Scanner) { s.Spec.Suspend = true },
+			func(s *v1alpha1.Scanner) { s.Spec.PodSelector, s.Spec.Images.Exclude, s.Spec.Suspend = nil, nil, false },
+		} {
+			s.changes(s.changed, change)
+		}
+	}
+	s.has(s.changed, atFirst)
+	s.annotated("changed", true, true)
+	s.Eventually(s.unused(s.changed), patience).Should(BeEmpty())
+	s.singly(s.changed)
+	s.Eventually(func() string {
+		return meta.FindStatusCondition(now(s.place, s.changed).Status.Conditions, v1alpha1.ConditionReady).Reason
+	}, patience).Should(Equal(v1alpha1.ReasonScanning))
+	s.leavesTheOtherAlone()
+}

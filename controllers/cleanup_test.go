@@ -1,0 +1,117 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// left is what an operator that is gone leaves behind.
+type left struct {
+	scanner, deleted         *v1alpha1.Scanner
+	held, annotated, foreign *corev1.Pod
+}
+
+func (p *place) leaves() left {
+	p.t.Helper()
+	scanner, deleted := aScanner(p.namespace, "scanner"), aScanner(p.namespace, "deleted")
+	scanner.Finalizers, deleted.Finalizers = []string{foreign, scannerFinalizer}, []string{scannerFinalizer}
+	l := left{
+		scanner: scanner, deleted: deleted,
+		held:      aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner"), releaseOf("deleted"))),
+		annotated: aPod(p.namespace, "annotated", running("main", web), finalizedBy(foreign)),
+		foreign:   aPod(p.namespace, "foreign", running("main", web), finalizedBy(foreign)),
+	}
+	l.annotated.Annotations = map[string]string{"scanner" + annotationSuffix: "{}", "example.com/mine": "stays"}
+	p.creates(scanner, deleted, l.held, l.annotated, l.foreign)
+	p.deletes(deleted, l.held)
+	return l
+}
+
+// cleans runs the rescue in the place's namespace, listing one object at a time, and returns what it says.
+func (p *place) cleans(dryRun bool, funcs interceptor.Funcs) (string, error) {
+	p.t.Helper()
+	watching, err := client.NewWithWatch(p.config, client.Options{Scheme: p.client.Scheme()})
+	p.must(err)
+	funcs.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		return c.List(ctx, list, append(opts, client.Limit(1))...)
+	}
+	var out bytes.Buffer
+	c := Cleanup{Client: interceptor.NewClient(watching, funcs), Namespace: p.namespace, DryRun: dryRun, Out: &out}
+	err = c.Run(p.t.Context())
+	return out.String(), err
+}
+
+// TestCleanup: without the operator, what waits for it cannot go. The rescue says what it would do, does it, names
+// what failed and goes on, and finds nothing more when it is run again.
+func TestCleanup(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = absent
+	l := p.leaves()
+	p.Consistently(func() bool { return p.gone(l.held)() || p.gone(l.deleted)() }, quiet).Should(BeFalse())
+
+	const all = "Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\n" +
+		"Pod absent/held: removed scanner.scanner-operator.io/release, deleted.scanner-operator.io/release\n" +
+		"Scanner absent/deleted: removed scanner-operator.io/pod-finalizers\n" +
+		"Scanner absent/scanner: removed scanner-operator.io/pod-finalizers\n"
+	said, err := p.cleans(true, interceptor.Funcs{})
+	p.must(err)
+	p.Expect(said).To(Equal(string(bytes.ReplaceAll([]byte(all), []byte("removed"), []byte("would remove")))))
+	p.Expect(p.gone(l.held)() || p.gone(l.deleted)()).To(BeFalse(), "it only said so")
+
+	_, err = p.cleans(false, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		if o.GetName() == "annotated" || o.GetName() == "deleted" {
+			return errors.New("a policy forbids it")
+		}
+		return c.Patch(ctx, o, patch, opts...)
+	}})
+	p.Expect(err).To(MatchError("Pod absent/annotated: a policy forbids it\nScanner absent/deleted: a policy forbids it"))
+	p.Expect(p.gone(l.held)()).To(BeTrue())
+	p.Expect(p.finalizers(l.scanner)()).To(ConsistOf(foreign))
+
+	said, err = p.cleans(false, interceptor.Funcs{})
+	p.must(err)
+	p.Expect(said).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers\n"))
+	p.Expect(p.gone(l.deleted)()).To(BeTrue())
+	p.Expect(p.annotations(l.annotated)()).To(Equal(map[string]string{"example.com/mine": "stays"}))
+	for _, pod := range []*corev1.Pod{l.annotated, l.foreign} {
+		p.Expect(p.finalizers(pod)()).To(ConsistOf(foreign), "what others put there is theirs")
+	}
+
+	said, err = p.cleans(false, interceptor.Funcs{})
+	p.must(err)
+	p.Expect(said).To(BeEmpty())
+}
+
+// TestCleanupWithoutCRD: when the kinds have gone before, pods are still rid of what is left on them.
+func TestCleanupWithoutCRD(t *testing.T) {
+	pod := aPod(shop, "a", running("main", web), finalizedBy(releaseOf("all")))
+	u := newUnit(t, pod)
+	var out bytes.Buffer
+	c := Cleanup{Out: &out, Client: interceptor.NewClient(u.client, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if kind := list.GetObjectKind().GroupVersionKind(); kind.Group == v1alpha1.GroupVersion.Group {
+				return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: kind.Group, Kind: "Scanner"}}
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})}
+	u.must(c.Run(t.Context()))
+	if want := "Pod shop/a: removed all.scanner-operator.io/release\n"; out.String() != want {
+		t.Errorf("it says %q, want %q", out.String(), want)
+	}
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	if len(pod.Finalizers) > 0 {
+		t.Errorf("finalizers %q are left", pod.Finalizers)
+	}
+}

@@ -1,0 +1,278 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// telling gives a Scanner receivers that are told at once.
+func telling(names ...string) func(*v1alpha1.Scanner) {
+	return func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = nil
+		for _, name := range names {
+			receiver := receiverNamed(name)
+			receiver.Slack.WebhookURLSecretRef.Name = name
+			receiver.GroupWait, receiver.GroupInterval = &metav1.Duration{Duration: time.Second}, &metav1.Duration{Duration: time.Second}
+			s.Spec.Notifications = append(s.Spec.Notifications, receiver)
+		}
+	}
+}
+
+// told are the messages of a Scanner in the place's namespace, oldest first: receiver, kind, and the images of news.
+func (p *place) told(scanner string) func() []string {
+	return func() (told []string) {
+		for _, d := range p.slack.of(p.namespace) {
+			if d.Digest.Scanner != scanner {
+				continue
+			}
+			words := []string{d.Receiver.SecretName, string(d.Digest.Kind)}
+			for _, section := range d.Digest.Sections {
+				words = append(words, section.Repository[strings.LastIndex(section.Repository, "/")+1:])
+			}
+			told = append(told, strings.Join(words, " "))
+		}
+		return told
+	}
+}
+
+// runsSoon has a pod seen by the operator before the Scanner that is about it is made, so that its images are there at first.
+func (p *place) runsSoon(image string) {
+	p.t.Helper()
+	p.creates(aPod(p.namespace, "first", running("main", p.unique(image))))
+	early := aScanner(p.namespace, "early")
+	p.creates(early)
+	p.becomes(early, phasesOf{p.unique(image): v1alpha1.PhaseScanned})
+	p.deletes(early)
+}
+
+// TestSuspendedScannerIsSilent: while it is suspended nobody is told anything; when it goes on, what came meanwhile is
+// told in one message, and nothing that was told before.
+func TestSuspendedScannerIsSilent(t *testing.T) {
+	p := newPlace(t)
+	p.runsSoon("vulnerable")
+	scanner := aScanner(p.namespace, "all", telling("team"))
+	p.creates(scanner)
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
+	})
+	p.creates(
+		aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))),
+		aPod(p.namespace, "third", running("main", p.unique("vulnerable-third"))),
+	)
+	p.Consistently(p.told("all"), quiet).Should(HaveLen(1))
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false })
+	p.becomes(scanner, phasesOf{
+		p.unique("vulnerable"): v1alpha1.PhaseScanned, p.unique("vulnerable-second"): v1alpha1.PhaseScanned, p.unique("vulnerable-third"): v1alpha1.PhaseScanned,
+	})
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "team New vulnerable-second vulnerable-third"}))
+	p.Consistently(p.told("all"), quiet).Should(HaveLen(2), "there is no second summary")
+}
+
+// TestReceiversChange: one that is added gets a summary of its own; one that comes back goes on where it was, with
+// what came meanwhile; the others hear nothing of it.
+func TestReceiversChange(t *testing.T) {
+	p := newPlace(t)
+	p.runsSoon("vulnerable")
+	scanner := aScanner(p.namespace, "all", telling("team"))
+	p.creates(scanner)
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
+
+	p.changes(scanner, telling("team", "boss"))
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan"}))
+	p.changes(scanner, telling("boss"))
+	p.creates(aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan", "boss New vulnerable-second"}))
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Receivers).To(HaveLen(1))
+		g.Expect(status.Receivers[0].Name).To(Equal("boss"))
+	})
+
+	p.changes(scanner, telling("boss", "team"))
+	all := []string{"team FirstScan", "boss FirstScan", "boss New vulnerable-second", "team New vulnerable-second"}
+	p.Eventually(p.told("all"), patience).Should(Equal(all))
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Notifications[0].Slack.WebhookURLSecretRef.Name = "another-channel" })
+	p.Consistently(p.told("all"), quiet).Should(Equal(all), "another address for the same receiver is no reason to begin anew")
+}
+
+// TestScannersTellApart: two Scanners about the same pods each tell their own receivers, once; one that is about them
+// under a new name begins with a summary.
+func TestScannersTellApart(t *testing.T) {
+	p := newPlace(t)
+	p.runsSoon("vulnerable")
+	one, two := aScanner(p.namespace, "one", telling("team")), aScanner(p.namespace, "two", telling("team", "boss"))
+	p.creates(one, two)
+	p.Eventually(p.told("one"), patience).Should(Equal([]string{"team FirstScan"}))
+	p.Eventually(p.told("two"), patience).Should(ConsistOf("team FirstScan", "boss FirstScan"))
+	p.deletes(one)
+	p.creates(aScanner(p.namespace, "renamed", telling("team")), aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
+	p.Eventually(p.told("renamed"), patience).Should(ContainElement("team FirstScan"))
+	p.Eventually(p.told("two"), patience).Should(ConsistOf("team FirstScan", "boss FirstScan", "team New vulnerable-second", "boss New vulnerable-second"))
+	p.Consistently(p.told("one"), quiet).Should(HaveLen(1), "nobody speaks for a Scanner that has gone")
+}
+
+// TestDeselectedIsNoNews: images that a Scanner is not about any more are no news, neither when they go nor when they
+// come back.
+func TestDeselectedIsNoNews(t *testing.T) {
+	p := newPlace(t)
+	p.runsSoon("vulnerable")
+	scanner := aScanner(p.namespace, "all", telling("team"))
+	p.creates(scanner)
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
+	for _, change := range []func(*v1alpha1.Scanner){
+		selecting("tier", "none"), func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil },
+		excluding("*"), func(s *v1alpha1.Scanner) { s.Spec.Images.Exclude = nil },
+		func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype }, func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendFake },
+	} {
+		p.changes(scanner, change)
+		p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+			g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
+			g.Expect(status.Images.Pending).To(BeZero())
+		})
+	}
+	p.Consistently(p.told("all"), quiet).Should(HaveLen(1))
+}
+
+// TestMessageOnItsWay: what becomes of a message that could not be delivered yet when the Scanner is changed.
+func TestMessageOnItsWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change, back func(*v1alpha1.Scanner)
+	}{
+		"suspended": {
+			func(s *v1alpha1.Scanner) { s.Spec.Suspend = true }, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false },
+		},
+		"the receiver removed": {
+			func(s *v1alpha1.Scanner) { s.Spec.Notifications = nil },
+			func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("team")} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newNotifyWorld(t, nil)
+			w.found(finding.Critical)
+			w.receivers.outcomes["slack-team"] = notify.Outcome{Result: notify.RateLimited, RetryAfter: time.Minute}
+			w.reconcile()
+			_, first := w.after(30 * time.Second)
+			if len(first) != 1 {
+				t.Fatalf("%d attempts, want 1", len(first))
+			}
+			delete(w.receivers.outcomes, "slack-team")
+			w.changes(tt.change)
+			if next, sent := w.after(10 * time.Minute); len(sent) != 0 || next != 0 {
+				t.Errorf("meanwhile %d messages are sent, and the next look is in %s; want neither", len(sent), next)
+			}
+			w.changes(tt.back)
+			_, sent := w.after(time.Minute)
+			if len(sent) != 1 || sent[0].Digest.ID != first[0].Digest.ID {
+				t.Fatalf("messages %+v, want the one that was on its way", sent)
+			}
+			if next, sent := w.after(time.Hour); len(sent) != 0 || next != 0 {
+				t.Errorf("afterwards %d messages and another look in %s, want nothing more", len(sent), next)
+			}
+		})
+	}
+}
+
+// changes the Scanner as a user would.
+func (w *notifyWorld) changes(change func(*v1alpha1.Scanner)) {
+	w.t.Helper()
+	var scanner v1alpha1.Scanner
+	w.must(w.client.Get(w.t.Context(), requestFor(w.scanner).NamespacedName, &scanner))
+	change(&scanner)
+	scanner.Generation++
+	w.must(w.client.Update(w.t.Context(), &scanner))
+}
+
+// TestSuspendedWhileAJobRuns: the engine is asked for nothing more. What its Job brings meanwhile is there when the
+// Scanner goes on, so that nothing is done twice.
+func TestSuspendedWhileAJobRuns(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "a Job runs", time.Minute), nil)
+	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseCataloging {
+		t.Fatalf("the image is %s, want a Job to run", after.Status.Phase)
+	}
+	scanner.Spec.Suspend = true
+	u.update(scanner)
+	u.engine.index = func(backend.Image) (backend.Progress, error) {
+		t.Error("the engine is asked to go on")
+		return backend.Done, nil
+	}
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	after, _ := u.reconcile(scan)
+	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+	if ready.Reason != v1alpha1.ReasonSuspended || meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReconciling) {
+		t.Errorf("conditions %q, want it said that the Scanner is suspended", conditionsOf(after.Status.Conditions))
+	}
+	if queued, err := u.store.QueueLength(t.Context(), "scripted"); err != nil || queued != 0 {
+		t.Errorf("%d images are to be matched, %v; want none", queued, err)
+	}
+	if got := u.reconcileScanner().Status.Images; got.Total != 1 || got.Scanned+got.Pending != 1 {
+		t.Errorf("the Scanner has %+v", got)
+	}
+
+	scanner = u.reconcileScanner()
+	scanner.Spec.Suspend = false
+	u.update(scanner)
+	u.engine.index = says(backend.Done, nil)
+	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
+		t.Errorf("the image is %s with %+v, want what the Job found", after.Status.Phase, after.Status.Findings)
+	}
+}
+
+// TestSuspendedIsNotMatched: new data makes no work for a suspended Scanner, until it goes on.
+func TestSuspendedIsNotMatched(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u.reported(web)
+	u.reconcile(scan)
+	queued := func() int {
+		t.Helper()
+		n, err := u.store.QueueLength(t.Context(), "scripted")
+		u.must(err)
+		return n
+	}
+	u.must(u.store.SetDataVersion(t.Context(), "scripted", store.DataVersion{Version: "v2"}))
+	if got := queued(); got != 1 {
+		t.Fatalf("%d images are to be matched with new data, want 1", got)
+	}
+	for _, want := range []int{0, 1} {
+		scanner.Spec.Suspend = want == 0
+		u.update(scanner)
+		u.reconcile(scan)
+		if got := queued(); got != want {
+			t.Errorf("suspended %v: %d images are to be matched, want %d", scanner.Spec.Suspend, got, want)
+		}
+	}
+}
+
+// TestChangedSettingsWhileAJobRuns: what the engine is asked next follows the Scanner as it is then.
+func TestChangedSettingsWhileAJobRuns(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Grype = &v1alpha1.GrypeBackend{} })
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "a Job runs", time.Minute), nil)
+	u.reconcile(scan)
+	scanner.Spec.Backend.Grype.Job.PriorityClassName = "low"
+	u.update(scanner)
+	after, _ := u.reconcile(scan)
+	if len(u.engine.asked) != 2 || u.engine.asked[0].Job.PriorityClassName != "" || u.engine.asked[1].Job.PriorityClassName != "low" {
+		t.Errorf("the engine was asked for %+v, want the new settings the second time", u.engine.asked)
+	}
+	if after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Attempts != 0 {
+		t.Errorf("the image is %s after %d attempts, want the Job to go on", after.Status.Phase, after.Status.Attempts)
+	}
+}

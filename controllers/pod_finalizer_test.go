@@ -1,0 +1,312 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// foreign is another controller's finalizer.
+const foreign = "example.com/another-controller"
+
+func releaseOf(scanner string) string { return scanner + podFinalizerSuffix }
+
+// holdingPods is a Scanner that asks for finalizers on pods.
+func holdingPods(s *v1alpha1.Scanner) { s.Spec.PodFinalizer = v1alpha1.Enabled }
+
+func finalizedBy(finalizers ...string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Finalizers = append(pod.Finalizers, finalizers...) }
+}
+
+// finalizers of an object that is there.
+func (p *place) finalizers(o client.Object) func() []string {
+	return func() []string { return now(p, o.DeepCopyObject().(client.Object)).GetFinalizers() }
+}
+
+func (p *place) gone(o client.Object) func() bool {
+	return func() bool {
+		err := p.client.Get(p.t.Context(), client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object))
+		p.must(client.IgnoreNotFound(err))
+		return apierrors.IsNotFound(err)
+	}
+}
+
+// workloads that the store knows of a Scanner's image, as references.
+func (p *place) workloads(scanner *v1alpha1.Scanner, reference string) func() []string {
+	return func() []string {
+		uses, err := p.store.(*store.SQLite).ImageUses(p.t.Context())
+		p.must(err)
+		for _, use := range uses {
+			if use.Scanner == string(scanner.UID) && use.Key == keyOfImage(reference) {
+				return use.References
+			}
+		}
+		return nil
+	}
+}
+
+// unfinalize removes another controller's finalizer, as that one would.
+func (p *place) unfinalize(pod *corev1.Pod) {
+	p.t.Helper()
+	p.must(patchPod(p.t.Context(), p.client, now(p, pod), podPatch{remove: []string{foreign}}))
+}
+
+// TestPodHeldUntilReleased: a pod that is deleted is held until the store knows that it does not use its images any
+// more, and what another controller holds it for is left alone.
+func TestPodHeldUntilReleased(t *testing.T) {
+	p := newPlace(t)
+	scanner, image := aScanner(p.namespace, "all", holdingPods), p.unique("web")
+	held := aPod(p.namespace, "held", running("main", image), finalizedBy(foreign))
+	stays := aPod(p.namespace, "stays", running("main", web))
+	p.creates(scanner, held, stays)
+	p.Eventually(p.finalizers(held), patience).Should(ConsistOf(foreign, releaseOf("all")))
+	p.Expect(p.finalizers(scanner)()).To(ConsistOf(scannerFinalizer), "the Scanner can only go after its pods")
+	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned, web: v1alpha1.PhaseScanned})
+	p.Eventually(p.workloads(scanner, image), patience).Should(ConsistOf(image))
+
+	p.deletes(held)
+	p.Eventually(p.finalizers(held), patience).Should(ConsistOf(foreign))
+	p.Expect(p.workloads(scanner, image)()).To(BeEmpty(), "the release was recorded first")
+	p.Expect(p.workloads(scanner, web)()).To(ConsistOf(web))
+	p.unfinalize(held)
+	p.Eventually(p.gone(held), patience).Should(BeTrue())
+	p.Expect(p.finalizers(stays)()).To(ConsistOf(releaseOf("all")))
+}
+
+// TestPodsThatAreNotHeld: those of Scanners that do not ask, those that ended, and the operator's own.
+func TestPodsThatAreNotHeld(t *testing.T) {
+	p := newPlace(t)
+	own := store.Job{Namespace: p.namespace, Name: "scan-catalog-x", UID: "own-" + p.namespace, Purpose: store.JobCatalog, Key: keyOfImage(web)}
+	p.must(p.store.SaveJob(t.Context(), own))
+	t.Cleanup(func() { _ = p.store.DeleteJob(context.Background(), own.Namespace, own.Name) })
+	others := []*corev1.Pod{
+		aPod(p.namespace, "ended", running("main", web), inPhase(corev1.PodSucceeded), finalizedBy(releaseOf("all"))),
+		aPod(p.namespace, "failed", running("main", web), inPhase(corev1.PodFailed)),
+		aPod(p.namespace, "ignored", running("main", web), labelled("scanner-operator.io/ignore", "true")),
+		aPod(p.namespace, "own", running("main", web), ownedBy("batch/v1", "Job", own.Name, own.UID)),
+		aPod(p.namespace, "of-an-unknown-scanner", running("main", web), labelled("scanner-operator.io/ignore", "true"), finalizedBy(releaseOf("nobody"))),
+	}
+	last := aPod(p.namespace, "last", running("main", web), labelled("tier", "front"))
+	p.creates(aScanner(p.namespace, "all", holdingPods), aScanner(p.namespace, "off"), aScanner(p.namespace, "back", holdingPods, selecting("tier", "back")))
+	for _, pod := range others {
+		p.creates(pod)
+	}
+	p.creates(last)
+	p.Eventually(p.finalizers(last), patience).Should(ConsistOf(releaseOf("all")), "neither the Scanner that does not ask nor the one that does not select it")
+	for _, pod := range others {
+		p.Eventually(p.finalizers(pod), patience).Should(BeEmpty(), "pod %s", pod.Name)
+	}
+}
+
+// TestPodFinalizerGoes: whatever ends a Scanner's interest in a pod takes its finalizer away, and no other.
+func TestPodFinalizerGoes(t *testing.T) {
+	for name, end := range map[string]func(p *place, scanner *v1alpha1.Scanner, pod *corev1.Pod){
+		"switched off": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.PodFinalizer = v1alpha1.Disabled })
+			p.Eventually(p.finalizers(s), patience).Should(BeEmpty(), "the Scanner needs none either")
+		},
+		"switched off while suspended": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.Suspend, s.Spec.PodFinalizer = true, v1alpha1.Disabled })
+		},
+		"another selector": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) { p.changes(s, selecting("tier", "other")) },
+		"another ignoreLabel": func(p *place, s *v1alpha1.Scanner, pod *corev1.Pod) {
+			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.IgnoreLabel = "tier" })
+		},
+		"the pod's label": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
+			labelled("scanner-operator.io/ignore", "true")(now(p, pod))
+			p.must(p.client.Update(p.t.Context(), pod))
+		},
+		"the pod succeeds": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
+			status := now(p, pod).Status
+			status.Phase = corev1.PodSucceeded
+			p.runs(pod, status)
+		},
+		"the Scanner is deleted": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.deletes(s)
+			p.Eventually(p.gone(s), patience).Should(BeTrue())
+		},
+		"the Scanner is recreated, without": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
+			p.deletes(s)
+			p.Eventually(p.gone(s), patience).Should(BeTrue())
+			p.creates(aScanner(p.namespace, s.Name))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			scanner := aScanner(p.namespace, "all", holdingPods)
+			pod := aPod(p.namespace, "a", running("main", web), finalizedBy(foreign), labelled("tier", "true"))
+			t.Cleanup(func() {
+				p.t = t
+				_ = client.IgnoreNotFound(patchPod(context.Background(), p.client, pod, podPatch{remove: []string{foreign}}))
+			})
+			p.creates(scanner, aScanner(p.namespace, "other", holdingPods, selecting("tier", "true")), pod)
+			p.Eventually(p.finalizers(pod), patience).Should(ConsistOf(foreign, releaseOf("all"), releaseOf("other")))
+			end(p, scanner, pod)
+			p.Eventually(p.finalizers(pod), patience).Should(And(ContainElement(foreign), Not(ContainElement(releaseOf("all")))))
+			if now(p, pod).Status.Phase == corev1.PodRunning && pod.Labels["scanner-operator.io/ignore"] == "" {
+				p.Expect(pod.Finalizers).To(ContainElement(releaseOf("other")), "the other Scanner holds it as before")
+			}
+		})
+	}
+}
+
+// TestSuspendedScannerReleases: pods that it holds can go, and it takes hold of no others until it goes on.
+func TestSuspendedScannerReleases(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all", holdingPods)
+	before, later := aPod(p.namespace, "before", running("main", web)), aPod(p.namespace, "later", running("main", web))
+	p.creates(scanner, before)
+	p.Eventually(p.finalizers(before), patience).Should(ConsistOf(releaseOf("all")))
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
+	})
+	p.creates(later)
+	p.Consistently(p.finalizers(later), quiet).Should(BeEmpty())
+	p.Expect(p.finalizers(before)()).To(ConsistOf(releaseOf("all")), "what was begun stays")
+	p.deletes(before)
+	p.Eventually(p.gone(before), patience).Should(BeTrue())
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false })
+	p.Eventually(p.finalizers(later), patience).Should(ConsistOf(releaseOf("all")))
+}
+
+// TestScannerDeletedWhilePodsTerminate: neither waits for the other, whatever else holds the pods.
+func TestScannerDeletedWhilePodsTerminate(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, long("scanner-", 62)+"s", holdingPods) // as long as a name may be
+	terminating := aPod(p.namespace, "terminating", running("main", web), finalizedBy(foreign))
+	runningOn := aPod(p.namespace, "running", running("main", web))
+	p.creates(scanner, terminating, runningOn)
+	for _, pod := range []*corev1.Pod{terminating, runningOn} {
+		p.Eventually(p.finalizers(pod), patience).Should(ContainElement(releaseOf(scanner.Name)))
+	}
+	p.must(p.client.Delete(t.Context(), terminating)) // with a grace period, in which nobody ends it
+	p.deletes(scanner)
+	p.Eventually(p.gone(scanner), patience).Should(BeTrue())
+	p.Expect(p.finalizers(terminating)()).To(ConsistOf(foreign))
+	p.Expect(p.finalizers(runningOn)()).To(BeEmpty())
+	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
+	p.unfinalize(terminating)
+	p.deletes(runningOn)
+}
+
+// TestNamespaceDeleted: what a namespace holds is deleted in any order, and all of it goes.
+func TestNamespaceDeleted(t *testing.T) {
+	for name, podsFirst := range map[string]bool{"pods first": true, "Scanners first": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			objects := []client.Object{
+				aScanner(p.namespace, "one", holdingPods), aScanner(p.namespace, "two", holdingPods),
+				aPod(p.namespace, "a", running("main", web)), aPod(p.namespace, "b", running("main", vulnerable)),
+			}
+			p.creates(objects...)
+			for _, pod := range objects[2:] {
+				p.Eventually(p.finalizers(pod), patience).Should(ConsistOf(releaseOf("one"), releaseOf("two")))
+			}
+			if podsFirst {
+				slices.Reverse(objects)
+			}
+			p.deletes(objects...)
+			for _, o := range objects {
+				p.Eventually(p.gone(o), patience).Should(BeTrue(), o.GetName())
+			}
+		})
+	}
+}
+
+// TestManagerAway: without the manager a pod stays, and so does its Scanner; the next manager lets both go.
+func TestManagerAway(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = restarting
+	deleted, gone := aScanner(restarting, "deleted"), releaseOf("gone-meanwhile")
+	deleted.Finalizers = []string{scannerFinalizer}
+	terminating := aPod(restarting, "terminating", running("main", web), finalizedBy(releaseOf("deleted"), gone))
+	runningOn := aPod(restarting, "running", running("main", web), finalizedBy(releaseOf("deleted"), gone))
+	p.creates(deleted, terminating, runningOn)
+	p.deletes(deleted, terminating)
+	p.Consistently(func() bool { return p.gone(terminating)() || p.gone(deleted)() }, quiet).Should(BeFalse())
+
+	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &mailbox{}}
+	p.must(next.openStore())
+	stop, err := next.startManager(fields.OneTermEqualSelector("metadata.namespace", restarting))
+	p.must(err)
+	t.Cleanup(func() { p.must(stop()) })
+	p.Eventually(p.gone(terminating), patience).Should(BeTrue())
+	p.Eventually(p.gone(deleted), patience).Should(BeTrue())
+	p.Eventually(p.finalizers(runningOn), patience).Should(BeEmpty())
+	p.deletes(runningOn)
+}
+
+// TestPodPatchInARace: finalizers that others add and remove between our look at a pod and our change stay as
+// they want them, and another pod of the same name is not changed.
+func TestPodPatchInARace(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = unattended
+	pod := aPod(p.namespace, "race", running("main", web), finalizedBy(foreign, releaseOf("a")))
+	p.creates(pod)
+	seen := pod.DeepCopy()
+	t.Cleanup(func() { _ = p.client.Delete(context.Background(), pod, client.GracePeriodSeconds(0)) })
+	pod.Finalizers = []string{"example.com/newer", releaseOf("a")}
+	p.must(p.client.Update(t.Context(), pod))
+	p.must(patchPod(t.Context(), p.client, seen, podPatch{add: []string{releaseOf("b")}, remove: []string{releaseOf("a")}}))
+	p.Expect(p.finalizers(pod)()).To(ConsistOf("example.com/newer", releaseOf("b")))
+	p.must(patchPod(t.Context(), p.client, seen, podPatch{add: []string{releaseOf("b")}, remove: []string{releaseOf("a")}}))
+	p.Expect(p.finalizers(pod)()).To(ConsistOf("example.com/newer", releaseOf("b")), "said twice, done once")
+	seen.UID = "00000000-0000-0000-0000-000000000000"
+	err := patchPod(t.Context(), p.client, seen, podPatch{remove: []string{releaseOf("b")}})
+	p.Expect(err).To(MatchError(ContainSubstring("metadata.uid")))
+	p.must(patchPod(t.Context(), p.client, pod, podPatch{remove: []string{"example.com/newer", releaseOf("b")}}))
+}
+
+// recorder stands for a store that may not take anything.
+type recorder struct {
+	err      error
+	recorded []string
+}
+
+func (r *recorder) RecordUse(_ context.Context, scan *v1alpha1.ImageScan) error {
+	r.recorded = append(r.recorded, scan.Name)
+	return r.err
+}
+
+// TestReleaseWithoutStore: a store that takes nothing holds a pod for seconds after its grace period, not for as
+// long as it is broken.
+func TestReleaseWithoutStore(t *testing.T) {
+	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
+	going := metav1.NewTime(noon)
+	pod := aPod(shop, "a", running("main", web), finalizedBy(foreign, releaseOf("all")))
+	pod.DeletionTimestamp = &going
+	scan := scanOf(scanner, web, scanned)
+	u := newUnit(t, scanner, scan, pod)
+	broken := &recorder{err: errors.New("the disk is full")}
+	u.pods.Uses = broken
+	look := func() (time.Duration, []string) {
+		t.Helper()
+		result, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+		u.must(err)
+		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+		return result.RequeueAfter, pod.Finalizers
+	}
+	if again, finalizers := look(); again != releaseRetry || len(finalizers) != 2 {
+		t.Errorf("looked at again after %s, with %q; want %s, and the pod held", again, finalizers, releaseRetry)
+	}
+	if !slices.Contains(broken.recorded, scan.Name) {
+		t.Errorf("recorded: %q, want the ImageScan of its image", broken.recorded)
+	}
+	u.pass(releasePatience)
+	if again, finalizers := look(); again != 0 || !slices.Equal(finalizers, []string{foreign}) {
+		t.Errorf("after %s it is looked at again after %s, with %q; want it to be free", releasePatience, again, finalizers)
+	}
+}

@@ -1,0 +1,27 @@
+package controllers
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// requestsFor asks for a look at each object of the cache that the options choose. The list says of which kind.
+func requestsFor(ctx context.Context, cache client.Reader, list client.ObjectList, opts ...client.ListOption) []reconcile.Request {
+	var requests []reconcile.Request
+	err := cache.List(ctx, list, opts...)
+	if err == nil {
+		err = meta.EachListItem(list, func(o runtime.Object) error {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})
+			return nil
+		})
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing objects from the cache")
+	}
+	return requests
+}

@@ -1,0 +1,97 @@
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// overtakes has another manager work just before each first write of this one.
+func (i *installation) overtakes(t *testing.T, other func(*Authority)) {
+	t.Helper()
+	winner := &Authority{Client: i.client, Reader: i.client, Clock: i.clock, Namespace: namespace, Secret: secretName}
+	once := true
+	first := func() {
+		if once {
+			once = false
+			other(winner)
+		}
+	}
+	i.Client = interceptor.NewClient(i.client.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			first()
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			first()
+			return c.Update(ctx, o, opts...)
+		},
+	})
+}
+
+// TestTwoManagersAtOnce: of two managers that make, announce or promote an authority at the same time, the second
+// takes over what the first has written, and both are trusted by the clients of each.
+func TestTwoManagersAtOnce(t *testing.T) {
+	for name, after := range map[string][]time.Duration{
+		"the first start":             nil,
+		"a next one is announced":     {authorityLifetime - renewBefore},
+		"the next one begins to sign": {authorityLifetime - renewBefore, overlap + time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := install(t)
+			for _, d := range after {
+				i.refresh(t)
+				i.pass(d)
+			}
+			var others []byte
+			i.overtakes(t, func(winner *Authority) {
+				if err := winner.Refresh(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				others = winner.Bundle()
+			})
+			i.refresh(t)
+			if len(others) == 0 || !bytes.Equal(i.Bundle(), others) {
+				t.Errorf("the second manager has a bundle of %d certificates, the first another one of %d", certificates(i.Bundle()), certificates(others))
+			}
+			if err := i.trusts(others); err != nil {
+				t.Errorf("the first manager's clients do not trust the second: %v", err)
+			}
+		})
+	}
+}
+
+// TestTwoManagersPublish: the serving certificate that the first has written is good, and is left as it is.
+func TestTwoManagersPublish(t *testing.T) {
+	for name, exists := range map[string]bool{"a new one": false, "one that is to be renewed": true} {
+		t.Run(name, func(t *testing.T) {
+			i := install(t)
+			i.refresh(t)
+			if exists {
+				if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+					t.Fatal(err)
+				}
+				i.pass(servingLifetime / 2)
+			}
+			i.overtakes(t, func(winner *Authority) {
+				if err := winner.Refresh(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := winner.Publish(t.Context(), servingName, hostName); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if err := i.Publish(t.Context(), servingName, hostName); err != nil {
+				t.Fatalf("the second manager ends: %v", err)
+			}
+			secret := i.secret(t, servingName)
+			if !i.fresh(secret.Data["tls.crt"], secret.Data["tls.key"]) {
+				t.Error("the certificate in the Secret is not a fresh one of the authority")
+			}
+		})
+	}
+}
