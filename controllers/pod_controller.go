@@ -212,7 +212,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
-		Complete(r)
+		Complete(patient{r})
 }
 
 // phaseChanged lets pass what changes the annotations of pods, and nothing of an ImageScan's other news.
