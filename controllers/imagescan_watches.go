@@ -34,7 +34,7 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, r.podEvents()).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
-		Complete(r)
+		Complete(patient{r})
 }
 
 func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []reconcile.Request {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,6 @@ const (
 	defaultGroupInterval = 5 * time.Minute
 )
 
-// storeRetry is when receivers are visited again after trouble with the store.
-const storeRetry = 10 * time.Second
-
 // maxEventNote is the API server's limit for an event's note, in characters; it refuses longer ones.
 const maxEventNote = 1024
 
@@ -50,7 +48,8 @@ type NotificationReconciler struct {
 	ReadMore string
 }
 
-// Reconcile visits each receiver of a Scanner. A receiver that fails does not keep the others waiting.
+// Reconcile visits the receivers of a Scanner, all at the same time: one that fails, or takes its time to, does not
+// keep the others waiting.
 func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var scanner v1alpha1.Scanner
 	if err := r.Client.Get(ctx, req.NamespacedName, &scanner); err != nil {
@@ -65,27 +64,50 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	}
 	coverage := describeCoverage(covered, dataSince(&scanner))
 	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
-	var errs []error
-	var next time.Time
-	for _, receiver := range scanner.Spec.Notifications {
-		progress, err := courier.Visit(ctx, string(scanner.UID), r.settings(&scanner, receiver), coverage)
-		errs = append(errs, err)
-		r.tell(ctx, &scanner, receiver.Name, progress)
-		if !reflect.DeepEqual(progress.Before, progress.After) {
-			r.Wakeups.Scanner(ctx, &scanner)
+	visits := make([]receiverVisit, len(scanner.Spec.Notifications))
+	var visiting sync.WaitGroup
+	for i, receiver := range scanner.Spec.Notifications {
+		visiting.Go(func() {
+			visits[i] = r.visit(ctx, courier, &scanner, receiver, coverage)
+		})
+	}
+	visiting.Wait()
+	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, visits))}, nil
+}
+
+// receiverVisit is when to visit a receiver again (zero: when something changes), or why the store did not let it be visited.
+type receiverVisit struct {
+	next time.Time
+	err  error
+}
+
+// visit visits one receiver and tells at once what came of it.
+func (r *NotificationReconciler) visit(
+	ctx context.Context, courier notify.Courier, scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver, coverage notify.Coverage,
+) receiverVisit {
+	progress, err := courier.Visit(ctx, string(scanner.UID), r.settings(scanner, receiver), coverage)
+	r.tell(ctx, scanner, receiver.Name, progress)
+	if !reflect.DeepEqual(progress.Before, progress.After) {
+		r.Wakeups.Scanner(ctx, scanner)
+	}
+	return receiverVisit{next: progress.Next, err: err}
+}
+
+// next is the earliest time that a receiver is to be visited again. Errors are not returned to the controller: it
+// would have all receivers wait for the trouble of one to be over.
+func (r *NotificationReconciler) next(ctx context.Context, visits []receiverVisit) (next time.Time) {
+	for _, visit := range visits {
+		if visit.err != nil {
+			visit.next = r.Clock.Now().Add(storePause)
+			if store.Trouble(visit.err) == nil {
+				ctrl.LoggerFrom(ctx).Error(visit.err, "Visiting a receiver")
+			}
 		}
-		if next.IsZero() || (!progress.Next.IsZero() && progress.Next.Before(next)) {
-			next = progress.Next
+		if next.IsZero() || (!visit.next.IsZero() && visit.next.Before(next)) {
+			next = visit.next
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		// Not returned: that would have the other receivers wait for this one's trouble to be over.
-		ctrl.LoggerFrom(ctx).Error(err, "Visiting receivers")
-		if again := r.Clock.Now().Add(storeRetry); next.IsZero() || again.Before(next) {
-			next = again
-		}
-	}
-	return ctrl.Result{RequeueAfter: r.until(next)}, nil
+	return next
 }
 
 // ForgetReceivers drops what is remembered of receivers that no Scanner lists any more. It is to be called now and
@@ -166,8 +188,6 @@ func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Sca
 	case notify.Delivered:
 		log.Info("Delivered a message")
 		r.Events.Eventf(scanner, nil, corev1.EventTypeNormal, v1alpha1.ReasonDelivered, "Notify", "receiver %s took a message", receiver)
-	case notify.RateLimited:
-		log.V(1).Info("A receiver wants to be told later")
 	default:
 		log.Info("A message was not delivered", "result", p.Outcome.Result, "reason", p.Outcome.Reason, "message", p.Outcome.Message)
 		if p.Before.LastError == nil || p.Before.LastError.Reason != p.Outcome.Reason {
@@ -177,15 +197,19 @@ func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Sca
 	}
 }
 
-// SetupWithManager registers the controller. Several Scanners are served at a time: one receiver may take its time.
+// maxScannersAtOnce is how many Scanners' receivers may take their time (at most client.Deadline for each attempt)
+// without any other Scanner having to wait.
+const maxScannersAtOnce = 16
+
+// SetupWithManager registers the controller.
 func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("notification").
 		For(&v1alpha1.Scanner{}).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxScannersAtOnce}).
+		Complete(patient{r})
 }
 
 // ofDigest finds the Scanners whose image a wake-up is about.

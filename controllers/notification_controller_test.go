@@ -3,7 +3,9 @@ package controllers
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,12 +36,21 @@ var notifyNoon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 // receivers stands for the notifier: outcomes by Secret, Delivered where there is none.
 type receivers struct {
+	mu       sync.Mutex
 	outcomes map[string]notify.Outcome
 	sent     []notify.Delivery
+	// hangs is the Secret of a receiver that takes as long as the context lets it; empty for none.
+	hangs string
 }
 
 // Send implements notify.Sender.
-func (r *receivers) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+func (r *receivers) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
+	if d.Receiver.SecretName == r.hangs {
+		<-ctx.Done()
+		return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "no answer in time"}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.sent = append(r.sent, d)
 	if outcome, found := r.outcomes[d.Receiver.SecretName]; found {
 		return outcome
@@ -188,13 +199,27 @@ func (w *notifyWorld) status(receiver string) notify.ReceiverStatus {
 // wantEvent takes the next event, and compares.
 func (w *notifyWorld) wantEvent(want string) {
 	w.t.Helper()
-	select {
-	case got := <-w.events.Events:
-		if !strings.HasPrefix(got, want) || len(got) > 1100 {
-			w.t.Errorf("event of %d bytes %.100q, want %q", len(got), got, want)
+	w.wantEvents(want)
+}
+
+// wantEvents takes as many events, which may have come in any order, and compares their beginnings, sorted.
+func (w *notifyWorld) wantEvents(want ...string) {
+	w.t.Helper()
+	var got []string
+	for len(got) < len(want) {
+		select {
+		case event := <-w.events.Events:
+			got = append(got, event)
+			continue
+		default:
+			w.t.Fatalf("events %q, want %q", got, want)
 		}
-	default:
-		w.t.Errorf("no event, want %q", want)
+	}
+	slices.Sort(got)
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) || len(got[i]) > 1100 {
+			w.t.Errorf("event of %d bytes %.100q, want %q", len(got[i]), got[i], want[i])
+		}
 	}
 }
 
@@ -246,8 +271,7 @@ func TestStoppedReceiver(t *testing.T) {
 	if len(sent) != 2 || next != 5*time.Minute {
 		t.Fatalf("%d messages and the next look in %s, want 2 and 5m for the stopped one", len(sent), next)
 	}
-	w.wantEvent("Warning SecretForbidden receiver broken: kubectl")
-	w.wantEvent("Normal Delivered receiver team took a message")
+	w.wantEvents("Normal Delivered receiver team took a message", "Warning SecretForbidden receiver broken: kubectl")
 	if broken, team := w.status("broken"), w.status("team"); !broken.Stopped || team.Stopped || team.LastError != "" {
 		t.Errorf("status %+v and %+v, want only the first stopped", broken, team)
 	}

@@ -209,7 +209,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, finalizersChanged))).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
-		Complete(r)
+		Complete(patient{r})
 }
 
 // finalizersChanged lets pass what decides whether pods get finalizers; it is no change of a Scanner's generation.

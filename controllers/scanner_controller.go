@@ -48,6 +48,8 @@ type scannerScope struct {
 	images  []coveredImage
 	// backend is nil when the operator runs without the Scanner's engine.
 	backend backend.Backend
+	// storeTrouble is the reason why the store cannot be used as it should; empty if it can. Set by setStore.
+	storeTrouble string
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -70,12 +72,12 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	before := scanner.DeepCopy()
 	s := &scannerScope{scanner: &scanner, backend: r.Backends[scanner.Spec.Backend.Type]}
-	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, &scanner); err != nil {
+	if err := r.computeStatus(ctx, s); err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.computeStatus(ctx, s); err != nil {
-		return ctrl.Result{}, err
-	}
+	// What a store in trouble could not tell stays as it was; why, it can always be said.
+	r.setStore(s)
+	r.setReady(s)
 	if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
 		return ctrl.Result{RequeueAfter: statusInterval}, nil
 	}
@@ -106,9 +108,14 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 	return r.Store.ForgetScanners(ctx, gone)
 }
 
+// computeStatus sets all that is asked of the store.
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
 	status := &s.scanner.Status
 	status.ObservedGeneration = s.scanner.Generation
+	var err error
+	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, s.scanner); err != nil {
+		return err
+	}
 	status.Images = countImages(s.images)
 	counts, err := r.Store.ScannerCounts(ctx, string(s.scanner.UID))
 	if err != nil {
@@ -123,8 +130,6 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 		return err
 	}
 	r.setReceivers(s.scanner, receivers)
-	r.setStore(s.scanner)
-	r.setReady(s)
 	return nil
 }
 
@@ -148,7 +153,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
-		Complete(r)
+		Complete(patient{r})
 }
 
 // scannerOf is the Scanner that an ImageScan belongs to.

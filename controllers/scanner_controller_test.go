@@ -193,7 +193,14 @@ func TestReceivers(t *testing.T) {
 		"some wait":       {map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, Pending: 4}}, "NotificationsDelivered=True DeliveryPending", "7 findings wait for the next message"},
 		"one failed": {
 			map[string]notify.State{"a": {Baseline: begun, Pending: 3}, "b": {Baseline: begun, LastError: &notify.Trouble{Reason: "ChannelArchived", Message: "channel_is_archived"}}},
-			"NotificationsDelivered=False DeliveryFailed", "b: channel_is_archived",
+			"NotificationsDelivered=False ChannelArchived", "b: ChannelArchived: channel_is_archived",
+		},
+		"both failed, for different reasons": {
+			map[string]notify.State{
+				"a": {Baseline: begun, LastError: &notify.Trouble{Reason: "not a reason", Message: "odd"}},
+				"b": {Baseline: begun, LastError: &notify.Trouble{Reason: "ChannelArchived", Message: "channel_is_archived"}},
+			},
+			"NotificationsDelivered=False DeliveryFailed", "a: DeliveryFailed: odd; b: ChannelArchived: channel_is_archived",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 func countImages(images []coveredImage) v1alpha1.ImageCounts {
@@ -99,11 +100,12 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.Generation,
 	}
 	var failed []string
+	reasons := map[string]bool{}
 	pending := 0
 	scanner.Status.Receivers = nil
 	for _, receiver := range scanner.Spec.Notifications {
 		state := states[receiver.Name]
-		status := v1alpha1.ReceiverStatus{Name: receiver.Name, Pending: clamp(state.Pending), LastError: truncate(state.LastError, 1024)}
+		status := v1alpha1.ReceiverStatus{Name: receiver.Name, Pending: clamp(state.Pending), LastError: lastError(state)}
 		if !state.LastDelivery.IsZero() {
 			at := seconds(state.LastDelivery)
 			status.LastDelivery = &at
@@ -111,7 +113,8 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
 		pending += state.Pending
 		if state.LastError != "" {
-			failed = append(failed, receiver.Name+": "+state.LastError)
+			failed = append(failed, receiver.Name+": "+status.LastError)
+			reasons[deliveryReason(state)] = true
 		}
 	}
 	switch {
@@ -119,6 +122,9 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 		condition.Reason, condition.Message = v1alpha1.ReasonNoReceivers, "spec.notifications is empty: findings are not announced"
 	case len(failed) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeliveryFailed
+		if len(reasons) == 1 {
+			condition.Reason = slices.Collect(maps.Keys(reasons))[0]
+		}
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
 	case pending > 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, fmt.Sprintf("%d findings wait for the next message", pending)
@@ -126,15 +132,45 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
 }
 
-func (r *ScannerReconciler) setStore(scanner *v1alpha1.Scanner) {
+// lastError begins with the reason, by which people look things up.
+func lastError(state notify.ReceiverStatus) string {
+	if state.LastError == "" {
+		return ""
+	}
+	return truncate(deliveryReason(state)+": "+state.LastError, 1024)
+}
+
+// deliveryReason is the notifier's, if a condition can hold it.
+func deliveryReason(state notify.ReceiverStatus) string {
+	if reasonPattern.MatchString(state.LastErrorReason) {
+		return state.LastErrorReason
+	}
+	return v1alpha1.ReasonDeliveryFailed
+}
+
+// storeReasons are the reasons for what the store suffers from.
+var storeReasons = map[error]string{
+	store.ErrVolumeFull: v1alpha1.ReasonVolumeFull, store.ErrVolumeReadOnly: v1alpha1.ReasonVolumeReadOnly,
+	store.ErrVolumeFailed: v1alpha1.ReasonVolumeFailed, store.ErrCorrupt: v1alpha1.ReasonStoreCorrupt,
+	store.ErrMovedAway: v1alpha1.ReasonStoreMovedAway,
+}
+
+// setStore says whether what was found is kept. It asks the store's memory and not its file, so that it can be said
+// whatever became of that.
+func (r *ScannerReconciler) setStore(s *scannerScope) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionStoreDurable, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonVolumeMounted, ObservedGeneration: scanner.Generation,
+		Reason: v1alpha1.ReasonVolumeMounted, ObservedGeneration: s.scanner.Generation,
 	}
 	if !r.StoreDurable {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, v1alpha1.ReasonEphemeralVolume, r.StoreAdvice
 	}
-	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
+	if err := r.Store.Health(); err != nil {
+		condition.Status, condition.Reason = metav1.ConditionFalse, storeReasons[store.Trouble(err)]
+		condition.Message = truncate(err.Error(), v1alpha1.MaxMessageBytes)
+		s.storeTrouble = condition.Reason
+	}
+	meta.SetStatusCondition(&s.scanner.Status.Conditions, condition)
 }
 
 // setReady summarises. A Scanner is ready when each image was handled, with or without success: what failed is
@@ -149,6 +185,12 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable).Message
 	case s.scanner.Spec.Suspend:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
+	case s.storeTrouble != "":
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, s.storeTrouble, true
+		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStoreDurable).Message
+	case selectorProblem(s.scanner) != "":
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonInvalidPodSelector, true
+		ready.Message = truncate(selectorProblem(s.scanner), v1alpha1.MaxMessageBytes)
 	case counts.Total == 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:
@@ -164,6 +206,14 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	meta.SetStatusCondition(&status.Conditions, ready)
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.Generation)
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, s.scanner.Generation)
+}
+
+// selectorProblem says what is wrong with a selector that the API server took, and by which no pod is selected.
+func selectorProblem(scanner *v1alpha1.Scanner) string {
+	if _, err := metav1.LabelSelectorAsSelector(scanner.Spec.PodSelector); err != nil {
+		return fmt.Sprintf("spec.podSelector: %v; no pod is selected until it is corrected", err)
+	}
+	return ""
 }
 
 // describeFailures groups failed images by reason and names an example of each.

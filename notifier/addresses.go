@@ -2,6 +2,8 @@ package notifier
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"strings"
@@ -74,6 +76,8 @@ func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (
 func (a *SecretAddresses) problem(address string) string {
 	u, err := url.Parse(address)
 	switch {
+	case address == "":
+		return "is empty"
 	case len(address) > maxAddressBytes:
 		return "is too long for a URL"
 	case err != nil || u.Scheme != "https" || u.Hostname() == "":
@@ -91,9 +95,11 @@ func (a *SecretAddresses) howToGrant(ref notify.ReceiverRef) string {
 	// A name of its own for each Secret, so that a second receiver needs no change of the first one's Role.
 	role := "scanner-notifier-" + ref.SecretName
 	if len(role) > 80 {
-		role = role[:80] + "-etc"
+		sum := sha256.Sum256([]byte(ref.SecretName))
+		role = role[:63] + "-" + hex.EncodeToString(sum[:4])
 	}
-	return fmt.Sprintf("the notifier may not read Secret %[2]s in namespace %[1]s; to allow it: "+
+	// Names stand in the commands only: for the longest ones there is still room for all of it in an event.
+	return fmt.Sprintf("the notifier may not read the Secret; to allow it: "+
 		"kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets --resource-name=%[2]s && "+
 		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
 		ref.Namespace, ref.SecretName, role, a.selfNamespace, a.selfName)

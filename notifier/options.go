@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"flag"
@@ -30,9 +31,12 @@ type Options struct {
 	Namespace string
 }
 
-// NewOptions returns the options with what the environment says: POD_NAMESPACE.
+// NewOptions returns the options with what the environment says: POD_NAMESPACE, and SERVICE_ACCOUNT as a default.
 func NewOptions(getenv func(string) string) *Options {
-	return &Options{Namespace: getenv("POD_NAMESPACE")}
+	return &Options{
+		Namespace:      getenv("POD_NAMESPACE"),
+		ServiceAccount: cmp.Or(getenv("SERVICE_ACCOUNT"), "scanner-operator-notifier"),
+	}
 }
 
 // AddFlags binds the options to flags.
@@ -44,8 +48,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 		"Secret in the notifier's namespace with the serving certificate (tls.crt, tls.key); the manager writes it")
 	flags.StringVar(&o.ManagerServiceAccount, "manager-service-account", "",
 		"full name of the ServiceAccount that may ask for deliveries (default system:serviceaccount:<POD_NAMESPACE>:scanner-operator-manager)")
-	flags.StringVar(&o.ServiceAccount, "service-account", "scanner-operator-notifier",
-		"the notifier's own ServiceAccount, named in advice on how to let it read a Secret")
+	flags.StringVar(&o.ServiceAccount, "service-account", o.ServiceAccount,
+		"the notifier's own ServiceAccount, named in advice on how to let it read a Secret (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.AllowedWebhookHosts, "allowed-webhook-hosts", "hooks.slack.com,hooks.slack-gov.com",
 		"hosts that may be posted to, comma separated, each with a port if it is not 443")
 	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust beside the built-in ones; it need not exist")

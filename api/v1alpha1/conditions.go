@@ -36,6 +36,12 @@ const (
 	ReasonNoReceivers         = "NoReceivers"               // spec.notifications is empty
 	ReasonVolumeMounted       = "VolumeMounted"             // the store is on a volume that outlives the pod
 	ReasonEphemeralVolume     = "EphemeralVolume"           // the store goes with the pod
+	ReasonVolumeFull          = "VolumeFull"                // the store's volume has no room left
+	ReasonVolumeReadOnly      = "VolumeReadOnly"            // the store cannot be written
+	ReasonVolumeFailed        = "VolumeFailed"              // the store's volume answers with errors
+	ReasonStoreCorrupt        = "StoreCorrupt"              // the store's file is damaged
+	ReasonStoreMovedAway      = "StoreMovedAway"            // the store's file was moved away under the running manager
+	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector selects nothing, since it is wrong
 
 	ReasonPending    = "Pending"    // waiting for a free place
 	ReasonCataloging = "Cataloging" // the image's content is being listed

@@ -49,10 +49,6 @@ const (
 	idleTimeout = 2 * time.Minute
 	// maxConnections of workers: each has one, and few work at once.
 	maxConnections = 256
-	// lockPatience is how long to wait for another manager: more than a pod's grace period, less than the
-	// liveness probe's patience.
-	lockPatience = 45 * time.Second
-	lockInterval = time.Second
 	// unusedRecords is how long the store keeps what no Scanner has any more.
 	unusedRecords = 24 * time.Hour
 )
@@ -76,10 +72,11 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
-	if op.manager, err = newManager(o); err != nil {
+	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
+	if op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress); err != nil {
 		return nil, err
 	}
-	if op.store, err = openStore(ctx, o.storePath()); err != nil {
+	if op.manager, err = newManager(o); err != nil {
 		return nil, err
 	}
 	direct, err := ctrlclient.New(op.manager.GetConfig(), ctrlclient.Options{Scheme: op.manager.GetScheme()})
@@ -99,26 +96,6 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		}
 	}
 	return op, nil
-}
-
-// openStore waits a moment for another manager, which may be about to end, to let go of the store.
-func openStore(ctx context.Context, path string) (store.Store, error) {
-	deadline := time.Now().Add(lockPatience)
-	for {
-		opened, err := store.OpenSQLite(ctx, path, time.Now)
-		if err == nil {
-			return opened, nil
-		}
-		if !errors.Is(err, store.ErrLocked) || time.Now().After(deadline) {
-			return nil, err
-		}
-		ctrl.Log.Info("Waiting for the store", "reason", err.Error())
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(lockInterval):
-		}
-	}
 }
 
 // run works until the context ends, and then closes the store in order.
@@ -289,6 +266,7 @@ func (op *operator) addLoops(context.Context) error {
 	loops := []manager.RunnableFunc{
 		op.grype.Tender,
 		op.grype.Poller,
+		op.watchStore,
 		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {
 			_, err := op.store.Sweep(ctx, op.clock.Now().Add(-unusedRecords))
 			return err
@@ -321,11 +299,19 @@ func every(interval time.Duration, name string, work func(context.Context) error
 	}
 }
 
+// addChecks says that the process lives, and that it is ready when it leads: only then does it serve workers.
 func (op *operator) addChecks(context.Context) error {
 	if err := op.manager.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	return op.manager.AddReadyzCheck("ping", healthz.Ping)
+	return op.manager.AddReadyzCheck("leading", func(*http.Request) error {
+		select {
+		case <-op.manager.Elected():
+			return nil
+		default:
+			return errors.New("another manager leads; this one waits for its lease to end")
+		}
+	})
 }
 
 // randomSuffix makes n letters and digits for names that nobody can foresee.

@@ -94,9 +94,10 @@ func answered(response *http.Response, answer string) notify.Outcome {
 	case status == http.StatusOK:
 		return notify.Outcome{Result: notify.Delivered}
 	case status == http.StatusTooManyRequests:
+		wait := retryAfter(response.Header.Get("Retry-After"))
 		return notify.Outcome{
 			Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited,
-			Message: "Slack asks to wait", RetryAfter: retryAfter(response.Header.Get("Retry-After")),
+			Message: fmt.Sprintf("Slack asks to wait %s (429 Too Many Requests)", wait), RetryAfter: wait,
 		}
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		return notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverFailed, Message: slackSays(status, answer)}

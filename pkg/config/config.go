@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 )
 
 // Config is the whole file.
@@ -147,7 +146,7 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("configuration: %w", err)
 	}
-	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+	if err := decode(text, &config); err != nil {
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	if err := config.Validate(); err != nil {

@@ -39,11 +39,13 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 		said := delivered(now, &state)
 		return state, said, nil
 	case RateLimited:
+		// No failure, which would make the next wait longer than asked for; but what is said of the receiver.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
+		state.LastError, state.Stopped = trouble(now, outcome), nil
 		return state, nil, nil
 	}
 	state.Failures++
-	state.LastError = &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
+	state.LastError = trouble(now, outcome)
 	if outcome.Result == Permanent {
 		state.Stopped = stop(now, settings, state, outcome)
 		state.NextAttempt = now.Add(stoppedRetry)
@@ -54,6 +56,10 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	wait, err := p.backoff(state.Failures)
 	state.NextAttempt = now.Add(wait)
 	return state, nil, err
+}
+
+func trouble(now time.Time, outcome Outcome) *Trouble {
+	return &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 }
 
 // delivered empties the outbox.

@@ -44,7 +44,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestRateLimited: waiting as told is no failure.
+// TestRateLimited: waiting as told is no failure, and is said.
 func TestRateLimited(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
 		0: time.Second, 7 * time.Second: 7 * time.Second, 48 * time.Hour: time.Hour,
@@ -52,11 +52,14 @@ func TestRateLimited(t *testing.T) {
 		s := onItsWay(t, Outcome{Result: RateLimited, Reason: ReasonReceiverLimited, RetryAfter: asked})
 		s.next()
 		s.wantNext(want)
-		if s.last.After.Failures != 0 || s.last.After.LastError != nil {
-			t.Errorf("state %+v, want no failure", s.last.After)
+		if s.last.After.Failures != 0 || s.last.After.LastError == nil || s.last.After.LastError.Reason != ReasonReceiverLimited {
+			t.Errorf("state %+v, want no failure and the reason ReceiverLimited", s.last.After)
 		}
 		only(t, s.next())
 		s.wantIdle()
+		if s.last.After.LastError != nil {
+			t.Errorf("last error %+v after a delivery, want none", s.last.After.LastError)
+		}
 	}
 }
 

@@ -31,15 +31,20 @@ func lockFile(path string) (*os.File, error) {
 }
 
 func writeHolder(file *os.File) error {
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := file.WriteAt(holderText(), 0)
+	return err
+}
+
+// holderText is always the same in one process.
+func holderText() []byte {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	if err := file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = file.WriteAt(fmt.Appendf(nil, "process %d on %s\n", os.Getpid(), host), 0)
-	return err
+	return fmt.Appendf(nil, "process %d on %s\n", os.Getpid(), host)
 }
 
 func holder(file *os.File) string {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,9 @@ type SQLite struct {
 	writer *sql.DB // nil if opened for reading only
 	reader *sql.DB
 	lock   *os.File // nil if opened for reading only
+	// file is what is open, as it was when it was opened; nil if opened for reading only.
+	file   os.FileInfo
+	health health
 	counts countMemory
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
@@ -83,10 +87,21 @@ func OpenSQLiteReadOnly(path string) (*SQLite, error) {
 	if _, err := os.Stat(s.path); err != nil {
 		return nil, fmt.Errorf("store %s: there is none yet, the manager makes it when it starts: %w", s.path, err)
 	}
-	if err := s.openForReading(ctx); err != nil {
+	err = s.openForReading(ctx)
+	if err != nil && s.reader != nil && s.frozen() {
+		err = errors.Join(s.reader.Close(), s.openForReading(ctx, "immutable=1"))
+	}
+	if err != nil {
 		return nil, errors.Join(s.explain(ctx, "open for reading", err), s.Close())
 	}
 	return s, nil
+}
+
+// frozen says that nobody can write the file, which is complete without a log: SQLite needs no files beside it then.
+func (s *SQLite) frozen() bool {
+	log, err := os.Stat(s.path + "-wal")
+	complete := errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0
+	return complete && errors.Is(s.volumeTrouble(), ErrVolumeReadOnly)
 }
 
 func newSQLite(path string, now func() time.Time) (*SQLite, error) {
@@ -106,12 +121,16 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
 		return err
 	}
+	if err := putAsideLeftLog(s.path); err != nil {
+		return err
+	}
 	// SQLite gives its other files the mode of this one.
 	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
 		return fmt.Errorf("make the file: %w", err)
 	}
-	if err := file.Close(); err != nil {
+	s.file, err = file.Stat()
+	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("make the file: %w", err)
 	}
 	if s.writer, err = connect(s.writerName()); err != nil {
@@ -124,8 +143,21 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	return s.openForReading(ctx)
 }
 
-func (s *SQLite) openForReading(ctx context.Context) (err error) {
-	if s.reader, err = connect(s.readerName()); err != nil {
+// putAsideLeftLog renames a write-ahead log whose store was moved away without it: SQLite would bring it into the
+// new store.
+func putAsideLeftLog(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	err := os.Rename(path+"-wal", path+"-wal.left")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("put the log of an earlier store aside: %w", err)
+	}
+	return nil
+}
+
+func (s *SQLite) openForReading(ctx context.Context, options ...string) (err error) {
+	if s.reader, err = connect(strings.Join(append([]string{s.readerName()}, options...), "&")); err != nil {
 		return err
 	}
 	s.reader.SetMaxOpenConns(readers)

@@ -59,6 +59,9 @@ func child(task, path string) error {
 		}
 		return errors.Join(err, s.Close())
 	}
+	if play := volumeTasks[task]; play != nil {
+		return play(path)
+	}
 	return fmt.Errorf("unknown task %q", task)
 }
 

@@ -47,6 +47,14 @@ type Store interface {
 
 	// ID is made when the store is made. A reader that finds another one than it remembers faces an empty store.
 	ID() string
+	// Health is nil, or an error whose Trouble is what the file or its volume suffers from now, as met by a call or
+	// by the last Look. It asks nobody and does not wait.
+	Health() error
+	// Look finds out how file and volume are and returns Health; another error says that it could not. A trouble is
+	// over when a look finds none and no call met it since the look before.
+	Look(ctx context.Context) error
+	// LookInside reads the whole file. An error whose Trouble is ErrCorrupt says that it is damaged.
+	LookInside(ctx context.Context) error
 	// Close ends all work and releases the file lock.
 	Close() error
 }

@@ -5,9 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // query is what read and write transactions have in common.
@@ -73,30 +70,10 @@ func (s *SQLite) explain(ctx context.Context, action string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))
 	}
-	if advice := advice(err); advice != "" {
-		return fmt.Errorf("store %s: %s: %s: %w", s.path, action, advice, err)
+	if trouble := s.diagnose(err); trouble != nil && Trouble(err) == nil {
+		return fmt.Errorf("store %s: %s: %w: %w", s.path, action, trouble, err)
 	}
 	return fmt.Errorf("store %s: %s: %w", s.path, action, err)
-}
-
-// advice is for errors of the file and its volume (https://www.sqlite.org/rescode.html).
-func advice(err error) string {
-	var failed *sqlite.Error
-	if !errors.As(err, &failed) {
-		return ""
-	}
-	// The low byte is the kind, the rest its detail.
-	switch failed.Code() & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return "the volume that holds this file is full; enlarge it"
-	case sqlite3.SQLITE_IOERR:
-		return "the volume that holds this file fails; check it and the node's log"
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return "the file is damaged or no store; move it away with its -wal and -shm files, and the operator rebuilds it from the cluster"
-	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		return "the file or its folder cannot be written; check the volume's permissions (fsGroup)"
-	}
-	return ""
 }
 
 // interval is how many statements a bulk operation runs between two looks at its context.

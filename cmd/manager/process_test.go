@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// asManager has the test binary be the manager, with real flags, signals and files.
+const asManager = "MANAGER_TEST_CHILD"
+
+// A lease lasts 15 s, and the machine of a test may be slow.
+const patience = 90 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asManager) != "" {
+		exit(run(ctrl.SetupSignalHandler(), os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// cluster is a real API server with the operator's kinds and namespace.
+type cluster struct {
+	Gomega
+	t      *testing.T
+	client client.Client
+	// kubeconfig leads to the API server by way of the door.
+	kubeconfig string
+	door       *door
+}
+
+const system = "scanner-operator-system"
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	ctrl.SetLogger(logr.Discard())
+	server := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	config, err := server.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	c := &cluster{Gomega: NewWithT(t), t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	c.client, err = client.New(config, client.Options{Scheme: newScheme()})
+	c.Expect(err).NotTo(HaveOccurred())
+	user, err := server.AddUser(envtest.User{Name: "operator", Groups: []string{"system:masters"}}, nil)
+	c.Expect(err).NotTo(HaveOccurred())
+	text, err := user.KubeConfig()
+	c.Expect(err).NotTo(HaveOccurred())
+	loaded, err := clientcmd.Load(text)
+	c.Expect(err).NotTo(HaveOccurred())
+	for _, entry := range loaded.Clusters {
+		scheme, address, _ := strings.Cut(entry.Server, "://")
+		c.door = newDoor(t, strings.TrimSuffix(address, "/"))
+		entry.Server = scheme + "://" + c.door.address
+	}
+	c.Expect(clientcmd.WriteToFile(*loaded, c.kubeconfig)).To(Succeed())
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	c.creates(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, node)
+	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
+	c.Expect(c.client.Status().Update(t.Context(), node)).To(Succeed())
+	c.creates(&v1alpha1.Scanner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},
+		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}},
+	})
+	return c
+}
+
+func (c *cluster) creates(objects ...client.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		c.Expect(c.client.Create(c.t.Context(), o)).To(Succeed())
+	}
+}
+
+// runs has a pod with an image of its own.
+func (c *cluster) runs(name string) {
+	c.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/" + name + ":1"}}},
+	}
+	c.creates(pod)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "main", ImageID: fmt.Sprintf("registry.example.com/%s@sha256:%064x", name, []byte(name)), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}}
+	c.Expect(c.client.Status().Update(c.t.Context(), pod)).To(Succeed())
+}
+
+// covered waits until so many images have a result, and nothing else is said of the Scanner.
+func (c *cluster) covered(images int32) {
+	c.t.Helper()
+	c.Eventually(func() (v1alpha1.ImageCounts, error) {
+		var scanner v1alpha1.Scanner
+		err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)
+		return scanner.Status.Images, err
+	}, patience, "250ms").Should(Equal(v1alpha1.ImageCounts{Total: images, Scanned: images}))
+}
+
+// process is a manager of its own.
+type process struct {
+	command *exec.Cmd
+	probes  string
+	log     *output
+	// ended is closed when it has ended.
+	ended chan struct{}
+}
+
+// starts a manager with a data directory.
+func (c *cluster) starts(name, dataDir string) *process {
+	c.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for a free port only
+	c.Expect(err).NotTo(HaveOccurred())
+	p := &process{probes: listener.Addr().String(), log: &output{}, ended: make(chan struct{})}
+	c.Expect(listener.Close()).To(Succeed())
+	p.command = exec.CommandContext(c.t.Context(), os.Args[0], //nolint:gosec // this very test
+		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address=0",
+		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
+	p.command.Env = append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	c.Expect(p.command.Start()).To(Succeed())
+	go func() { _ = p.command.Wait(); close(p.ended) }()
+	c.t.Cleanup(func() {
+		_ = p.command.Process.Kill()
+		<-p.ended
+		if c.t.Failed() {
+			c.t.Logf("log of manager %s:\n%s", name, p.log)
+		}
+	})
+	return p
+}
+
+// probe asks as the kubelet does.
+func (p *process) probe(path string) (status int, text string) {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+p.probes+path, nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	response, err := (&http.Client{Timeout: time.Second}).Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(body)
+}
+
+func (p *process) readiness() int { status, _ := p.probe("/readyz"); return status }
+
+func (p *process) alive() int { status, _ := p.probe("/healthz"); return status }
+
+func (c *cluster) becomesReady(p *process) {
+	c.t.Helper()
+	c.Eventually(p.readiness, patience, "250ms").Should(Equal(http.StatusOK))
+}
+
+func (c *cluster) signals(p *process, signal os.Signal) {
+	c.t.Helper()
+	c.Expect(p.command.Process.Signal(signal)).To(Succeed())
+}
+
+// ends waits until a process has ended.
+func (c *cluster) ends(p *process) {
+	c.t.Helper()
+	c.Eventually(p.ended, patience).Should(BeClosed())
+}
+
+// output is what a process says.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// door is a way to the API server that can be shut: what has come and what comes is kept waiting, as by a network that
+// swallows everything.
+type door struct {
+	address string
+	mu      sync.Mutex
+	open    *sync.Cond
+	shut    bool
+}
+
+func newDoor(t *testing.T, to string) *door {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for as long as the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{address: listener.Addr().String()}
+	d.open = sync.NewCond(&d.mu)
+	t.Cleanup(func() { d.set(false); _ = listener.Close() })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go d.pass(near, to)
+		}
+	}()
+	return d
+}
+
+func (d *door) pass(near net.Conn, to string) {
+	defer near.Close()
+	far, err := net.Dial("tcp", to) //nolint:noctx // for as long as the test
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	go func() { _, _ = io.Copy(far, doorway{near, d}); _ = far.Close() }()
+	_, _ = io.Copy(near, doorway{far, d})
+}
+
+// doorway reads while the door is open.
+type doorway struct {
+	io.Reader
+	door *door
+}
+
+func (w doorway) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	w.door.mu.Lock()
+	defer w.door.mu.Unlock()
+	for w.door.shut {
+		w.door.open.Wait()
+	}
+	return n, err
+}
+
+func (d *door) set(shut bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shut = shut
+	d.open.Broadcast()
+}

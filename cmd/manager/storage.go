@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// lockInterval is how often to try to get the store of a manager that is about to end.
+	lockInterval = time.Second
+	// healthInterval is how often to look at the store's file and volume. Scanners look at what was found every minute:
+	// both together are less than two.
+	healthInterval = 30 * time.Second
+)
+
+// openStore waits for another manager to let go of the store, however long it takes: two managers never write at
+// once. Meanwhile the process says that it lives and is not ready. Any other error is for the pod's end.
+func openStore(ctx context.Context, path, probeAddress string) (store.Store, error) {
+	opened, err := store.OpenSQLite(ctx, path, time.Now)
+	if !errors.Is(err, store.ErrLocked) {
+		return opened, err
+	}
+	stop, err := serveWaiting(ctx, probeAddress, err.Error())
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	for {
+		opened, err := store.OpenSQLite(ctx, path, time.Now)
+		if !errors.Is(err, store.ErrLocked) {
+			return opened, err
+		}
+		ctrl.Log.Info("Waiting for the store", "reason", err.Error())
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockInterval):
+		}
+	}
+}
+
+// serveWaiting answers the kubelet until it is stopped: the process lives, and waits for a reason.
+func serveWaiting(ctx context.Context, address, reason string) (stop func(), err error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, reason, http.StatusServiceUnavailable)
+	})
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
+	go func() { _ = server.Serve(listener) }() // it ends with an error that says that it was closed
+	return func() { _ = server.Close() }, nil
+}
+
+// watchStore looks at the store's file and volume until the context ends, once from end to end. It returns an error, by
+// which the process ends and begins anew, when the file is another one than that which is open.
+func (op *operator) watchStore(ctx context.Context) error {
+	// What it finds is part of the store's health from then on.
+	if err := op.store.LookInside(ctx); err != nil && ctx.Err() == nil {
+		ctrl.Log.Error(err, "Looking through the store")
+	}
+	ticker := time.NewTicker(healthInterval)
+	defer ticker.Stop()
+	var said error
+	for {
+		err := op.store.Look(ctx)
+		switch trouble := store.Trouble(err); {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, store.ErrMovedAway):
+			return err
+		case err != nil && (trouble == nil || trouble != said): //nolint:errorlint // which one it was, not what it wraps
+			ctrl.Log.Error(err, "The store is in trouble")
+			op.wakeScanners(ctx)
+		case err == nil && said != nil:
+			ctrl.Log.Info("The store works again")
+			op.wakeScanners(ctx)
+		}
+		said = store.Trouble(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// ailing is a real store whose file or volume is in trouble.
+type ailing struct {
+	store.Store
+	trouble error
+	// unreadable says that questions meet the trouble too, and not only writes.
+	unreadable bool
+}
+
+func (a *ailing) Health() error {
+	if a.trouble == nil {
+		return nil
+	}
+	return fmt.Errorf("store /data/store.db: %w", a.trouble)
+}
+
+func (a *ailing) Reported(ctx context.Context, scanner string) (map[image.Key]bool, error) {
+	if a.trouble != nil && a.unreadable {
+		return nil, a.Health()
+	}
+	return a.Store.Reported(ctx, scanner)
+}
+
+func (a *ailing) SetUsed(ctx context.Context, u store.Used) error {
+	return errors.Join(a.Health(), a.Store.SetUsed(ctx, u))
+}
+
+// troubles of a store: the error, whether nothing can be read, the reason that users see and a word of the way out.
+var troubles = map[string]struct {
+	trouble    error
+	unreadable bool
+	reason     string
+	wayOut     string
+}{
+	"VolumeFull":     {store.ErrVolumeFull, false, v1alpha1.ReasonVolumeFull, "enlarge it"},
+	"VolumeReadOnly": {store.ErrVolumeReadOnly, false, v1alpha1.ReasonVolumeReadOnly, "fsGroup"},
+	"VolumeFailed":   {store.ErrVolumeFailed, true, v1alpha1.ReasonVolumeFailed, "check it"},
+	"StoreCorrupt":   {store.ErrCorrupt, true, v1alpha1.ReasonStoreCorrupt, "move it away"},
+	"StoreMovedAway": {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
+}
+
+// TestScannerSaysStoreTrouble: whatever becomes of the store, its Scanners say so with the way out, although nothing
+// can be written to it; what was found stays, and is not said to be all there is. All is well again by itself.
+func TestScannerSaysStoreTrouble(t *testing.T) {
+	for name, tt := range troubles {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, theScanner(), aPod(shop, "a", running("main", web)), scanOf(theScanner(), web, scanned))
+			u.known(web, vulnerability("CVE-2026-0001", finding.High))
+			before := u.reconcileScanner()
+			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready.Reason != v1alpha1.ReasonScanned {
+				t.Fatalf("before: Ready is %+v, want Scanned", ready)
+			}
+			u.said()
+			ill := &ailing{Store: u.store, trouble: tt.trouble, unreadable: tt.unreadable}
+			u.scanners.Store = ill
+			during := u.reconcileScanner()
+			for _, kind := range []string{v1alpha1.ConditionStoreDurable, v1alpha1.ConditionReady} {
+				c := meta.FindStatusCondition(during.Status.Conditions, kind)
+				if c.Status != metav1.ConditionFalse || c.Reason != tt.reason || !strings.Contains(c.Message, tt.wayOut) {
+					t.Errorf("%s is %s %s %q, want False %s and %q", kind, c.Status, c.Reason, c.Message, tt.reason, tt.wayOut)
+				}
+			}
+			if !meta.IsStatusConditionTrue(during.Status.Conditions, v1alpha1.ConditionStalled) {
+				t.Error("Stalled is not true, though somebody must do something")
+			}
+			if during.Status.Findings != before.Status.Findings || during.Status.Images != before.Status.Images {
+				t.Errorf("findings %+v and images %+v, want those of before", during.Status.Findings, during.Status.Images)
+			}
+			if said := u.said(); !slices.ContainsFunc(said, func(e string) bool { return strings.HasPrefix(e, "Warning "+tt.reason) }) {
+				t.Errorf("events %q, want one with the reason %s", said, tt.reason)
+			}
+			ill.trouble = nil
+			if after := u.reconcileScanner(); !meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionStoreDurable) ||
+				!meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReady) {
+				t.Errorf("afterwards: %v, want all well", conditionsOf(after.Status.Conditions))
+			}
+		})
+	}
+}
+
+// TestImageScanWaitsForStore: nothing is begun that could not be kept, an image without a result says why, and what was
+// found before stays. It is looked at again soon, and not often.
+func TestImageScanWaitsForStore(t *testing.T) {
+	for name, tt := range troubles {
+		t.Run(name, func(t *testing.T) {
+			scan, old := scanOf(theScanner(), web), scanOf(theScanner(), vulnerable, func(s *v1alpha1.ImageScan) {
+				s.Status.Phase, s.Status.Findings = v1alpha1.PhaseScanned, &v1alpha1.FindingCounts{High: 1}
+			})
+			u := newUnit(t, theScanner(), aPod(shop, "a", running("main", web), running("old", vulnerable)), scan, old)
+			ill := &ailing{Store: u.store, trouble: tt.trouble}
+			u.scans.Store = ill
+			after, wait := u.reconcile(scan)
+			ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+			if after.Status.Phase != v1alpha1.PhasePending || ready.Reason != tt.reason || !strings.Contains(ready.Message, tt.wayOut) || wait != storePause {
+				t.Errorf("phase %s, Ready %s %q, again in %s; want Pending, %s with %q, and %s", after.Status.Phase, ready.Reason, ready.Message, wait, tt.reason, tt.wayOut, storePause)
+			}
+			if len(u.engine.asked) != 0 {
+				t.Errorf("the engine was asked about %d images, want none", len(u.engine.asked))
+			}
+			if after, _ := u.reconcile(old); after.Status.Phase != v1alpha1.PhaseScanned {
+				t.Errorf("an image that was scanned before is %s, want Scanned", after.Status.Phase)
+			}
+			ill.trouble = nil
+			u.reported(web)
+			if u.reconcile(scan); len(u.engine.asked) != 1 {
+				t.Errorf("afterwards the engine was asked about %d images, want 1", len(u.engine.asked))
+			}
+		})
+	}
+}
+
+// TestNoHotLoopOnStoreTrouble: a reconciler whose store fails is called again after a fixed pause; any other error is
+// the controller's.
+func TestNoHotLoopOnStoreTrouble(t *testing.T) {
+	other := errors.New("another trouble")
+	for name, tt := range map[string]struct {
+		err, want error
+		pause     time.Duration
+	}{
+		"none":        {nil, nil, time.Minute},
+		"another":     {other, other, time.Minute},
+		"volume full": {errors.Join(nil, fmt.Errorf("save: %w", store.ErrVolumeFull)), nil, storePause},
+		"corrupt":     {fmt.Errorf("read: %w", store.ErrCorrupt), nil, storePause},
+	} {
+		inner := reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) {
+			return ctrl.Result{RequeueAfter: time.Minute}, tt.err
+		})
+		result, err := patient{inner}.Reconcile(t.Context(), ctrl.Request{})
+		if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || result.RequeueAfter != tt.pause {
+			t.Errorf("%s: %v and %v, want %s and %v", name, result.RequeueAfter, err, tt.pause, tt.want)
+		}
+	}
+}
+
+// TestScannerPodSelectorInvalid: the API server takes a selector whose operator makes no sense. The Scanner says so,
+// instead of being ready with nothing to do.
+func TestScannerPodSelectorInvalid(t *testing.T) {
+	for name, tt := range map[string]struct {
+		requirement metav1.LabelSelectorRequirement
+		want        string
+	}{
+		"no such operator":  {metav1.LabelSelectorRequirement{Key: "app", Operator: "Like", Values: []string{"web"}}, `"Like" is not a valid label selector operator`},
+		"values for Exists": {metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpExists, Values: []string{"web"}}, "values set must be empty"},
+		"no values for In":  {metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpIn}, "values"},
+		"an impossible key": {metav1.LabelSelectorRequirement{Key: "a b", Operator: metav1.LabelSelectorOpExists}, "a b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, aPod(shop, "a", running("main", web)), theScanner(func(s *v1alpha1.Scanner) {
+				s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{tt.requirement}}
+			}))
+			after := u.reconcileScanner()
+			ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+			if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonInvalidPodSelector ||
+				!strings.HasPrefix(ready.Message, "spec.podSelector: ") || !strings.Contains(ready.Message, tt.want) {
+				t.Errorf("Ready is %s %s %q, want False InvalidPodSelector, the field and %q", ready.Status, ready.Reason, ready.Message, tt.want)
+			}
+		})
+	}
+}

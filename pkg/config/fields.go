@@ -1,0 +1,65 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// decode reads a text over a configuration. The decoder's own error does not say which duration or quantity it could
+// not read, so that each value of a text that is refused is decoded once more by itself.
+func decode(text []byte, into *Config) error {
+	err := yaml.UnmarshalStrict(text, into)
+	if err == nil {
+		return nil
+	}
+	var whole any
+	if yaml.Unmarshal(text, &whole) != nil {
+		return plain(err) // no YAML: the error names the line
+	}
+	var errs []error
+	eachValue(whole, "", func(v any) any { return v }, func(field string, alone any) {
+		encoded, marshalErr := json.Marshal(alone)
+		if marshalErr != nil {
+			return
+		}
+		if err := yaml.UnmarshalStrict(encoded, new(Config)); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, plain(err)))
+		}
+	})
+	if len(errs) == 0 {
+		return plain(err) // each value is right by itself, such as a field that stands there twice
+	}
+	return errors.Join(errs...)
+}
+
+// eachValue visits the values of a tree that hold no others. wrap puts a part of the tree where it was, alone.
+func eachValue(part any, field string, wrap func(any) any, visit func(field string, alone any)) {
+	switch part := part.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(part)) {
+			name := strings.TrimPrefix(field+"."+key, ".")
+			eachValue(part[key], name, func(v any) any { return wrap(map[string]any{key: v}) }, visit)
+		}
+	case []any:
+		for i, one := range part {
+			eachValue(one, fmt.Sprintf("%s[%d]", field, i), func(v any) any { return wrap([]any{v}) }, visit)
+		}
+	default:
+		visit(field, wrap(part))
+	}
+}
+
+// plain drops what a decoder says about itself.
+func plain(err error) error {
+	text := err.Error()
+	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return errors.New(text)
+}

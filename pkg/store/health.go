@@ -1,0 +1,191 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// Troubles of the file and its volume. Their texts say what the user can do. The first three end by themselves when
+// that is done; the last two when the process is started again.
+var (
+	// ErrVolumeFull says that there is no room left, or as good as none.
+	ErrVolumeFull = errors.New("the volume that holds this file is full; enlarge it or free space on it, then work goes on by itself")
+	// ErrVolumeReadOnly says that nothing can be written.
+	ErrVolumeReadOnly = errors.New("the file or its folder cannot be written; check the volume's permissions (fsGroup) and the node's log, " +
+		"since a volume that fails is made read-only")
+	// ErrVolumeFailed says that the volume answers with errors.
+	ErrVolumeFailed = errors.New("the volume that holds this file fails; check it and the node's log")
+	// ErrCorrupt says that the file's content makes no sense. Nothing replaces it but its owner.
+	ErrCorrupt = errors.New("the file is damaged or no store; move it away with its -wal and -shm files, or give the manager an empty volume: " +
+		"the manager then starts with a new store and rebuilds everything from the cluster")
+	// ErrMovedAway says that the file at the store's path is not the one that is open.
+	ErrMovedAway = errors.New("the file was moved away or replaced while the manager had it open; the manager must start again")
+)
+
+// minRoom is the free space below which a volume counts as full: a large image's catalogue, and its write-ahead log.
+const minRoom = 32 << 20
+
+// Trouble returns which trouble of the file or its volume is the cause of an error; nil if none.
+func Trouble(err error) error {
+	for _, trouble := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway} {
+		if errors.Is(err, trouble) {
+			return trouble
+		}
+	}
+	return nil
+}
+
+// health is what is known of the file and its volume.
+type health struct {
+	mu sync.Mutex
+	// trouble that there is; nil for none.
+	trouble error
+	// met says that a call met the trouble since the last look.
+	met bool
+}
+
+// Health implements Store.
+func (s *SQLite) Health() error {
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	if s.health.trouble == nil {
+		return nil
+	}
+	return fmt.Errorf("store %s: %w", s.path, s.health.trouble)
+}
+
+// Look implements Store.
+func (s *SQLite) Look(ctx context.Context) error {
+	trouble := s.lookAtVolume()
+	if trouble == nil {
+		// The write says more than any question about the volume. Its own trouble is noted by explain.
+		err := s.write(ctx, "look whether it can be written", func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE meta SET value = value WHERE name = 'id'`)
+			return err
+		})
+		if err != nil && Trouble(err) == nil {
+			return err
+		}
+	}
+	s.health.mu.Lock()
+	s.health.look(trouble)
+	s.health.mu.Unlock()
+	return s.Health()
+}
+
+// look settles what a look has found. What a call met since the last look stands until the next one: there may be
+// room for one byte and not for a report.
+func (h *health) look(found error) {
+	stays := errors.Is(h.trouble, ErrCorrupt) || errors.Is(h.trouble, ErrMovedAway)
+	switch {
+	case errors.Is(found, ErrMovedAway), found != nil && !stays:
+		h.trouble = found
+	case !stays && !h.met:
+		h.trouble = nil
+	}
+	h.met = false
+}
+
+// LookInside implements Store.
+func (s *SQLite) LookInside(ctx context.Context) error {
+	return s.read(ctx, "look through the whole file", func(ctx context.Context, q query) error {
+		var problem string
+		if err := q.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
+			return err
+		}
+		if problem != "ok" {
+			return fmt.Errorf("%w (%s)", ErrCorrupt, problem)
+		}
+		return nil
+	})
+}
+
+// lookAtVolume asks the operating system.
+func (s *SQLite) lookAtVolume() error {
+	now, err := os.Stat(s.path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && s.file != nil && !os.SameFile(s.file, now) {
+		return ErrMovedAway
+	}
+	return s.volumeTrouble()
+}
+
+// volumeTrouble says whether the volume is full or read-only; nil if neither, or if that is not known.
+func (s *SQLite) volumeTrouble() error {
+	var volume syscall.Statfs_t
+	if syscall.Statfs(s.path, &volume) != nil {
+		return nil
+	}
+	const readOnly = 1 // ST_RDONLY of statfs(2)
+	switch {
+	case volume.Flags&readOnly != 0:
+		return ErrVolumeReadOnly
+	case volume.Bavail*uint64(volume.Bsize) < minRoom: //nolint:gosec // a block has a few KiB
+		return ErrVolumeFull
+	}
+	if s.lock == nil {
+		return nil
+	}
+	// A file system that the kernel made read-only for its errors shows it only to who writes.
+	_, err := s.lock.WriteAt(holderText(), 0)
+	return troubleOf(err)
+}
+
+// diagnose finds the trouble behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
+// system, and notes it; nil if the error is none of the file's or the volume's.
+func (s *SQLite) diagnose(err error) error {
+	trouble := Trouble(err)
+	if trouble == nil {
+		trouble = troubleOf(err)
+	}
+	if errors.Is(trouble, ErrVolumeFailed) || errors.Is(trouble, ErrVolumeReadOnly) {
+		// SQLite says "I/O error" of much; the volume may say why.
+		if why := s.volumeTrouble(); why != nil {
+			trouble = why
+		}
+	}
+	if trouble == nil || s.writer == nil {
+		return trouble
+	}
+	s.health.mu.Lock()
+	defer s.health.mu.Unlock()
+	if !errors.Is(s.health.trouble, ErrCorrupt) && !errors.Is(s.health.trouble, ErrMovedAway) {
+		s.health.trouble = trouble
+	}
+	s.health.met = true
+	return trouble
+}
+
+func troubleOf(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return ErrVolumeFull
+	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
+		return ErrVolumeReadOnly
+	case errors.Is(err, syscall.EIO):
+		return ErrVolumeFailed
+	}
+	var failed *sqlite.Error
+	if !errors.As(err, &failed) {
+		return nil
+	}
+	// The low byte is the kind, the rest its detail.
+	switch failed.Code() & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return ErrVolumeFull
+	case sqlite3.SQLITE_IOERR:
+		return ErrVolumeFailed
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return ErrCorrupt
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return ErrVolumeReadOnly
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// volumeTasks are played by a child process in a mount namespace of its own, on a real file system.
+var volumeTasks = map[string]func(dir string) error{
+	"full": playFullVolume, "read-only": playReadOnlyVolume, "failing": playFailingVolume,
+}
+
+// onVolume plays a task in a folder that nobody else sees.
+func onVolume(t *testing.T, task string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root may mount")
+	}
+	command := childCommand(t, task, t.TempDir())
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	output, err := command.CombinedOutput()
+	if strings.Contains(string(output), errNoMount.Error()) {
+		t.Skipf("this machine cannot mount: %s", output)
+	}
+	if err != nil {
+		t.Errorf("%s", output)
+	}
+}
+
+var errNoMount = errors.New("cannot mount")
+
+func mountOrSkip(source, target, kind, options string) error {
+	// Private: what is mounted here is not seen outside.
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("%w: %w", errNoMount, err)
+	}
+	if err := syscall.Mount(source, target, kind, 0, options); err != nil {
+		return fmt.Errorf("%w: %w", errNoMount, err)
+	}
+	return nil
+}
+
+func TestStoreVolumeFull(t *testing.T)     { onVolume(t, "full") }
+func TestStoreVolumeReadOnly(t *testing.T) { onVolume(t, "read-only") }
+func TestStoreVolumeFailing(t *testing.T)  { onVolume(t, "failing") }
+
+// playFullVolume: a volume is filled while the store is open, and while it is not.
+func playFullVolume(dir string) error {
+	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=48m"); err != nil {
+		return err
+	}
+	ctx, path := context.Background(), filepath.Join(dir, "store.db")
+	s, err := OpenSQLite(ctx, path, time.Now)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := errors.Join(saveReport(s, "small", 1), s.Look(ctx)); err != nil {
+		return fmt.Errorf("with room: %w", err)
+	}
+	if err := fill(dir); err != nil {
+		return err
+	}
+	// It is known before anything is lost: even while small writes still find a place in the log.
+	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "enlarge it") {
+		return fmt.Errorf("looked at when full: got %v, want ErrVolumeFull, the file and what to do", err)
+	}
+	if err := saveReport(s, "large", 20_000); !errors.Is(err, ErrVolumeFull) {
+		return fmt.Errorf("a report on the full volume: got %w, want ErrVolumeFull", err)
+	}
+	if err := canRead(path, "small", 1); err != nil {
+		return fmt.Errorf("what was saved before, beside the full store: %w", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "filler")); err != nil {
+		return err
+	}
+	// The first look is too soon to say: a call has just failed.
+	_ = s.Look(ctx)
+	if err := errors.Join(s.Look(ctx), saveReport(s, "large", 20_000)); err != nil {
+		return fmt.Errorf("with room again: %w", err)
+	}
+	if err := errors.Join(s.Close(), fill(dir)); err != nil {
+		return err
+	}
+	if _, err := OpenSQLite(ctx, path, time.Now); !errors.Is(err, ErrVolumeFull) {
+		return fmt.Errorf("started on a full volume: got %w, want ErrVolumeFull", err)
+	}
+	return nil
+}
+
+// playReadOnlyVolume: a volume is read-only when the manager starts; what is there can be read.
+func playReadOnlyVolume(dir string) error {
+	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=64m"); err != nil {
+		return err
+	}
+	ctx, path := context.Background(), filepath.Join(dir, "store.db")
+	s, err := OpenSQLite(ctx, path, time.Now)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(saveReport(s, "app", 1), s.Close()); err != nil {
+		return err
+	}
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		return err
+	}
+	_, err = OpenSQLite(ctx, path, time.Now)
+	if !errors.Is(err, ErrVolumeReadOnly) || !strings.Contains(err.Error(), "fsGroup") || !strings.Contains(err.Error(), path) {
+		return fmt.Errorf("started on a read-only volume: got %v, want ErrVolumeReadOnly, the file and what to check", err)
+	}
+	return canRead(path, "app", 1)
+}
+
+// playFailingVolume: the kernel makes a file system read-only under the open store, as it does when a disk fails.
+func playFailingVolume(dir string) error {
+	disk := filepath.Join(dir, "disk")
+	volume := filepath.Join(dir, "volume")
+	if err := errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 96<<20), os.Mkdir(volume, 0o700)); err != nil {
+		return err
+	}
+	for _, command := range [][]string{
+		{"mount", "--make-rprivate", "/"}, {"mkfs.ext4", "-q", "-F", disk}, {"mount", "-o", "loop,errors=remount-ro", disk, volume},
+	} {
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // commands of this test
+			return fmt.Errorf("%w: %s: %w %s", errNoMount, command[0], err, output)
+		}
+	}
+	ctx, path := context.Background(), filepath.Join(volume, "store.db")
+	s, err := OpenSQLite(ctx, path, time.Now)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := errors.Join(saveReport(s, "app", 1), s.Look(ctx)); err != nil {
+		return fmt.Errorf("before: %w", err)
+	}
+	// "abort" is ext4's own way to rehearse it.
+	if output, err := exec.Command("mount", "-o", "remount,abort", volume).CombinedOutput(); err != nil { //nolint:gosec // see above
+		return fmt.Errorf("%w: %w %s", errNoMount, err, output)
+	}
+	if err := saveReport(s, "late", 1); !errors.Is(err, ErrVolumeReadOnly) {
+		return fmt.Errorf("a report after the disk failed: got %w, want ErrVolumeReadOnly", err)
+	}
+	if err := s.Look(ctx); !errors.Is(err, ErrVolumeReadOnly) {
+		return fmt.Errorf("looked at: got %w, want ErrVolumeReadOnly", err)
+	}
+	return canRead(path, "app", 1)
+}
+
+// fill leaves no byte free.
+func fill(dir string) error {
+	file, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	block := make([]byte, 64<<10)
+	for size := len(block); size > 0; {
+		if _, err = file.Write(block[:size]); err != nil {
+			size /= 2
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("the volume does not become full: %w", err)
+	}
+	return nil
+}
+
+func saveReport(s *SQLite, name string, findings int) error {
+	ctx := context.Background()
+	err := s.SaveCatalogue(ctx, catalogued(name, time.Now()), nil)
+	if err == nil {
+		_, err = s.SaveReport(ctx, report(name, manyFindings(findings, 0)...), "")
+	}
+	return err
+}
+
+// canRead is what "manager findings" does.
+func canRead(path, name string, want int) error {
+	beside, err := OpenSQLiteReadOnly(path)
+	if err != nil {
+		return err
+	}
+	defer beside.Close()
+	findings, err := beside.Findings(context.Background(), subject(name))
+	if err == nil && len(findings) != want {
+		err = fmt.Errorf("%d findings, want %d", len(findings), want)
+	}
+	return err
+}
+
+// damaged is a closed store with a report, whose file was overwritten from the second page on.
+func damaged(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "store.db")
+	f := openStore(t, path)
+	f.report(t, "app", manyFindings(5000, 0)...)
+	must(t, f.Close())
+	file := got[*os.File](t)(os.OpenFile(path, os.O_RDWR, 0))
+	size := got[os.FileInfo](t)(file.Stat()).Size()
+	got[int](t)(file.WriteAt([]byte(strings.Repeat("garbage ", int(size/2/8))), size/4))
+	must(t, file.Close())
+	return path
+}
+
+// TestStoreCorruptInside: a file that opens and is damaged inside is found out by looking through it, stays what it is,
+// and is never replaced.
+func TestStoreCorruptInside(t *testing.T) {
+	path := damaged(t)
+	before := got[[]byte](t)(os.ReadFile(path))
+	f := openStore(t, path)
+	err := f.LookInside(t.Context())
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "move it away") || !strings.Contains(err.Error(), path) {
+		t.Errorf("looked through: got %v, want ErrCorrupt, the file and what to do", err)
+	}
+	for range 3 {
+		_ = f.Look(t.Context())
+	}
+	if !errors.Is(f.Health(), ErrCorrupt) {
+		t.Errorf("later: got %v, want ErrCorrupt for as long as the process lives", f.Health())
+	}
+	must(t, f.Close())
+	if after := got[[]byte](t)(os.ReadFile(path)); len(after) < len(before) {
+		t.Errorf("the damaged file has %d bytes, had %d: something was thrown away", len(after), len(before))
+	}
+}
+
+// TestStoreCorruptMet: a call that meets the damage says so, and so does the store's health from then on.
+func TestStoreCorruptMet(t *testing.T) {
+	f := openStore(t, damaged(t))
+	if _, err := f.Findings(t.Context(), subject("app")); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("reading the damaged part: got %v, want ErrCorrupt", err)
+	}
+	if !errors.Is(f.Health(), ErrCorrupt) {
+		t.Errorf("the store's health is %v, want ErrCorrupt", f.Health())
+	}
+}
+
+// TestStoreCorruptTruncated: so it is when the file is cut off while it is open.
+func TestStoreCorruptTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openStore(t, path)
+	f.report(t, "app", manyFindings(5000, 0)...)
+	must(t, f.Close())
+	f = openStore(t, path)
+	must(t, os.Truncate(path, 64<<10))
+	if err := f.LookInside(t.Context()); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("looked through: got %v, want ErrCorrupt", err)
+	}
+	if !errors.Is(f.Health(), ErrCorrupt) {
+		t.Errorf("the store's health is %v, want ErrCorrupt", f.Health())
+	}
+}
+
+// TestStoreMovedAway: a file that was moved away is not written to for ever without anybody seeing it.
+func TestStoreMovedAway(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"moved":    func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		path := filepath.Join(t.TempDir(), "store.db")
+		f := openStore(t, path)
+		must(t, f.Look(t.Context()))
+		must(t, change(path))
+		if err := f.Look(t.Context()); !errors.Is(err, ErrMovedAway) {
+			t.Errorf("%s: got %v, want ErrMovedAway", name, err)
+		}
+	}
+}
+
+// TestStoreReplacedByAnEmptyOne: the log that the old file left behind does not get into the new one.
+func TestStoreReplacedByAnEmptyOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openStore(t, path)
+	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
+	log := got[[]byte](t)(os.ReadFile(path + "-wal"))
+	must(t, f.Close())
+	must(t, os.Remove(path))
+	must(t, os.WriteFile(path+"-wal", log, 0o600))
+	again := openStore(t, path)
+	if again.ID() == f.ID() {
+		t.Errorf("the new store has the old one's id %s", f.ID())
+	}
+	if _, err := again.Summary(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the new store knows of the old one's report: %v, want ErrNotFound", err)
+	}
+	equal(t, "the old log, put aside", len(got[[]byte](t)(os.ReadFile(path+"-wal.left"))), len(log))
+}
+
+// TestHealthOfAReader: who reads beside the manager says nothing about the manager's store.
+func TestHealthOfAReader(t *testing.T) {
+	path := damaged(t)
+	beside := got[*SQLite](t)(OpenSQLiteReadOnly(path))
+	defer beside.Close()
+	if _, err := beside.Findings(t.Context(), subject("app")); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("findings of a damaged store: got %v, want ErrCorrupt and what to do", err)
+	}
+}
