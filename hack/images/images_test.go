@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,12 +19,47 @@ func TestOverlayNamesEveryPushedImageByDigest(t *testing.T) {
 kind: Kustomization
 resources: [../../config/default]
 configurations: [image-fields.yaml]
+replacements: [{path: policy_replacements.yaml}]
 images:
   - {name: scanner-grype, newName: "198.51.100.10:5000/x/scanner-grype", digest: "sha256:bb"}
   - {name: scanner-operator, newName: "198.51.100.10:5000/x/scanner-operator", digest: "sha256:aa"}
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kustomization (-want +got):\n%s", diff)
+	}
+}
+
+// The manager is told to use the image that was pushed, and the admission policy allows that one and no other.
+func TestOverlayPinsTheWorkersImage(t *testing.T) {
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		t.Skip(`needs kubectl: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	t.Chdir(filepath.Join("..", ".."))
+	// Where "make images" has it, since the overlay names config/default by a relative path.
+	if err := os.MkdirAll("bin", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.MkdirTemp("bin", "overlay-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(out) })
+	const worker = "198.51.100.10:5000/x/scanner-grype@sha256:bb"
+	if err := os.WriteFile(filepath.Join(out, "images.json"), []byte(`{"scanner-grype": "`+worker+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeOverlay(out, "198.51.100.10:5000/x"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "kustomize", filepath.Join(out, "deploy")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl kustomize: %v\n%s", err, text)
+	}
+	for _, want := range []string{"value: " + worker, "expression: '''" + worker + "'''"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("want %q in what is deployed", want)
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ const imageFields = `images:
   - {kind: Deployment, path: spec/template/spec/containers/env/value}
 `
 
+// replacementsFile tells the admission policies what else is in a kustomization.
+const replacementsFile = "policy_replacements.yaml"
+
 // writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It lies
 // under out, so that a deployment never changes a file that is under version control.
 //
@@ -34,10 +37,17 @@ func writeOverlay(out, registry string) error {
 	if err != nil {
 		return err
 	}
+	// The policies are told of the images here once more: config/default has told them of its own.
+	replacements, err := os.ReadFile(filepath.Join("config", "default", replacementsFile))
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, content := range map[string]string{"kustomization.yaml": overlay(base, pushed), "image-fields.yaml": imageFields} {
+	for name, content := range map[string]string{
+		"kustomization.yaml": overlay(base, pushed), "image-fields.yaml": imageFields, replacementsFile: string(replacements),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
@@ -48,7 +58,8 @@ func writeOverlay(out, registry string) error {
 // overlay is the text of the kustomization.
 func overlay(base string, pushed map[string]string) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\nconfigurations: [image-fields.yaml]\nimages:\n", filepath.ToSlash(base))
+	fmt.Fprintf(&text, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\nconfigurations: [image-fields.yaml]\n"+
+		"replacements: [{path: %s}]\nimages:\n", filepath.ToSlash(base), replacementsFile)
 	for _, name := range slices.Sorted(maps.Keys(pushed)) {
 		repository, digest, _ := strings.Cut(pushed[name], "@")
 		fmt.Fprintf(&text, "  - {name: %s, newName: %q, digest: %q}\n", name, repository, digest)

@@ -1,0 +1,85 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// goldens are what the Grype backend asks the API server for.
+var goldens = filepath.Join("..", "..", "pkg", "backend", "grype", "testdata")
+
+// golden reads one of them.
+func golden(t *testing.T, name string) *batchv1.Job {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(goldens, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := &batchv1.Job{}
+	if err := yaml.UnmarshalStrict(text, job); err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+// somePod is a tenant's, with everything that the policy is about.
+func somePod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: shop, Name: name, Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{"team": "shop", "old.scanner-operator.io/image-hashes": "{}"},
+			Finalizers:  []string{"example.com/keep", "old.scanner-operator.io/release"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "6f3f6a0e-7b39-4a3b-8a34-0a3f1c1d7a11"},
+			},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "registry.example.com/web:1"}}},
+	}
+}
+
+func claim(name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+}
+
+func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
+
+// denied checks that it was this policy that said no, and with these words.
+func denied(t *testing.T, err error, policy, message string) {
+	t.Helper()
+	switch {
+	case err == nil:
+		t.Errorf("the manager's token may do it, want: %s", message)
+	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
+		t.Errorf("want it to be forbidden, got: %v", err)
+	case !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'scanner-operator-manager-"+policy+"'") || !strings.Contains(err.Error(), message):
+		t.Errorf("want the policy for %s to say %q, got: %v", policy, message, err)
+	}
+}
+
+// noRight checks that RBAC said no, before any policy.
+func noRight(t *testing.T, err error) {
+	t.Helper()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot") {
+		t.Errorf("the manager's token may do it, want RBAC to forbid it; got: %v", fmt.Sprint(err))
+	}
+}

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// grant gives the manager rights in a namespace for the time of a test, as an administrator may do by mistake.
+func (c *cluster) grant(t *testing.T, namespace string, groups, resources []string, verbs ...string) {
+	t.Helper()
+	c.grantTo(t, home, namespace, groups, resources, verbs...)
+}
+
+// grantTo gives them to the ServiceAccount of that name in whose namespace.
+func (c *cluster) grantTo(t *testing.T, whose, namespace string, groups, resources []string, verbs ...string) {
+	t.Helper()
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "test-"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: groups, Resources: resources, Verbs: verbs}},
+	}
+	if err := c.admin.Create(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: whose, Name: manager}},
+	}
+	if err := c.admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	// The test's own context has ended then.
+	t.Cleanup(func() {
+		for _, o := range []client.Object{binding, role} {
+			if err := c.admin.Delete(background, o); err != nil {
+				t.Errorf("taking rights back: %v", err)
+			}
+		}
+	})
+}
+
+// What RBAC keeps from a stolen token, whatever the policies say.
+func TestStolenTokenHasNoRight(t *testing.T) {
+	c := theCluster(t)
+	ctx := t.Context()
+	tenant := metav1.ObjectMeta{Namespace: shop, Name: "any"}
+	own := metav1.ObjectMeta{Namespace: home, Name: "any"}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "scanner-operator-notifier"}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: tenant, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"}}
+	pod := somePod("any")
+	for name, err := range map[string]error{
+		"read a tenant's Secret":         c.thief.Get(ctx, client.ObjectKey{Namespace: shop, Name: "any"}, &corev1.Secret{}),
+		"list Secrets":                   c.thief.List(ctx, &corev1.SecretList{}),
+		"list its namespace's Secrets":   c.thief.List(ctx, &corev1.SecretList{}, client.InNamespace(home)),
+		"read another Secret of its own": c.thief.Get(ctx, client.ObjectKey{Namespace: home, Name: "any"}, &corev1.Secret{}),
+		"read ConfigMaps":                c.thief.List(ctx, &corev1.ConfigMapList{}),
+		"create a tenant's Secret":       c.thief.Create(ctx, &corev1.Secret{ObjectMeta: tenant}),
+		"create a ConfigMap":             c.thief.Create(ctx, &corev1.ConfigMap{ObjectMeta: own}),
+		"create a pod":                   c.thief.Create(ctx, pod),
+		"update a pod":                   c.thief.Update(ctx, pod),
+		"delete a pod":                   c.thief.Delete(ctx, pod),
+		"patch a pod's status":           c.thief.Status().Patch(ctx, pod.DeepCopy(), merge(`{"status":{"message":"x"}}`)),
+		"evict a pod":                    c.thief.SubResource("eviction").Create(ctx, pod.DeepCopy(), somePod("any")),
+		"bind a role":                    c.thief.Create(ctx, binding),
+		"read roles":                     c.thief.List(ctx, &rbacv1.RoleList{}),
+		"ask for a token":                c.thief.SubResource("token").Create(ctx, account, &authenticationv1.TokenRequest{}),
+		"create a ServiceAccount":        c.thief.Create(ctx, &corev1.ServiceAccount{ObjectMeta: own}),
+		"list Jobs":                      c.thief.List(ctx, &batchv1.JobList{}),
+		"change a Job":                   c.thief.Patch(ctx, &batchv1.Job{ObjectMeta: tenant}, merge(`{"spec":{"suspend":true}}`)),
+		"delete all Jobs of a namespace": c.thief.DeleteAllOf(ctx, &batchv1.Job{}, client.InNamespace(shop)),
+		"delete a claim":                 c.thief.Delete(ctx, claim("scanner-operator-store")),
+		"change a node":                  c.thief.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, merge(`{"spec":{"unschedulable":true}}`)),
+	} {
+		t.Run(name, func(t *testing.T) { noRight(t, err) })
+	}
+}
+
+// The same, asked of the API server instead of tried, for what is no object.
+func TestStolenTokenMayNot(t *testing.T) {
+	c := theCluster(t)
+	for _, may := range []authorizationv1.ResourceAttributes{
+		{Verb: "create", Resource: "pods", Subresource: "exec"},
+		{Verb: "create", Resource: "pods", Subresource: "attach"},
+		{Verb: "create", Resource: "pods", Subresource: "portforward"},
+		{Verb: "create", Resource: "nodes", Subresource: "proxy"},
+		{Verb: "get", Resource: "nodes", Subresource: "proxy"},
+		{Verb: "get", Resource: "pods", Subresource: "log"},
+		{Verb: "impersonate", Resource: "users"},
+		{Verb: "impersonate", Resource: "serviceaccounts"},
+		{Verb: "escalate", Group: rbacv1.GroupName, Resource: "clusterroles"},
+		{Verb: "bind", Group: rbacv1.GroupName, Resource: "clusterroles"},
+		{Verb: "delete", Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"},
+		{Verb: "patch", Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"},
+		{Verb: "patch", Group: "apps", Resource: "deployments"},
+	} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &may}}
+		if err := c.thief.Create(t.Context(), review); err != nil {
+			t.Fatal(err)
+		}
+		if review.Status.Allowed {
+			t.Errorf("the manager's token may %s %s/%s: %s", may.Verb, may.Resource, may.Subresource, review.Status.Reason)
+		}
+	}
+}
+
+// In its own namespace it makes what the operator needs, and no Secret into which the API server would write a token.
+func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
+	c := theCluster(t)
+	ctx := t.Context()
+	secret := func(name string, kind corev1.SecretType, annotations map[string]string) *corev1.Secret {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name, Annotations: annotations}, Type: kind}
+		if kind == corev1.SecretTypeTLS {
+			s.Data = map[string][]byte{corev1.TLSCertKey: nil, corev1.TLSPrivateKeyKey: nil}
+		}
+		return s
+	}
+	create := func(o client.Object) error { return c.thief.Create(ctx, o, client.DryRunAll) }
+	for _, allowed := range []client.Object{
+		secret("scanner-operator-authority", "", nil),
+		secret("scanner-operator-notifier-serving", corev1.SecretTypeTLS, nil),
+		claim("scanner-operator-vulnerability-database"),
+	} {
+		if err := create(allowed); err != nil {
+			t.Errorf("the manager may not make %s: %v", allowed.GetName(), err)
+		}
+	}
+	token := secret("scanner-operator-authority", corev1.SecretTypeServiceAccountToken,
+		map[string]string{corev1.ServiceAccountNameKey: "scanner-operator-notifier"})
+	denied(t, create(token), "secrets", "type: the scanner-operator's manager makes no Secret of this type")
+	denied(t, create(secret("scanner-notifier-trust", "", nil)), "secrets", "metadata.name: the scanner-operator's manager makes no Secret of this name")
+	denied(t, create(claim("any")), "claims", "metadata.name: the scanner-operator's manager makes no claim of this name")
+	certain := claim("scanner-operator-vulnerability-database")
+	certain.Spec.VolumeName = "somebodys"
+	denied(t, create(certain), "claims", "spec: the scanner-operator's manager claims an empty volume, and no certain one")
+	copied := claim("scanner-operator-vulnerability-database")
+	copied.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "scanner-operator-store"}
+	denied(t, create(copied), "claims", "spec: the scanner-operator's manager claims an empty volume, and no certain one")
+}
+
+// The manager removes its own Jobs and nobody else's.
+func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
+	c := theCluster(t)
+	ctx := t.Context()
+	make := func(name string, labels map[string]string) *batchv1.Job {
+		job := golden(t, "catalog-job-private.yaml")
+		job.Name, job.Labels = name, labels
+		if err := c.admin.Create(ctx, job); err != nil {
+			t.Fatal(err)
+		}
+		return job
+	}
+	ours := map[string]string{"app.kubernetes.io/managed-by": "scanner-operator"}
+	remove := func(job *batchv1.Job) error {
+		return c.thief.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
+	}
+	denied(t, remove(make("backup", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
+	denied(t, remove(make("backup-labelled", ours)), "existing-jobs", "removes only Jobs of its own")
+	denied(t, remove(make("scan-catalog-unlabelled", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
+	if err := remove(make("scan-catalog-abcdefghij", ours)); err != nil {
+		t.Errorf("the manager may not remove its own Job: %v", err)
+	}
+	// Not even with more rights does it change one: a suspended Job's containers could be others.
+	c.grant(t, shop, []string{"batch"}, []string{"jobs"}, "update")
+	changed := make("scan-catalog-changed", ours)
+	changed.Spec.Suspend = ptr.To(true)
+	denied(t, c.thief.Update(ctx, changed), "existing-jobs", "the scanner-operator's manager changes no Job")
+}
+
+// Its own two Secrets it reads, and no others.
+func TestManagerReadsItsSecrets(t *testing.T) {
+	c := theCluster(t)
+	names := []string{"scanner-operator-authority", "scanner-operator-notifier-serving"}
+	for _, name := range append(slices.Clone(names), "somebodys") {
+		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name}}
+		if err := c.admin.Create(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.admin.Delete(background, made); err != nil {
+				t.Error(err)
+			}
+		})
+		err := c.thief.Get(t.Context(), client.ObjectKeyFromObject(made), &corev1.Secret{})
+		if slices.Contains(names, name) {
+			if err != nil {
+				t.Errorf("the manager may not read %s: %v", name, err)
+			}
+			continue
+		}
+		noRight(t, err)
+	}
+}

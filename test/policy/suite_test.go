@@ -1,0 +1,248 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Where things are.
+const (
+	home = "scanner-operator-system" // the operator's namespace
+	shop = "shop"                    // a tenant's, as in the golden files
+
+	manager     = "scanner-operator-manager"
+	workerImage = "registry.example.com/scanner-grype:v1" // as in the golden files
+)
+
+// background outlives the test that makes something for all, or puts something away.
+var background = context.Background()
+
+// patience is how long a new policy may take until the API server knows of it.
+const patience = 60 * time.Second
+
+// cluster is an API server with the operator's manifests.
+type cluster struct {
+	config *rest.Config
+	// admin may do everything; thief has the manager's token.
+	admin, thief client.Client
+}
+
+var (
+	startOnce sync.Once
+	started   *cluster
+	startErr  error
+	stop      = func() error { return nil }
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stopping the API server:", err)
+	}
+	os.Exit(code)
+}
+
+// needed are programs that tests cannot do without.
+func needed(t *testing.T) string {
+	t.Helper()
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		t.Skip(`needs an API server and kubectl: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	return assets
+}
+
+// theCluster starts the API server for the first test that needs it.
+func theCluster(t *testing.T) *cluster {
+	t.Helper()
+	needed(t)
+	startOnce.Do(func() { started, startErr = start(t) })
+	if startErr != nil || started == nil {
+		t.Fatalf("the operator is not installed on an API server: %v", startErr)
+	}
+	return started
+}
+
+func start(t *testing.T) (*cluster, error) {
+	server := &envtest.Environment{}
+	config, err := server.Start()
+	if err != nil {
+		return nil, err
+	}
+	stop = server.Stop
+	config.QPS = -1 // tests are no reason to spare the API server
+	c := &cluster{config: config}
+	if c.admin, err = client.New(config, client.Options{}); err != nil {
+		return nil, err
+	}
+	// Not the test's own context: other tests use what is made here.
+	ctx := background
+	if err := c.apply(ctx, render(t, overlay(t, home))); err != nil {
+		return nil, err
+	}
+	if err := c.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}); err != nil {
+		return nil, err
+	}
+	if c.thief, err = c.as(ctx, home, manager); err != nil {
+		return nil, err
+	}
+	c.effective(t)
+	return c, nil
+}
+
+// effective waits until the API server asks each of the policies: it learns of them one by one.
+func (c *cluster) effective(t *testing.T) {
+	t.Helper()
+	ctx, g := background, gomega.NewWithT(t)
+	pod, job := somePod("probe"), golden(t, "match-job.yaml")
+	job.Name, job.Labels = "probe", nil
+	for _, o := range []client.Object{pod, job} {
+		if err := c.admin.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evil := golden(t, "match-job.yaml")
+	evil.Spec.Template.Spec.Containers[0].Image = "evil"
+	meta := metav1.ObjectMeta{Namespace: home, Name: "evil"}
+	for policy, ask := range map[string]func() error{
+		"pods": func() error {
+			return c.thief.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"app":"evil"}}}`), client.DryRunAll)
+		},
+		"jobs":          func() error { return c.thief.Create(ctx, evil.DeepCopy(), client.DryRunAll) },
+		"existing-jobs": func() error { return c.thief.Delete(ctx, job.DeepCopy(), client.DryRunAll) },
+		"secrets":       func() error { return c.thief.Create(ctx, &corev1.Secret{ObjectMeta: meta}, client.DryRunAll) },
+		"claims":        func() error { return c.thief.Create(ctx, claim("evil"), client.DryRunAll) },
+	} {
+		g.Eventually(func() string { return fmt.Sprint(ask()) }, patience, "100ms").Should(
+			gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-manager-"+policy+"'"), "the policy for "+policy)
+	}
+}
+
+// as is a client with a token of a ServiceAccount, which is asked for as the kubelet does.
+func (c *cluster) as(ctx context.Context, namespace, name string) (client.Client, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := c.admin.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	request := &authenticationv1.TokenRequest{}
+	if err := c.admin.SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(c.config)
+	config.BearerToken, config.QPS = request.Status.Token, -1
+	return client.New(config, client.Options{})
+}
+
+// apply makes what kustomize has printed. Kinds that are not served yet are tried again.
+func (c *cluster) apply(ctx context.Context, rendered string) error {
+	objects, err := decode(rendered)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range objects {
+		if err := c.admin.Create(ctx, &objects[i]); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", objects[i].GetKind(), objects[i].GetName(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func decode(rendered string) ([]unstructured.Unstructured, error) {
+	var objects []unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(rendered), 4096)
+	for {
+		var object unstructured.Unstructured
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// overlay writes a kustomization as people have one: above config/default, with a namespace and an image of their own.
+func overlay(t *testing.T, namespace string) string {
+	t.Helper()
+	base, err := filepath.Abs(filepath.Join("..", "..", "config", "default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	replacements, err := os.ReadFile(filepath.Join("..", "..", "config", "default", "policy_replacements.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "policy_replacements.yaml"), string(replacements))
+	write(t, filepath.Join(dir, "kustomization.yaml"), fmt.Sprintf(`
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: %s
+resources: [%s]
+patches:
+- target: {kind: Deployment, name: scanner-operator-manager}
+  patch: |
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: any}
+    spec:
+      template:
+        spec:
+          containers:
+          - name: manager
+            env: [{name: RELATED_IMAGE_WORKER, value: "%s"}]
+replacements: [{path: policy_replacements.yaml}]
+`, namespace, base, workerImage))
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// render is "kubectl kustomize".
+func render(t *testing.T, dir string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(needed(t), "kubectl"), "kustomize", dir)
+	var problems strings.Builder
+	command.Stderr = &problems
+	text, err := command.Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize: %v\n%s", err, problems.String())
+	}
+	return string(text)
+}
