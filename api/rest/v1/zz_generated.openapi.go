@@ -343,6 +343,9 @@ type Scanner struct {
 
 // ScannerList defines model for ScannerList.
 type ScannerList struct {
+	// AllNamespaces Whether all namespaces were looked at; false when only one was asked for or the caller may not see all.
+	AllNamespaces bool `json:"allNamespaces"`
+
 	// Continue For the next page; left out on the last one.
 	Continue string    `json:"continue,omitempty,omitzero"`
 	Items    []Scanner `json:"items"`
@@ -391,6 +394,9 @@ type Workload struct {
 
 // WorkloadList defines model for WorkloadList.
 type WorkloadList struct {
+	// AllNamespaces Whether all namespaces were looked at; false when only one was asked for or the caller may not see all.
+	AllNamespaces bool `json:"allNamespaces"`
+
 	// Continue For the next page; left out on the last one.
 	Continue string     `json:"continue,omitempty,omitzero"`
 	Items    []Workload `json:"items"`
@@ -629,6 +635,7 @@ type ClientInterface interface {
 	// ListScanners Lists Scanners with their coverage
 	//
 	// Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
+	// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
 	//
 	// Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 	ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -748,6 +755,7 @@ func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name,
 // ListScanners Lists Scanners with their coverage
 //
 // Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
+// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
 //
 // Corresponds with GET /api/v1/scanners (the `ListScanners` operationId).
 func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1472,6 +1480,7 @@ type ClientWithResponsesInterface interface {
 	// ListScannersWithResponse Lists Scanners with their coverage
 	//
 	// Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
+	// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1982,6 +1991,7 @@ func (c *ClientWithResponses) GetScannerWithResponse(ctx context.Context, namesp
 // ListScannersWithResponse Lists Scanners with their coverage
 //
 // Those of one namespace, or of all namespaces in which the caller may list scanners. Ordered by namespace and name.
+// Who may not list them in all namespaces at once, in a cluster with Scanners in more than 1,000 namespaces, has to name one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
