@@ -22,7 +22,7 @@ MODULES := . workerapi worker
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # Where concurrency is, the race detector looks on. It needs a C compiler.
-RACED := ./controllers/... ./notifier/... ./pkg/notify/... ./pkg/server/... ./pkg/store/...
+RACED := ./controllers/... ./notifier/... ./pkg/notify/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...
 
 # In the worker only what runs at the same time: under the race detector Grype is slow.
 WORKER_RACED := TestManyMatches|TestWorks|TestToldToStop|TestOneBad|TestServerWants|TestNewerBuild
@@ -66,8 +66,9 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen ## Write all generated files: deep copies, CRDs, RBAC role, field tables of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 
@@ -174,7 +175,8 @@ bin/e2e.test: ; go test -c -o $@ ./test/e2e
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/grype: TOOL := github.com/anchore/grype/cmd/grype
-bin/controller-gen bin/golangci-lint bin/grype: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@

@@ -90,7 +90,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	op.makeBackends()
-	for _, setup := range []func(context.Context) error{op.addIngest, op.addControllers, op.addLoops, op.addChecks} {
+	for _, setup := range []func(context.Context) error{op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
 		if err := setup(ctx); err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func newManager(o options) (manager.Manager, error) {
 		}},
 		// Secrets, Jobs and claims are read one by one where they are needed: nothing watches them.
 		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
-			&corev1.Secret{}, &corev1.PersistentVolumeClaim{},
+			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.PersistentVolumeClaim{},
 		}}},
 		Metrics: metricsserver.Options{
 			BindAddress: o.MetricsAddr, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
@@ -144,6 +144,9 @@ func newManager(o options) (manager.Manager, error) {
 
 func (op *operator) refreshCertificates(ctx context.Context) error {
 	if err := op.authority.Refresh(ctx); err != nil {
+		return err
+	}
+	if err := op.authority.PublishBundle(ctx, authorityBundle); err != nil {
 		return err
 	}
 	return op.authority.Publish(ctx, notifierSecret, serviceNames(notifierService, op.options.Namespace)...)

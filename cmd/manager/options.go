@@ -16,6 +16,8 @@ const (
 	authoritySecret = "scanner-operator-authority"
 	notifierSecret  = "scanner-operator-notifier-serving"
 	ingestService   = "scanner-operator-ingest"
+	apiService      = "scanner-operator-api"
+	authorityBundle = "scanner-operator-ca"
 	notifierService = "scanner-operator-notifier"
 )
 
@@ -31,6 +33,7 @@ type options struct {
 	WorkerImage   string
 	IngestAddress string
 	IngestURL     string
+	APIAddress    string
 	NotifierURL   string
 	NotifierToken string
 	ProbeAddress  string
@@ -51,6 +54,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
 	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
 	flags.StringVar(&o.IngestURL, "ingest-url", "", "where workers reach the ingest API (default its Service)")
+	flags.StringVar(&o.APIAddress, "api-bind-address", ":8444", "where the read-only REST API listens, over HTTPS; 0 for nowhere")
 	flags.StringVar(&o.NotifierURL, "notifier-url", "", "where the notifier is (default its Service)")
 	flags.StringVar(&o.NotifierToken, "notifier-token-file", "/var/run/secrets/scanner-operator/notifier-token", "file with the token for the notifier")
 	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are")

@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := options{
 		SpoolDir: "/var/spool/scanner-operator", DataDir: "/var/lib/scanner-operator", Namespace: "scanners", PodName: "manager-1", WorkerImage: "scanner-grype:v1",
-		IngestAddress: ":9443", IngestURL: "https://scanner-operator-ingest.scanners.svc:9443",
+		IngestAddress: ":9443", IngestURL: "https://scanner-operator-ingest.scanners.svc:9443", APIAddress: ":8444",
 		NotifierURL: "https://scanner-operator-notifier.scanners.svc", NotifierToken: "/var/run/secrets/scanner-operator/notifier-token",
 		ProbeAddress: ":8081", MetricsAddr: ":8443", LeaderElect: true, SweepInterval: time.Hour, LogLevel: "info",
 	}

@@ -41,6 +41,34 @@ func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return s.current, nil
 }
 
+// +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,verbs=create
+// +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,resourceNames=scanner-operator-ca,verbs=get;update
+
+// PublishBundle keeps the bundle, key ca.crt, in a ConfigMap of the operator's namespace: for those who call the
+// operator's servers and may not read its Secrets.
+func (a *Authority) PublishBundle(ctx context.Context, name string) error {
+	return overtaken(func() error { return a.publishBundle(ctx, name) })
+}
+
+func (a *Authority) publishBundle(ctx context.Context, name string) error {
+	var published corev1.ConfigMap
+	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: name}, &published)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return err
+	}
+	bundle := string(a.Bundle())
+	if published.Data[keyCertificate] == bundle {
+		return nil
+	}
+	published.Data = map[string]string{keyCertificate: bundle}
+	if missing {
+		published.ObjectMeta = metav1.ObjectMeta{Namespace: a.Namespace, Name: name}
+		return a.Client.Create(ctx, &published)
+	}
+	return a.Client.Update(ctx, &published)
+}
+
 // Publish keeps a fresh serving certificate for another process of the operator in a Secret of its namespace. Two
 // managers may do so at the same time.
 func (a *Authority) Publish(ctx context.Context, secretName string, names ...string) error {

@@ -65,6 +65,19 @@ type Advisory struct {
 	Severity    string   `json:"severity"`
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty"`
+	// Ratings of the vulnerability that the source gives.
+	Ratings []Rating `json:"ratings,omitempty"`
+}
+
+// Rating is a CVSS rating (https://www.first.org/cvss/).
+type Rating struct {
+	// Source of the rating, such as an address of the organisation that made it; may be empty.
+	Source string `json:"source,omitempty"`
+	// Version of CVSS: 2.0, 3.0, 3.1 or 4.0.
+	Version string `json:"version"`
+	Vector  string `json:"vector"`
+	// Score is the base score, 0 to 10.
+	Score float64 `json:"score"`
 }
 
 // Fixable says whether an update would remove the finding.

@@ -66,3 +66,10 @@ func (p Package) identity() string {
 	}
 	return strings.ToLower(purl)
 }
+
+// PackageKey identifies the package within an image as Key does: the same for all findings in it. It is 64
+// hexadecimal digits.
+func (f Finding) PackageKey() string {
+	f.ID = ""
+	return f.Key()
+}

@@ -240,7 +240,7 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, rows []*
 
 // findingWriter holds the statements that are run for each of many findings.
 type findingWriter struct {
-	adds, changes, goes *sql.Stmt
+	adds, changes, goes, names *sql.Stmt
 }
 
 func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
@@ -254,6 +254,7 @@ func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
 		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, content = ?,
 			(` + findingColumnNames + `) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?`},
 		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ? WHERE id = ?`},
+		{&w.names, insertName},
 	} {
 		var err error
 		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil { //nolint:sqlclosecheck // findingWriter.close does it
@@ -266,19 +267,33 @@ func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
 
 func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow, now time.Time) error {
 	args := append([]any{report, row.key[:], row.vulnerability, row.content, millis{now}}, row.columns...)
-	_, err := w.adds.ExecContext(ctx, args...)
-	return err
+	if _, err := w.adds.ExecContext(ctx, args...); err != nil {
+		return err
+	}
+	return w.name(ctx, row)
 }
 
 func (w *findingWriter) change(ctx context.Context, id int64, row *findingRow) error {
 	args := append([]any{row.content}, row.columns...)
-	_, err := w.changes.ExecContext(ctx, append(args, id)...)
-	return err
+	if _, err := w.changes.ExecContext(ctx, append(args, id)...); err != nil {
+		return err
+	}
+	return w.name(ctx, row)
+}
+
+// name makes a finding's vulnerability known by the finding's aliases.
+func (w *findingWriter) name(ctx context.Context, row *findingRow) error {
+	for _, alias := range row.Aliases {
+		if _, err := w.names.ExecContext(ctx, alias, row.vulnerability); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // close errors are those of the statements, which were seen.
 func (w *findingWriter) close() {
-	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.goes} {
+	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.goes, w.names} {
 		if statement != nil {
 			_ = statement.Close()
 		}

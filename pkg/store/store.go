@@ -44,6 +44,7 @@ type Store interface {
 	Reports
 	Usage
 	Announcements
+	Views
 
 	// ID is made when the store is made. A reader that finds another one than it remembers faces an empty store.
 	ID() string

@@ -69,8 +69,15 @@ func insertVulnerability(ctx context.Context, tx *sql.Tx, canonicalID, engine st
 		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited)
 		VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		canonicalID, engine, v.description, v.url, v.cvss, v.epss, v.knownExploited).Scan(&id)
+	if err != nil {
+		return 0, err
+	}
+	_, err = tx.ExecContext(ctx, insertName, canonicalID, id)
 	return id, err
 }
+
+// insertName makes a vulnerability known by an id.
+const insertName = `INSERT INTO vulnerability_names (name, vulnerability_id) VALUES (?, ?) ON CONFLICT DO NOTHING`
 
 // updateVulnerability also brings "known exploited" to every finding, of other images as well: they are known
 // to be exploited from now on, and not only when they are matched again.

@@ -85,6 +85,7 @@ func normalise(m workerapi.Finding) finding.Finding {
 	}
 	for _, rating := range m.CVSS {
 		f.CVSS = max(f.CVSS, rating.Score)
+		f.Advisories[0].Ratings = append(f.Advisories[0].Ratings, finding.Rating(rating))
 	}
 	return f
 }

@@ -29,7 +29,7 @@ func TestNormalise(t *testing.T) {
 	match := workerapi.Finding{
 		ID: "GHSA-aaaa-bbbb-cccc", Namespace: "github:language:go", Aliases: []string{"CVE-2024-0001"}, Severity: "high",
 		Description: "text", URL: "https://example.com", FixState: "fixed", FixVersions: []string{"1.9", "2.1"}, SuggestedFix: "2.1", FixAvailable: day,
-		CVSS: []workerapi.CVSS{{Score: 5}, {Score: 9.8}, {Score: 7}}, EPSS: 0.25, KnownExploited: true,
+		CVSS: []workerapi.CVSS{{Score: 5}, {Source: "nvd@nist.gov", Version: "3.1", Vector: "CVSS:3.1/AV:N", Score: 9.8}, {Score: 7}}, EPSS: 0.25, KnownExploited: true,
 		Package:   workerapi.Package{Name: "example.com/x", Version: "v2.0.0", Type: "go-module", PURL: "pkg:golang/example.com/x@v2.0.0"},
 		Locations: []workerapi.Location{{Path: "/app"}, {Path: "/app", Layer: "other"}, {Path: "/bin"}},
 	}
@@ -38,7 +38,8 @@ func TestNormalise(t *testing.T) {
 		Package: finding.Package{Name: "example.com/x", Version: "v2.0.0", Type: "go-module", PURL: "pkg:golang/example.com/x@v2.0.0"},
 		Paths:   []string{"/app", "/bin"}, FixState: finding.FixStateFixed, FixVersions: []string{"2.1", "1.9"}, FixAvailable: day,
 		Description: "text", URL: "https://example.com", CVSS: 9.8, EPSS: 0.25, KnownExploited: true,
-		Advisories: []finding.Advisory{{ID: "GHSA-aaaa-bbbb-cccc", Source: "github:language:go", Severity: "high", FixState: "fixed", FixVersions: []string{"1.9", "2.1"}}},
+		Advisories: []finding.Advisory{{ID: "GHSA-aaaa-bbbb-cccc", Source: "github:language:go", Severity: "high", FixState: "fixed", FixVersions: []string{"1.9", "2.1"},
+			Ratings: []finding.Rating{{Score: 5}, {Source: "nvd@nist.gov", Version: "3.1", Vector: "CVSS:3.1/AV:N", Score: 9.8}, {Score: 7}}}},
 	}}
 	if diff := cmp.Diff(want, Normalise([]workerapi.Finding{match})); diff != "" {
 		t.Errorf("finding (-want +got):\n%s", diff)

@@ -40,8 +40,8 @@ func (e *engine) jobFor(img backend.Image) *batchv1.Job {
 	return nil
 }
 
-// told has the Job of an image end because a registry wants to be left alone for some seconds; 0: it does not say.
-func (e *engine) told(img backend.Image, host string, seconds int) {
+// slowedDown has the Job of an image end because a registry wants to be left alone for some seconds; 0: it does not say.
+func (e *engine) slowedDown(img backend.Image, host string, seconds int) {
 	e.t.Helper()
 	e.uses(img)
 	if got := e.index(img); got != "Cataloging" {
@@ -58,7 +58,7 @@ func (e *engine) told(img backend.Image, host string, seconds int) {
 func TestThrottledRegistrySlowsOnlyItself(t *testing.T) {
 	e := newEngine(t)
 	first := from("first", "docker.io/library")
-	e.told(first, "docker.io", 120)
+	e.slowedDown(first, "docker.io", 120)
 
 	var failure *backend.Failure
 	if _, err := e.Index(t.Context(), first); !errors.As(err, &failure) || failure.Reason != "RegistryThrottled" || failure.RetryAfter != 2*time.Minute {
@@ -101,7 +101,7 @@ func TestTenantThrottlesOnlyItself(t *testing.T) {
 	e := newEngine(t)
 	mine := from("mine", "docker.io/library")
 	mine.Scope, mine.PullSecrets = "shop", []string{"pull"}
-	e.told(mine, "docker.io", 3600)
+	e.slowedDown(mine, "docker.io", 3600)
 
 	also := from("also", "docker.io/library")
 	also.Scope, also.PullSecrets = "shop", []string{"pull"}
@@ -122,7 +122,7 @@ func TestTenantThrottlesOnlyItself(t *testing.T) {
 // TestThrottledWithoutRetryAfter: a registry that does not say how long is left alone for a while, not for ever.
 func TestThrottledWithoutRetryAfter(t *testing.T) {
 	e := newEngine(t)
-	e.told(from("first", "quay.io/a"), "quay.io", 0)
+	e.slowedDown(from("first", "quay.io/a"), "quay.io", 0)
 	second := from("second", "quay.io/a")
 	if got := e.index(second); got != "RegistryThrottled" {
 		t.Errorf("the image is told %q, want that it waits", got)
@@ -139,8 +139,8 @@ func TestThrottledButElsewhere(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
 	})
-	e.told(from("a", "docker.io/library"), "docker.io", 600)
-	e.told(from("b", "quay.io/b"), "quay.io", 600)
+	e.slowedDown(from("a", "docker.io/library"), "docker.io", 600)
+	e.slowedDown(from("b", "quay.io/b"), "quay.io", 600)
 	for name, tt := range map[string]struct {
 		hosts []string
 		want  []string // spared; nil: the image waits

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/scanner-operator/scanner-operator/pkg/certificate"
+	restapi "github.com/scanner-operator/scanner-operator/pkg/rest"
+)
+
+// Bounds of the REST API's listener.
+const (
+	apiConnections = 256
+	// apiHeaderBytes has room for a token and a page's place.
+	apiHeaderBytes = 64 << 10
+	// apiReadTime is for a whole request, which is a header only.
+	apiReadTime = 10 * time.Second
+	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers.
+	reviewsPerSecond = 50
+	reviewsBurst     = 200
+)
+
+// addAPI serves the REST API while this process leads, unless it is switched off.
+func (op *operator) addAPI(ctx context.Context) error {
+	if op.options.APIAddress == "0" {
+		return nil
+	}
+	// A client of its own: whoever knocks at the API takes nothing of the rate at which the controllers may ask.
+	config := rest.CopyConfig(op.manager.GetConfig())
+	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
+	reviews, err := ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})
+	if err != nil {
+		return err
+	}
+	api := &restapi.API{
+		Reader: op.manager.GetClient(), Reviews: reviews, Store: op.store, Clock: op.clock,
+		Log: ctrl.Log.WithName("api"), Metrics: metrics.Registry,
+	}
+	handler, err := api.Handler()
+	if err != nil {
+		return fmt.Errorf("REST API: %w", err)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", op.options.APIAddress)
+	if err != nil {
+		return fmt.Errorf("--api-bind-address: %w", err)
+	}
+	// localhost is for "kubectl port-forward".
+	certificates := &certificate.Server{Authority: op.authority, Names: append(serviceNames(apiService, op.options.Namespace), "localhost")}
+	return op.manager.Add(&manager.Server{
+		Name: "api", OnlyServeWhenLeader: true,
+		Server: &http.Server{
+			Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: apiReadTime, IdleTimeout: idleTimeout, MaxHeaderBytes: apiHeaderBytes,
+			// Downloads are broken off when the process is to end, instead of being waited for.
+			BaseContext: func(net.Listener) context.Context { return ctx },
+		},
+		Listener: tls.NewListener(netutil.LimitListener(listener, apiConnections),
+			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
+	})
+}

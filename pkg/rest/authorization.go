@@ -1,0 +1,144 @@
+package rest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Bounds of what is asked about callers and remembered of it. RBAC that is taken away has an effect after decisionTime.
+const (
+	maxDecisions = 16384
+	decisionTime = 10 * time.Second
+	// maxNamespaces is how many namespaces are asked about one by one for one request.
+	maxNamespaces = 1000
+	// askedAtOnce of them for one request.
+	askedAtOnce = 8
+)
+
+// Resources that the rights of callers are about.
+const (
+	scanners   = "scanners"
+	imageScans = "imagescans"
+)
+
+// Verbs.
+const (
+	get  = "get"
+	list = "list"
+)
+
+// authorizer asks the API server what a caller may do, and remembers the answer for a moment.
+type authorizer struct {
+	reviews client.Client
+	known   *cache.LRUExpireCache // bool by the hash of user and attributes
+	asking  semaphore
+}
+
+// check refuses what the user may not do. It says the same whether or not there is such a thing.
+func (a *authorizer) check(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) error {
+	allowed, err := a.may(ctx, user, verb, resource, namespace, name)
+	if err != nil || allowed {
+		return err
+	}
+	return refuse(restv1.ReasonForbidden, "%s may not %s %s.%s in namespace %s: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
+		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace)
+}
+
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// may says whether the user may do something with resources of a namespace ("" for all), or with one of a name.
+func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, Groups: user.Groups, UID: user.UID,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
+			Resource: resource, Namespace: namespace, Name: name, Verb: verb,
+		},
+	}
+	for key, values := range user.Extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[key] = authorizationv1.ExtraValue(values)
+	}
+	question, err := json.Marshal(spec)
+	if err != nil {
+		return false, err
+	}
+	hash := sha256.Sum256(question)
+	if allowed, found := a.known.Get(hash); found {
+		return allowed.(bool), nil
+	}
+	if err := a.asking.acquire(ctx); err != nil {
+		return false, err
+	}
+	defer a.asking.release()
+	review := &authorizationv1.SubjectAccessReview{Spec: spec}
+	if err := a.reviews.Create(ctx, review); err != nil {
+		return false, fmt.Errorf("reviewing access: %w", err)
+	}
+	a.known.Add(hash, review.Status.Allowed, decisionTime)
+	return review.Status.Allowed, nil
+}
+
+// sight is what a caller sees of a resource.
+type sight struct {
+	// all namespaces, or only these, sorted.
+	all        bool
+	namespaces []string
+}
+
+func (s sight) of(namespace string) bool {
+	_, found := slices.BinarySearch(s.namespaces, namespace)
+	return s.all || found
+}
+
+// sees finds out in which of the given namespaces the user may list a resource. A user who may not do so anywhere is
+// refused: an empty answer would look like "nothing found".
+func (a *authorizer) sees(ctx context.Context, user authenticationv1.UserInfo, resource string, namespaces []string) (sight, error) {
+	all, err := a.may(ctx, user, list, resource, "", "")
+	if err != nil || all {
+		return sight{all: all}, err
+	}
+	if len(namespaces) > maxNamespaces {
+		return sight{}, invalid("namespace", "%s may not list %s.%s in all namespaces at once, and there are too many to ask about each: name one",
+			user.Username, resource, v1alpha1.GroupVersion.Group)
+	}
+	allowed := make([]bool, len(namespaces))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(askedAtOnce)
+	for i, namespace := range namespaces {
+		group.Go(func() (err error) {
+			allowed[i], err = a.may(ctx, user, list, resource, namespace, "")
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return sight{}, err
+	}
+	var seen []string
+	for i, namespace := range namespaces {
+		if allowed[i] {
+			seen = append(seen, namespace)
+		}
+	}
+	if seen == nil {
+		return sight{}, refuse(restv1.ReasonForbidden, "%s may not list %s.%s in any namespace with Scanners: it needs a Role that allows this, such as the ClusterRole scanner-operator-view",
+			user.Username, resource, v1alpha1.GroupVersion.Group)
+	}
+	slices.Sort(seen)
+	return sight{namespaces: seen}, nil
+}

@@ -1,0 +1,106 @@
+package rest
+
+import (
+	"context"
+	"errors"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// findingPlace is where a page of findings begins, in which store.
+type findingPlace struct {
+	Store string            `json:"store"`
+	Mark  store.FindingMark `json:"mark"`
+}
+
+// ListFindings implements restv1.StrictServerInterface.
+func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsRequestObject) (restv1.ListFindingsResponseObject, error) {
+	found, err := a.locate(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.reported(r.Params.Outdated); err != nil {
+		return nil, err
+	}
+	question := callerOf(ctx).question
+	place := findingPlace{Store: a.Store.ID()}
+	if err := readPlace(question, r.Params.Continue, &place); err != nil {
+		return nil, err
+	}
+	if place.Store != a.Store.ID() {
+		return nil, expired()
+	}
+	var page store.FindingPage
+	err = a.query(ctx, func() (err error) {
+		page, err = a.Store.FindingsPage(ctx, found.Subject, filterOf(r.Params), place.Mark, limitOf(r.Params.Limit))
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrChanged):
+		return nil, expired()
+	case errors.Is(err, store.ErrNotFound):
+		return nil, found.notScanned("there is no result any more")
+	case err != nil:
+		return nil, err
+	}
+	answer := restv1.ListFindings200JSONResponse{
+		Report: reportOf(&found, page.Report), Items: []restv1.Finding{}, Total: page.Total,
+	}
+	for _, f := range page.Findings {
+		answer.Items = append(answer.Items, findingOf(f))
+	}
+	if page.Next != nil {
+		answer.Continue, err = continueAt(question, findingPlace{Store: a.Store.ID(), Mark: *page.Next})
+	}
+	return answer, err
+}
+
+func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Package: p.Package, ID: p.ID, Text: p.Text}
+	if p.MinSeverity == "" && p.Severity == nil {
+		return f
+	}
+	f.Severities = []finding.Severity{}
+	least := finding.ParseSeverity(string(p.MinSeverity)) // of nothing: Unknown, below all others
+	for _, severity := range finding.Severities() {
+		named := p.Severity == nil
+		for _, wanted := range p.Severity {
+			named = named || string(wanted) == severity.String()
+		}
+		if named && severity >= least {
+			f.Severities = append(f.Severities, severity)
+		}
+	}
+	return f
+}
+
+func reportOf(found *result, state store.ReportState) restv1.Report {
+	return restv1.Report{
+		Engine: found.Engine, DataVersion: state.DataVersion, MatchedAt: state.MatchedAt.UTC(), Current: state.Current,
+		Distro: state.Distro, Phase: phaseOf(found.scan),
+	}
+}
+
+func findingOf(f store.SeenFinding) restv1.Finding {
+	answer := restv1.Finding{
+		ID: f.ID, Aliases: f.Aliases, Severity: restv1.Severity(f.Severity.String()), Package: packageOf(f.Package), Paths: f.Paths,
+		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailable: f.FixAvailable,
+		Description: f.Description, URL: f.URL, CVSS: f.CVSS, EPSS: f.EPSS, KnownExploited: f.KnownExploited, FirstSeen: f.FirstSeen,
+	}
+	for _, advisory := range f.Advisories {
+		a := restv1.Advisory{
+			ID: advisory.ID, Source: advisory.Source, Severity: advisory.Severity, FixState: advisory.FixState, FixVersions: advisory.FixVersions,
+		}
+		for _, r := range advisory.Ratings {
+			a.Ratings = append(a.Ratings, restv1.Rating{Source: r.Source, Version: r.Version, Vector: r.Vector, Score: r.Score})
+		}
+		answer.Advisories = append(answer.Advisories, a)
+	}
+	return answer
+}
+
+func packageOf(p finding.Package) restv1.Package {
+	return restv1.Package{Name: p.Name, Version: p.Version, Type: p.Type, PURL: p.PURL}
+}

@@ -1,0 +1,74 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+)
+
+// problem is an error with the answer that it gives. Its text goes to the caller.
+type problem struct {
+	restv1.Problem
+	// retryAfter asks the caller to come back, if it is not zero.
+	retryAfter time.Duration
+}
+
+// Error implements error.
+func (p *problem) Error() string { return p.Detail }
+
+var statusOf = map[restv1.Reason]int{
+	restv1.ReasonInvalidParameter: http.StatusBadRequest,
+	restv1.ReasonUnauthorized:     http.StatusUnauthorized,
+	restv1.ReasonForbidden:        http.StatusForbidden,
+	restv1.ReasonNotFound:         http.StatusNotFound,
+	restv1.ReasonMethodNotAllowed: http.StatusMethodNotAllowed,
+	restv1.ReasonNotScanned:       http.StatusConflict,
+	restv1.ReasonExpired:          http.StatusGone,
+	restv1.ReasonUnavailable:      http.StatusServiceUnavailable,
+}
+
+func refuse(reason restv1.Reason, format string, args ...any) *problem {
+	status := statusOf[reason]
+	return &problem{Problem: restv1.Problem{
+		Title: http.StatusText(status), Status: status, Reason: reason, Detail: fmt.Sprintf(format, args...),
+	}}
+}
+
+// invalid refuses a parameter.
+func invalid(field, format string, args ...any) *problem {
+	p := refuse(restv1.ReasonInvalidParameter, "%s: %s", field, fmt.Sprintf(format, args...))
+	p.Field = field
+	return p
+}
+
+// busy asks the caller to come back.
+func busy(detail string) *problem {
+	p := refuse(restv1.ReasonUnavailable, "%s", detail)
+	p.retryAfter = 5 * time.Second
+	return p
+}
+
+// write answers with the problem.
+func (p *problem) write(w http.ResponseWriter) {
+	header := w.Header()
+	for _, name := range []string{"ETag", "Content-Encoding", "Content-Length"} {
+		header.Del(name) // of an answer that was about to be given
+	}
+	header.Set("Content-Type", "application/problem+json")
+	switch p.Status {
+	case http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", "Bearer")
+	case http.StatusMethodNotAllowed:
+		header.Set("Allow", http.MethodGet)
+	}
+	if p.retryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(p.retryAfter.Seconds())))
+	}
+	w.WriteHeader(p.Status)
+	// The caller may have gone; nobody else could be told.
+	_ = json.NewEncoder(w).Encode(p.Problem)
+}

@@ -1,0 +1,96 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// result is an ImageScan and where its results are.
+type result struct {
+	scan *v1alpha1.ImageScan
+	key  image.Key
+	store.Location
+}
+
+// locate finds an ImageScan's results. An ImageScan is believed only what its Scanner has in the store: whoever could
+// write one might name any digest or owner in it.
+func (a operations) locate(ctx context.Context, namespace, name string) (result, error) {
+	found := result{scan: &v1alpha1.ImageScan{}}
+	if err := a.read(ctx, imageScans, namespace, name, found.scan); err != nil {
+		return result{}, err
+	}
+	var scanner v1alpha1.Scanner
+	err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: found.scan.Spec.Scanner}, &scanner)
+	if client.IgnoreNotFound(err) != nil {
+		return result{}, fmt.Errorf("reading Scanner %s/%s: %w", namespace, found.scan.Spec.Scanner, err)
+	}
+	if err != nil || !metav1.IsControlledBy(found.scan, &scanner) {
+		return result{}, refuse(restv1.ReasonNotFound, "the Scanner of ImageScan %s/%s does not exist any more", namespace, name)
+	}
+	platform, err := image.ParsePlatform(found.scan.Spec.Platform)
+	if err != nil {
+		return result{}, found.notScanned("its platform cannot be read")
+	}
+	found.key = image.Key{Digest: found.scan.Spec.Digest, Platform: platform}
+	err = a.query(ctx, func() (err error) {
+		found.Location, err = a.Store.Locate(ctx, string(scanner.UID), namespace, found.key)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return result{}, found.notScanned("nothing is known of the image yet")
+	}
+	return found, err
+}
+
+// reported wants a report. One of an earlier attempt counts only when the caller says so: an old empty list would look
+// like a clean image.
+func (r *result) reported(outdated restv1.Outdated) error {
+	switch {
+	case r.Report == nil:
+		return r.notScanned("there is no result yet")
+	case phaseOf(r.scan) == restv1.PhaseFailed && !outdated:
+		return r.notScanned("the last attempt failed; outdated=true gives what was found at " + r.Report.MatchedAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// notScanned says how far the image is and, if it failed, why.
+func (r *result) notScanned(what string) *problem {
+	detail := fmt.Sprintf("%s: phase %s", what, phaseOf(r.scan))
+	ready := meta.FindStatusCondition(r.scan.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil {
+		detail += ", " + ready.Reason
+		if ready.Message != "" {
+			detail += ": " + ready.Message
+		}
+	}
+	p := refuse(restv1.ReasonNotScanned, "%s", detail)
+	p.Phase = phaseOf(r.scan)
+	if ready != nil {
+		p.ScanReason = ready.Reason
+	}
+	if next := r.scan.Status.NextAttempt; next != nil {
+		p.NextAttempt = next.UTC()
+	}
+	return p
+}
+
+// reference is one by which pods name the image; may be empty.
+func (r *result) reference() string {
+	if len(r.scan.Spec.References) == 0 {
+		return ""
+	}
+	return r.scan.Spec.References[0]
+}

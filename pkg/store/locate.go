@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+const selectLocation = `
+	SELECT si.scope, si.engine, COALESCE(m.platform_digest, ''), COALESCE(a.id, 0),
+		r.id, r.revision, r.data_version, r.matched_at, r.distro, d.version, d.tool
+	FROM scanner_images si
+	LEFT JOIN manifests m ON m.id = si.manifest_id
+	LEFT JOIN artifacts a ON a.manifest_id = m.id AND a.name = ?
+	LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = si.engine
+	LEFT JOIN data_versions d ON d.engine = si.engine
+	WHERE si.scanner = ? AND si.digest = ? AND si.platform = ? AND si.namespace = ?`
+
+// Locate implements Views.
+func (s *SQLite) Locate(ctx context.Context, scanner, namespace string, key image.Key) (l Location, err error) {
+	err = s.read(ctx, "locate "+key.String(), func(ctx context.Context, q query) error {
+		var row reportRow
+		err := q.QueryRowContext(ctx, selectLocation, ArtifactSBOM, scanner, key.Digest, platform(key.Platform), namespace).
+			Scan(append([]any{&l.Scope, &l.Engine, &l.PlatformDigest, &l.SBOM}, row.columns()...)...)
+		if err != nil {
+			return orNotFound(err)
+		}
+		if row.id.Valid {
+			state := row.state()
+			l.Report = &state
+		}
+		return nil
+	})
+	if err != nil {
+		return Location{}, err
+	}
+	return l, nil
+}
+
+// reportRow is a report, which may be missing, and its engine's current data, which may be unknown.
+type reportRow struct {
+	id, revision        sql.NullInt64
+	dataVersion, distro sql.NullString
+	matchedAt           millis
+	version, tool       sql.NullString
+}
+
+func (r *reportRow) columns() []any {
+	return []any{&r.id, &r.revision, &r.dataVersion, &r.matchedAt, &r.distro, &r.version, &r.tool}
+}
+
+func (r *reportRow) state() ReportState {
+	state := ReportState{
+		ID: r.id.Int64, Revision: r.revision.Int64, DataVersion: r.dataVersion.String,
+		MatchedAt: r.matchedAt.Time, Distro: r.distro.String,
+		Current: !r.version.Valid || r.version.String == r.dataVersion.String,
+	}
+	if state.Current {
+		state.Tool = r.tool.String
+	}
+	return state
+}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"slices"
+)
+
+// maxRunText bounds texts that nobody else does: a pod's author may give its owner any kind, and its image any package.
+const maxRunText = 512
+
+const (
+	// withRuns has each container and finding once, however many Scanners have the image.
+	withRuns = `WITH runs AS (
+		SELECT DISTINCT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
+			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, f.id AS finding
+		FROM vulnerability_names n
+		CROSS JOIN vulnerabilities v ON v.id = n.vulnerability_id
+		CROSS JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
+		CROSS JOIN reports r ON r.id = f.report_id
+		CROSS JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
+		CROSS JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
+		WHERE n.name = @id AND (@all OR si.namespace IN (SELECT value FROM json_each(@namespaces))) AND ` + isCalled + `) `
+
+	countRuns = withRuns + `SELECT count(*) FROM runs`
+
+	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding,
+			r.engine, v.canonical_id, f.severity, f.known_exploited, substr(f.package, 1, @text), substr(f.version, 1, @text), f.type,
+			substr(f.purl, 1, @text), f.fix_state, f.fix_versions
+		FROM runs CROSS JOIN findings f ON f.id = runs.finding CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		CROSS JOIN reports r ON r.id = f.report_id
+		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding)
+			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @finding)
+		ORDER BY runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding
+		LIMIT @limit`
+)
+
+// RunsPage implements Views. A run that is there all the time is on exactly one page, whatever comes and goes.
+func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, limit int) (page RunsPage, err error) {
+	namespaces, err := json.Marshal(append([]string{}, asked.Namespaces...))
+	if err != nil {
+		return RunsPage{}, err
+	}
+	args := []any{
+		sql.Named("id", asked.ID), sql.Named("all", asked.All), sql.Named("namespaces", string(namespaces)), sql.Named("text", maxRunText),
+	}
+	// One more is read, to know whether there are more.
+	pageArgs := slices.Concat(args, []any{
+		sql.Named("namespace", after.Namespace), sql.Named("kind", after.Kind), sql.Named("name", after.Name),
+		sql.Named("container", after.Container), sql.Named("reference", after.Reference), sql.Named("digest", after.Digest),
+		sql.Named("platform", after.Platform), sql.Named("finding", after.Finding), sql.Named("limit", limit+1),
+	})
+	err = s.read(ctx, "list who runs "+asked.ID, func(ctx context.Context, q query) error {
+		if err := q.QueryRowContext(ctx, countRuns, args...).Scan(&page.Total); err != nil {
+			return err
+		}
+		var marks []RunMark
+		rows, err := q.QueryContext(ctx, selectRuns, pageArgs...)
+		page.Runs, err = collect(rows, err, func(rows *sql.Rows) (Run, error) {
+			run, mark, err := scanRun(rows)
+			marks = append(marks, mark)
+			return run, err
+		})
+		if err == nil && len(page.Runs) > limit {
+			page.Runs, page.Next = page.Runs[:limit], &marks[limit-1]
+		}
+		return err
+	})
+	if err != nil {
+		return RunsPage{}, err
+	}
+	return page, nil
+}
+
+func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
+	f := &run.Finding
+	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Finding,
+		&run.Engine, &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
+		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions))
+	if err != nil {
+		return run, mark, err
+	}
+	run.Namespace, run.Kind, run.Name, run.Container, run.Reference = mark.Namespace, mark.Kind, mark.Name, mark.Container, mark.Reference
+	run.Key.Digest = mark.Digest
+	return run, mark, (*platform)(&run.Key.Platform).Scan(mark.Platform)
+}
