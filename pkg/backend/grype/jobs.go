@@ -37,7 +37,8 @@ func (b *Backend) catalogJob(name string, img backend.Image) *batchv1.Job {
 	if img.Scope != store.Cluster {
 		namespace = img.Namespace
 	}
-	args := []string{"catalog", "--platform", img.Key.Platform.String()}
+	// The worker keeps to its scratch space itself: the kubelet, which evicts the pod, gives no better reason than that.
+	args := []string{"catalog", "--platform", img.Key.Platform.String(), "--scratch-size", strconv.FormatInt(b.Config.Grype.Catalog.ScratchSize.Value(), 10)}
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}
