@@ -118,6 +118,8 @@ const (
 	ReasonNodeCredentials    = "NodeCredentialsOnly" // only the nodes have credentials for the registry
 	ReasonPlatformMismatch   = "PlatformMismatch"    // the image has no manifest for the platform
 	ReasonNotAnImage         = "NotAnImage"          // an artefact, an unknown media type, a corrupt layer
+	ReasonImageTooLarge      = "ImageTooLarge"       // unpacked, it needs more than the worker's scratch space
+	ReasonScratchFull        = "ScratchFull"         // the node's disk was full before the scratch space was used up
 	ReasonRegistryThrottled  = "RegistryThrottled"   // 429
 	ReasonRegistryUnavail    = "RegistryUnavailable" // network, TLS, 5xx
 	ReasonUploadRefused      = "UploadRefused"       // the ingest API said no

@@ -30,12 +30,12 @@ type Artifact struct {
 func Write(dir string, document model.Document) (artifact Artifact, err error) {
 	file, err := os.CreateTemp(dir, "artifact-*.json.zst")
 	if err != nil {
-		return Artifact{}, err
+		return Artifact{}, withReason(workerapi.ReasonCatalogFailed, err)
 	}
 	defer func() {
 		// A disk that is full may say so only now.
-		err = errors.Join(err, file.Close())
-		if err != nil {
+		if err = errors.Join(err, file.Close()); err != nil {
+			err = withReason(workerapi.ReasonCatalogFailed, err)
 			os.Remove(file.Name())
 		}
 	}()

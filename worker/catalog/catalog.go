@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
 	stereoscopefile "github.com/anchore/stereoscope/pkg/file"
-	"github.com/anchore/stereoscope/pkg/image"
 	"github.com/anchore/syft/syft"
 	"github.com/anchore/syft/syft/cataloging"
 	"github.com/anchore/syft/syft/file"
 	"github.com/anchore/syft/syft/sbom"
 	"github.com/anchore/syft/syft/source"
-	"github.com/anchore/syft/syft/source/stereoscopesource"
 
 	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/registry"
@@ -27,16 +26,27 @@ import (
 	_ "github.com/glebarez/sqlite"
 )
 
+// Limits bound what one image may cost. The zero value leaves it to the machine.
+type Limits struct {
+	// Scratch is the space in bytes that unpacked layers and archives may take in os.TempDir(); 0 for no bound.
+	Scratch int64
+}
+
+// SBOM is Limits.SBOM without a bound.
+func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (*sbom.SBOM, error) {
+	return Limits{}.SBOM(ctx, img, log)
+}
+
 // SBOM reads the image's layers and returns its SBOM with the settings of Grype's own image scan.
 // Unpacked layers are in os.TempDir() meanwhile. Errors are *failure.Error.
-func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *sbom.SBOM, err error) {
+func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *sbom.SBOM, err error) {
 	// A generator of our own: the library's package-wide one can only be cleaned for the whole process.
 	temp := stereoscopefile.NewTempDirGenerator("scanner-catalog")
 	defer func() { err = errors.Join(err, temp.Cleanup()) }()
 
 	// Pulling and unpacking come first, as one step: Syft's cataloguers want to look at all files in any order.
 	start := time.Now()
-	src, err := open(img, temp)
+	src, err := l.open(ctx, img, temp)
 	if err != nil {
 		return nil, reading(img, err)
 	}
@@ -45,50 +55,50 @@ func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *s
 
 	// From here on nothing is read from the registry any more: what fails now is not its fault.
 	start = time.Now()
-	result, err = syft.CreateSBOM(ctx, src, config())
-	if err != nil {
-		return nil, failure.New(workerapi.ReasonCatalogFailed, fmt.Errorf("cataloguing %s: %w", img.Reference, err))
+	if result, err = l.catalogue(ctx, src); err != nil {
+		return nil, withReason(workerapi.ReasonCatalogFailed, fmt.Errorf("cataloguing %s: %w", img.Reference, err))
 	}
 	log.Info("packages found", "packages", result.Artifacts.Packages.PackageCount(), "distro", Distro(result),
 		"duration", time.Since(start).Round(time.Millisecond))
 	return result, nil
 }
 
+// catalogue has Syft look for packages. What it returns is complete, as far as Syft can tell.
+func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, error) {
+	ctx, stop := scratch{dir: os.TempDir(), limit: l.Scratch}.watch(ctx)
+	defer stop()
+	result, err := syft.CreateSBOM(ctx, src, config())
+	// Syft takes the end of the context, and a full disk, for files that could not be read, and goes on without them.
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	if err != nil {
+		return nil, err
+	}
+	return result, unread(result)
+}
+
 // reading completes an error of reading layers: without a reason of its own it is about what they hold,
 // unless it is about this pod's disk.
 func reading(img *registry.Image, err error) error {
 	err = fmt.Errorf("reading the layers of %s: %w", img.Reference, err)
-	var known *failure.Error
 	var path *os.PathError
-	switch {
-	case errors.As(err, &known):
-		// The registry package has said already whether the registry or the content is to blame.
-		return err
-	case errors.As(err, &path), errors.Is(err, context.Canceled):
-		return failure.New(workerapi.ReasonCatalogFailed, err)
+	if errors.As(err, &path) || errors.Is(err, context.Canceled) {
+		return withReason(workerapi.ReasonCatalogFailed, err)
 	}
-	return failure.New(workerapi.ReasonNotAnImage, err)
+	return withReason(workerapi.ReasonNotAnImage, err)
 }
 
-// open pulls and indexes all layers, as Syft's "oci-registry" source does after its own pull.
-func open(img *registry.Image, temp *stereoscopefile.TempDirGenerator) (source.Source, error) {
-	dir, err := temp.NewDirectory("layers")
-	if err != nil {
-		return nil, err
+// withReason gives an error its reason: the one that it has already, that of a full disk, or the fallback.
+func withReason(fallback string, err error) error {
+	var known *failure.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("%w; %s", err, moreDisk))
 	}
-	manifest, err := img.Content.RawManifest()
-	if err != nil {
-		return nil, err
-	}
-	// The manifest makes the source know the digest of what it holds. Platform and tags are left to the
-	// image's own configuration: an odd one must not keep its packages from being found.
-	content := image.New(img.Content, temp, dir,
-		image.WithRepoDigests(fmt.Sprintf("%s@%s", img.Reference.Context().Name(), img.Root)),
-		image.WithManifest(manifest))
-	if err := content.Read(); err != nil {
-		return nil, errors.Join(err, content.Cleanup())
-	}
-	return stereoscopesource.New(content, stereoscopesource.ImageConfig{Reference: img.Reference.String()}), nil
+	return failure.New(fallback, err)
 }
 
 // config is Grype's configuration of Syft, without one list that matching does not read.

@@ -39,7 +39,9 @@ var matchScratch = resource.MustParse("2Gi")
 // catalogJob returns the Job that catalogs an image, for which so many bytes of memory were not enough. It has no
 // right at all in the Kubernetes API, and a token that only the ingest API accepts.
 func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *batchv1.Job {
-	args := []string{"catalog", "--platform", img.Key.Platform.String()}
+	// The worker keeps to its scratch space itself: the kubelet, which evicts the pod, gives no better reason than that.
+	scratch := strconv.FormatInt(b.Config.Grype.Catalog.ScratchSize.Value(), 10)
+	args := []string{"catalog", "--platform", img.Key.Platform.String(), "--scratch-size", scratch}
 	for _, ref := range img.PullReferences {
 		args = append(args, "--image", ref)
 	}

@@ -34,6 +34,7 @@ type catalogJob struct {
 	images     []string
 	spared     []string
 	platform   v1.Platform
+	limits     catalog.Limits
 	registries []workerapi.Registry
 	client     ingest.Config
 }
@@ -45,12 +46,18 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
 	set.Var(&spared, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
+	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {
 		return nil, err
 	}
-	job := &catalogJob{process: p, images: images, spared: spared, client: p.server()}
+	job := &catalogJob{
+		process: p, images: images, spared: spared, limits: catalog.Limits{Scratch: *scratch}, client: p.server(),
+	}
 	if len(images) == 0 {
 		return nil, errors.New("--image is required")
+	}
+	if *scratch < 0 {
+		return nil, fmt.Errorf("--scratch-size must not be below 0, is %d", *scratch)
 	}
 	var err error
 	if job.platform, err = parsePlatform(*platform); err != nil {
@@ -114,7 +121,7 @@ func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *reg
 		}
 		log.Info("image found", "image", img.Reference.Name(), "mirror", img.Mirror, "platformDigest", img.Digest.String(),
 			"platform", img.Platform.String(), "declaredPlatform", img.Declared.String())
-		contents, err := catalog.SBOM(ctx, img, log)
+		contents, err := j.limits.SBOM(ctx, img, log)
 		if err == nil {
 			return img, contents, nil
 		}

@@ -1,0 +1,139 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	stereoscopefile "github.com/anchore/stereoscope/pkg/file"
+	"github.com/anchore/stereoscope/pkg/filetree"
+	"github.com/anchore/stereoscope/pkg/image"
+	"github.com/anchore/syft/syft/source"
+	"github.com/anchore/syft/syft/source/stereoscopesource"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/worker/registry"
+)
+
+// open pulls and indexes all layers, as Syft's "oci-registry" source does after its own pull.
+func (l Limits) open(ctx context.Context, img *registry.Image, temp *stereoscopefile.TempDirGenerator) (source.Source, error) {
+	dir, err := temp.NewDirectory("layers")
+	if err != nil {
+		return nil, err
+	}
+	content := image.New(img.Content, temp, dir)
+	if err := l.read(ctx, img, content, dir); err != nil {
+		return nil, errors.Join(err, content.Cleanup())
+	}
+	return stereoscopesource.New(content, stereoscopesource.ImageConfig{Reference: img.Reference.String()}), nil
+}
+
+// read does what the library's Image.Read does, with one tree for all layers: the library keeps one of the whole
+// image for each layer, which is gigabytes where a few hundred layers lie on a distribution.
+func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Image, dir string) (err error) {
+	if content.Metadata, err = metadata(img); err != nil {
+		return err
+	}
+	layers, err := bounded(img.Content, l.Scratch)
+	if err != nil {
+		return err
+	}
+	catalog := image.NewFileCatalog()
+	for i, layer := range layers {
+		// Layers without a byte are read without noticing that nobody waits for them any more.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		read := image.NewLayer(layer)
+		if err := read.Read(catalog, i, dir); err != nil {
+			return err
+		}
+		content.Metadata.Size += read.Metadata.Size
+		content.Layers = append(content.Layers, read)
+	}
+	tree, err := squash(content.Layers)
+	if err != nil {
+		return err
+	}
+	// What is looked for is looked for in the image as it runs, which is what the last layer shows.
+	if len(content.Layers) > 0 {
+		top := content.Layers[len(content.Layers)-1]
+		top.SquashedTree, top.SquashedSearchContext = tree, filetree.NewSearchContext(tree, catalog.Index)
+	}
+	content.FileCatalog = catalog
+	content.SquashedSearchContext = filetree.NewSearchContext(tree, catalog)
+	return nil
+}
+
+// squash puts the trees of all layers on top of each other.
+func squash(layers []*image.Layer) (filetree.Reader, error) {
+	if len(layers) == 0 {
+		return filetree.New(), nil
+	}
+	tree, err := layers[0].Tree.Copy()
+	if err != nil {
+		return nil, err
+	}
+	for i, layer := range layers[1:] {
+		if err := tree.Merge(layer.Tree); err != nil {
+			return nil, fmt.Errorf("putting layer %d of %d on those below: %w", i+2, len(layers), err)
+		}
+	}
+	return tree, nil
+}
+
+// metadata makes the source know the digest of what it holds. Platform and tags are left to the image's own
+// configuration: an odd one must not keep its packages from being found.
+func metadata(img *registry.Image) (image.Metadata, error) {
+	manifest, err := img.Content.RawManifest()
+	if err != nil {
+		return image.Metadata{}, err
+	}
+	raw, err := img.Content.RawConfigFile()
+	if err != nil {
+		return image.Metadata{}, err
+	}
+	config, err := img.Content.ConfigFile()
+	if err != nil {
+		return image.Metadata{}, err
+	}
+	id, err := img.Content.ConfigName()
+	if err != nil {
+		return image.Metadata{}, err
+	}
+	mediaType, err := img.Content.MediaType()
+	if err != nil {
+		return image.Metadata{}, err
+	}
+	return image.Metadata{
+		ID: id.String(), Config: *config, RawConfig: raw, MediaType: mediaType,
+		RawManifest: manifest, ManifestDigest: digestOf(manifest),
+		RepoDigests: []string{fmt.Sprintf("%s@%s", img.Reference.Context().Name(), img.Root)},
+	}, nil
+}
+
+// bounded returns the layers, none of which can be read once they are larger than limit bytes together.
+func bounded(content v1.Image, limit int64) ([]v1.Layer, error) {
+	layers, err := content.Layers()
+	if err != nil {
+		return nil, err
+	}
+	budget := &budget{limit: limit}
+	var compressed int64
+	bounded := make([]v1.Layer, len(layers))
+	for i, layer := range layers {
+		size, err := layer.Size()
+		if err != nil {
+			return nil, err
+		}
+		// A size below 0 would switch off the check that a registry sends no more than that.
+		if size < 0 {
+			return nil, fmt.Errorf("layer %d has a size of %d bytes in the manifest", i+1, size)
+		}
+		if compressed += size; limit > 0 && (compressed > limit || compressed < 0) {
+			return nil, tooLarge(limit, "its layers, although compressed, have")
+		}
+		bounded[i] = &boundedLayer{Layer: layer, budget: budget}
+	}
+	return bounded, nil
+}

@@ -1,0 +1,154 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/anchore/syft/syft/sbom"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// What to do about too little space.
+const (
+	moreScratch = "raise grype.catalog.scratchSize in the operator's configuration, or exclude the image"
+	moreDisk    = "the node's disk is full: free some of it, or let catalog Jobs run on nodes with more"
+)
+
+// tooLarge is the failure of an image that needs more than the scratch space; what says what of it does.
+func tooLarge(limit int64, what string) error {
+	return failure.New(workerapi.ReasonImageTooLarge,
+		fmt.Errorf("the image is too large: %s more than the %d MiB of scratch space; %s", what, limit>>20, moreScratch))
+}
+
+// budget is what all layers together may have.
+type budget struct{ limit, used int64 }
+
+// boundedLayer is a layer that takes its uncompressed bytes from a budget.
+type boundedLayer struct {
+	v1.Layer
+	budget *budget
+}
+
+// Uncompressed implements v1.Layer.
+func (l *boundedLayer) Uncompressed() (io.ReadCloser, error) {
+	content, err := l.Layer.Uncompressed()
+	if err != nil {
+		return nil, err
+	}
+	return &boundedReader{ReadCloser: content, budget: l.budget}, nil
+}
+
+type boundedReader struct {
+	io.ReadCloser
+	budget *budget
+}
+
+// Read implements io.Reader.
+func (r *boundedReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.budget.used += int64(n)
+	if r.budget.limit > 0 && r.budget.used > r.budget.limit {
+		return 0, tooLarge(r.budget.limit, "its unpacked layers have")
+	}
+	return n, err
+}
+
+// scratch is the temporary directory while Syft unpacks archives into it, without a bound and without a word when
+// the disk is full.
+type scratch struct {
+	dir string
+	// limit of what may be in it, in bytes; 0 for none.
+	limit int64
+}
+
+const (
+	// lookEvery is the time between two looks at the scratch space.
+	lookEvery = 50 * time.Millisecond
+	// reserve is the space that must stay free on the disk. Syft does not write as much between two looks.
+	reserve = 32 << 20
+	// maxFiles bounds the files and directories that are unpacked at a time. Archives in archives have a few for each
+	// level: one that holds itself comes to its end here, and not with the stack's.
+	maxFiles = 20_000
+)
+
+// watch returns a context that ends with a failure, as its cause, when the space runs out. stop ends the watching.
+func (s scratch) watch(ctx context.Context) (watched context.Context, stop func()) {
+	watched, cancel := context.WithCancelCause(ctx)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			if err := s.look(); err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
+	return watched, func() { close(done); <-ended; cancel(nil) }
+}
+
+// look says what is wrong with the space, as a failure.
+func (s scratch) look() error {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(s.dir, &disk); err == nil && int64(disk.Bavail)*disk.Bsize < reserve { //nolint:unconvert // the types differ between platforms
+		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("less than %d MiB are left while the image's archives are unpacked; %s", reserve>>20, moreDisk))
+	}
+	var used int64
+	files := 0
+	err := filepath.WalkDir(s.dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // Syft removes files all the time
+		}
+		if files++; files > maxFiles {
+			return failure.New(workerapi.ReasonImageTooLarge,
+				fmt.Errorf("the image's archives hold archives in archives: more than %d files are unpacked at a time; exclude the image", maxFiles))
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
+			used += info.Size()
+		}
+		return nil
+	})
+	if err == nil && s.limit > 0 && used > s.limit {
+		return tooLarge(s.limit, "its layers and the archives in them, unpacked, have")
+	}
+	return err
+}
+
+// unread says which file this machine, and not its content, kept Syft from reading. Without it, packages are missing.
+func unread(s *sbom.SBOM) error {
+	for file, problems := range s.Artifacts.Unknowns {
+		for _, problem := range problems {
+			for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EROFS} {
+				// Syft keeps the text only.
+				if strings.Contains(problem, errno.Error()) {
+					return fmt.Errorf("%s was not read: %s: %w", file.RealPath, problem, errno)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// digestOf returns "sha256:<hex>" of content.
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
