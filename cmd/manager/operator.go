@@ -259,6 +259,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		&controllers.PodReconciler{Client: client, Jobs: op.store},
 		&controllers.ImageScanReconciler{
 			Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+			ShareSBOMs: op.options.ShareSBOMs,
 		},
 		scanners,
 		notifications,
