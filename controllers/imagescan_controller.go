@@ -35,6 +35,9 @@ type ImageScanReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
+	// ShareSBOMs lets what one namespace's own Job found in an image count in all namespaces: only for clusters that trust
+	// all of them.
+	ShareSBOMs bool
 }
 
 // imageScanScope is what the steps of one reconciliation share.

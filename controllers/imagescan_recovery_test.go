@@ -92,20 +92,29 @@ func TestScopeFollowsCatalogue(t *testing.T) {
 	scanner := theScanner()
 	public, private := aPod(shop, "a", running("main", web)), aPod(shop, "a", running("main", web), pulledWith("s"))
 	for name, tt := range map[string]struct {
-		pod  *corev1.Pod
-		has  []store.Scope
-		want store.Scope
+		pod   *corev1.Pod
+		has   []store.Scope
+		share bool // --share-namespace-sboms
+		want  store.Scope
 	}{
-		"nothing is there, no secrets":       {public, nil, store.Cluster},
-		"nothing is there, secrets":          {private, nil, shop},
-		"the cluster's, secrets":             {private, []store.Scope{store.Cluster}, store.Cluster},
-		"the namespace's, no secrets":        {public, []store.Scope{shop}, shop},
-		"both":                               {private, []store.Scope{shop, store.Cluster}, store.Cluster},
-		"another namespace's is never taken": {private, []store.Scope{"elsewhere"}, shop},
+		"nothing is there, no secrets":                  {public, nil, false, store.Cluster},
+		"nothing is there, secrets":                     {private, nil, false, shop},
+		"the cluster's, secrets":                        {private, []store.Scope{store.Cluster}, false, store.Cluster},
+		"the namespace's, no secrets":                   {public, []store.Scope{shop}, false, shop},
+		"both":                                          {private, []store.Scope{shop, store.Cluster}, false, store.Cluster},
+		"another namespace's is never taken":            {private, []store.Scope{"elsewhere"}, false, shop},
+		"another namespace's is never taken, no secret": {public, []store.Scope{"elsewhere"}, false, store.Cluster},
+		"shared: another namespace's":                   {private, []store.Scope{"elsewhere"}, true, "elsewhere"},
+		"shared: another namespace's, no secrets":       {public, []store.Scope{"elsewhere"}, true, "elsewhere"},
+		"shared: always the same of several":            {private, []store.Scope{"zoo", "elsewhere"}, true, "elsewhere"},
+		"shared: the own one first":                     {private, []store.Scope{"elsewhere", shop}, true, shop},
+		"shared: the cluster's first":                   {private, []store.Scope{"elsewhere", shop, store.Cluster}, true, store.Cluster},
+		"shared: nothing is there":                      {private, nil, true, shop},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scan := scanOf(scanner, web)
 			u := newUnit(t, scanner.DeepCopy(), scan, tt.pod.DeepCopy())
+			u.scans.ShareSBOMs = tt.share
 			for _, scope := range tt.has {
 				u.catalogued(web, scope)
 			}
@@ -115,6 +124,29 @@ func TestScopeFollowsCatalogue(t *testing.T) {
 				t.Errorf("the scope is %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestSharingIsTakenBack: what another namespace's Job said counts no more once namespaces are not trusted any more:
+// the image is cataloged anew.
+func TestSharingIsTakenBack(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web), pulledWith("s")))
+	u.catalogued(web, "elsewhere")
+	for _, tt := range []struct {
+		share bool
+		want  store.Scope
+	}{{false, shop}, {true, "elsewhere"}, {false, shop}} {
+		u.scans.ShareSBOMs, u.engine.asked = tt.share, nil
+		u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+		u.reconcile(scan)
+		if got := u.engine.asked[0].Scope; got != tt.want {
+			t.Errorf("with --share-namespace-sboms=%v the scope is %q, want %q", tt.share, got, tt.want)
+		}
+		if used, err := u.store.InUse(t.Context(), keyOfImage(web), tt.want); err != nil || !used {
+			t.Errorf("the store has the image in use in the scope %q: %v, %v", tt.want, used, err)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -54,17 +53,21 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 }
 
 // chooseScope prefers a catalogue that is there: that of the whole cluster, which anybody may use who runs the
-// image, or that of the namespace, which outlasts the pods by whose secrets it was made.
+// image, or that of the namespace, which outlasts the pods by whose secrets it was made. Another namespace's is taken
+// only where all of them are trusted. It stays that namespace's own, so that it counts no more once they are not.
 func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope) error {
+	scopes, err := r.Store.CataloguedScopes(ctx, s.key)
+	if err != nil {
+		return err
+	}
 	for _, scope := range []store.Scope{store.Cluster, store.Scope(s.scan.Namespace)} {
-		_, err := r.Store.Catalogued(ctx, s.key, scope)
-		if err == nil {
+		if slices.Contains(scopes, scope) {
 			s.image.Scope = scope
 			return nil
 		}
-		if !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
+	}
+	if r.ShareSBOMs && len(scopes) > 0 {
+		s.image.Scope = scopes[0]
 	}
 	return nil
 }

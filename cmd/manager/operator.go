@@ -238,6 +238,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		ShareSBOMs: op.options.ShareSBOMs,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock},

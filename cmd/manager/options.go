@@ -41,6 +41,7 @@ type options struct {
 	ReadMore      string
 	LeaderElect   bool
 	FakeBackend   bool
+	ShareSBOMs    bool
 	SweepInterval time.Duration
 	LogLevel      string
 }
@@ -62,6 +63,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ReadMore, "read-more", "", "what messages say about where to read more (default: a kubectl command)")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding a lease, so that two managers never work at once")
 	flags.BoolVar(&o.FakeBackend, "enable-fake-backend", false, "allow Scanners with backend type Fake, whose findings are invented")
+	flags.BoolVar(&o.ShareSBOMs, "share-namespace-sboms", false, "let the SBOM that a namespace's own Job made, with its pull secrets, serve all namespaces: whoever controls one namespace then decides what is found in others")
 	flags.DurationVar(&o.SweepInterval, "sweep-interval", time.Hour, "how often what nobody uses is removed from the store")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
 }

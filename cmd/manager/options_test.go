@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 // TestSources: a flag counts more than its variable, and the variable more than the default.
 func TestSources(t *testing.T) {
 	environment := map[string]string{
-		"SCANNER_NAMESPACE": "from-variable", "SCANNER_SWEEP_INTERVAL": "5m", "SCANNER_LEADER_ELECT": "false", "SCANNER_ENABLE_FAKE_BACKEND": "true",
+		"SCANNER_NAMESPACE": "from-variable", "SCANNER_SWEEP_INTERVAL": "5m", "SCANNER_LEADER_ELECT": "false", "SCANNER_ENABLE_FAKE_BACKEND": "true", "SCANNER_SHARE_NAMESPACE_SBOMS": "true",
 		"SCANNER_READ_MORE": "https://wiki.example.com", "SCANNER_DATA_DIR": "",
 	}
 	for key, value := range deployed {
@@ -67,7 +67,7 @@ func TestSources(t *testing.T) {
 	if got.Namespace != "from-flag" || got.SweepInterval != 7*time.Minute {
 		t.Errorf("namespace %s, sweep interval %s; want those of the flags", got.Namespace, got.SweepInterval)
 	}
-	if got.LeaderElect || !got.FakeBackend || got.ReadMore != "https://wiki.example.com" || got.DataDir != "" {
+	if got.LeaderElect || !got.FakeBackend || !got.ShareSBOMs || got.ReadMore != "https://wiki.example.com" || got.DataDir != "" {
 		t.Errorf("options %+v, want those of the variables", got)
 	}
 	if got.IngestURL != "https://scanner-operator-ingest.from-flag.svc:9443" {

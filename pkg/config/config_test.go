@@ -149,8 +149,7 @@ var invalid = map[string]struct {
 	"no Jobs of a Scanner":        {"grype.catalog.maxJobsPerScanner", func(c *Config) { c.Grype.Catalog.MaxJobsPerScanner = 0 }},
 	"a ladder that does not rise": {"grype.catalog.memoryLadder[1]", func(c *Config) { c.Grype.Catalog.MemoryLadder[1] = resource.MustParse("0") }},
 	"a rung of nothing": {"grype.catalog.memoryLadder[0]", func(c *Config) {
-		c.Grype.Catalog.Resources.Limits = nil
-		c.Grype.Catalog.MemoryLadder = quantities("0")
+		c.Grype.Catalog.MemoryLadder[0] = resource.MustParse("0")
 	}},
 	"an endless ladder": {"grype.catalog.memoryLadder", func(c *Config) {
 		c.Grype.Catalog.MemoryLadder = append(c.Grype.Catalog.MemoryLadder, quantities("9Gi", "10Gi", "11Gi", "12Gi", "13Gi", "14Gi", "15Gi")...)

@@ -28,15 +28,15 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 		inForce []string
 	}{
 		{
-			name: "ResourceQuota below the ladder", reason: "NoPod", words: []string{"quota"},
+			name: "ResourceQuota below the ladder", reason: "ResourceQuota", words: []string{"quota"},
 			obstacle: "{apiVersion: v1, kind: ResourceQuota, metadata: {name: obstacle, namespace: NS}, spec: {hard: {pods: '1'}}}",
 		},
 		{
-			name: "LimitRange below the ladder", reason: "NoPod", words: []string{"memory"},
+			name: "LimitRange below the ladder", reason: "LimitRange", words: []string{"memory"},
 			obstacle: "{apiVersion: v1, kind: LimitRange, metadata: {name: obstacle, namespace: NS}, spec: {limits: [{type: Container, max: {memory: 64Mi}}]}}",
 		},
 		{name: "a policy engine rejects the Job", reason: "JobRejected", words: []string{"cost-center"}, obstacle: policyOn("jobs", "batch"), inForce: []string{"create", "job"}},
-		{name: "a policy engine rejects the Job's pod", reason: "NoPod", words: []string{"cost-center"}, obstacle: policyOn("pods", ""), inForce: []string{"run"}},
+		{name: "a policy engine rejects the Job's pod", reason: "PolicyDenied", words: []string{"cost-center"}, obstacle: policyOn("pods", ""), inForce: []string{"run"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // they wait most of the time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,10 @@ import (
 
 // catalog makes a Job for an image unless there is one, when it is the image's turn.
 func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	// Only what was there already may come from another namespace: nobody's Job speaks for one.
+	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
+		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
+	}
 	b.starting.Lock()
 	defer b.starting.Unlock()
 	live, err := b.Store.LiveJobs(ctx)

@@ -213,3 +213,17 @@ func TestFailuresAreShared(t *testing.T) {
 		t.Error("failures are remembered for longer than an ImageScan waits, and would suppress its attempts")
 	}
 }
+
+// TestNobodySpeaksForAnotherNamespace: a shared catalogue that has gone is not replaced in its namespace's name.
+func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
+	e := newEngine(t)
+	img := private("web", "pull")
+	img.Scope = "blog"
+	if got := e.index(img); got != v1alpha1.ReasonPending || len(e.records()) != 0 {
+		t.Errorf("index says %q and there are the Jobs %q, want %q and none", got, e.records(), v1alpha1.ReasonPending)
+	}
+	e.catalogues(img)
+	if got := e.index(img); got != "done" {
+		t.Errorf("index says %q of what another namespace knows, want done", got)
+	}
+}

@@ -116,6 +116,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, failure
 	}
 	if progress, throttled := b.throttled(img); throttled {
+		b.notWaiting(img)
 		return progress, nil
 	}
 	return b.catalog(ctx, img)

@@ -61,7 +61,7 @@ func variables(pod corev1.PodSpec) map[string]string {
 // TestPullSecretsKeepTheirNames: the worker speaks of Secrets as their owners call them. A name that no Secret can
 // have, which the API server takes in a pod nevertheless, leads to no other directory of the worker.
 func TestPullSecretsKeepTheirNames(t *testing.T) {
-	job := newEngine(t).catalogJob("a", private("web", "team.example.com", "../../var/run/secrets/scanner-operator", "..", "A_B", "regcred"))
+	job := newEngine(t).catalogJob("a", private("web", "team.example.com", "../../var/run/secrets/scanner-operator", "..", "A_B", "regcred"), 0)
 	got := map[string]string{}
 	pod := job.Spec.Template.Spec
 	for _, volume := range pod.Volumes {
