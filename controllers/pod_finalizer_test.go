@@ -270,6 +270,28 @@ func TestPodPatchInARace(t *testing.T) {
 	p.must(patchPod(t.Context(), p.client, pod, podPatch{remove: []string{"example.com/newer", releaseOf("b")}}))
 }
 
+// TestScannerIsHeldFirst: no pod gets a finalizer that nobody would take away if the Scanner were deleted now.
+func TestScannerIsHeldFirst(t *testing.T) {
+	pod := aPod(shop, "a", running("main", web))
+	u := newUnit(t, theScanner(holdingPods), pod)
+	finalizers := func() []string {
+		t.Helper()
+		_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+		u.must(err)
+		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+		return pod.Finalizers
+	}
+	if got := finalizers(); len(got) > 0 {
+		t.Errorf("before the Scanner has its own, the pod has %q", got)
+	}
+	if got := u.reconcileScanner().Finalizers; !slices.Equal(got, []string{scannerFinalizer}) {
+		t.Errorf("the Scanner has %q", got)
+	}
+	if got := finalizers(); !slices.Equal(got, []string{releaseOf("all")}) {
+		t.Errorf("then the pod has %q", got)
+	}
+}
+
 // recorder stands for a store that may not take anything.
 type recorder struct {
 	err      error
