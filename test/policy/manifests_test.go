@@ -40,7 +40,7 @@ func rendered(t *testing.T, dir string) (policies []admissionv1.ValidatingAdmiss
 			t.Fatal(err)
 		}
 	}
-	if len(policies) < 5 {
+	if len(policies) < 7 {
 		t.Fatalf("only %d policies are installed", len(policies))
 	}
 	return policies, bindings
