@@ -122,7 +122,7 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
-	make := func(name string, labels map[string]string) *batchv1.Job {
+	aJob := func(name string, labels map[string]string) *batchv1.Job {
 		job := golden(t, "catalog-job-private.yaml")
 		job.Name, job.Labels = name, labels
 		if err := c.admin.Create(ctx, job); err != nil {
@@ -134,14 +134,14 @@ func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	remove := func(job *batchv1.Job) error {
 		return c.thief.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
 	}
-	denied(t, remove(make("backup", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
-	denied(t, remove(make("backup-labelled", ours)), "existing-jobs", "removes only Jobs of its own")
-	denied(t, remove(make("scan-catalog-unlabelled", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
-	if err := remove(make("scan-catalog-abcdefghij", ours)); err != nil {
+	denied(t, remove(aJob("backup", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
+	denied(t, remove(aJob("backup-labelled", ours)), "existing-jobs", "removes only Jobs of its own")
+	denied(t, remove(aJob("scan-catalog-unlabelled", map[string]string{"app": "web"})), "existing-jobs", "removes only Jobs of its own")
+	if err := remove(aJob("scan-catalog-abcdefghij", ours)); err != nil {
 		t.Errorf("the manager may not remove its own Job: %v", err)
 	}
 	// Not even with all rights does it change one.
-	changed := make("scan-catalog-changed", ours)
+	changed := aJob("scan-catalog-changed", ours)
 	changed.Spec.Suspend = ptr.To(true)
 	denied(t, c.mighty.Update(ctx, changed), "existing-jobs", "the scanner-operator's manager changes no Job")
 }
