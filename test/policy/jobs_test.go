@@ -48,7 +48,7 @@ func TestManagerMakesItsJobs(t *testing.T) {
 			}
 		},
 		"with Secrets mounted under their names": func(job *batchv1.Job) {
-			mount(job, "pull-2", workerapi.PullSecretsDir+"/pull-a", true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "pull-a"}})
+			mount(job, "pull-2", workerapi.PullSecretsDir+"/team.pull", true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "team.pull"}})
 		},
 		"with another lifetime": func(job *batchv1.Job) {
 			job.Spec.TTLSecondsAfterFinished, job.Spec.ActiveDeadlineSeconds = ptr.To[int32](0), ptr.To[int64](60)

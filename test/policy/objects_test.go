@@ -13,9 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
 // goldens are what the Grype backend asks the API server for.
@@ -48,6 +51,16 @@ func somePod(name string) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "registry.example.com/web:1"}}},
 	}
+}
+
+// aScanner is a tenant's.
+func aScanner(name string) *unstructured.Unstructured {
+	scanner := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"backend": map[string]any{"type": "Grype"}}}}
+	scanner.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Scanner"))
+	scanner.SetNamespace(shop)
+	scanner.SetName(name)
+	scanner.SetFinalizers([]string{"example.com/keep"})
+	return scanner
 }
 
 func claim(name string) *corev1.PersistentVolumeClaim {

@@ -45,8 +45,9 @@ const patience = 60 * time.Second
 // cluster is an API server with the operator's manifests.
 type cluster struct {
 	config *rest.Config
-	// admin may do everything; thief has the manager's token.
-	admin, thief client.Client
+	// admin may do everything; thief has the manager's token, with the rights that it has; mighty is the manager with all
+	// rights, as if somebody had given it too many.
+	admin, thief, mighty client.Client
 }
 
 var (
@@ -98,7 +99,6 @@ func start(t *testing.T) (*cluster, error) {
 	if c.admin, err = client.New(config, client.Options{}); err != nil {
 		return nil, err
 	}
-	// Not the test's own context: other tests use what is made here.
 	ctx := background
 	if err := c.apply(ctx, render(t, overlay(t, home))); err != nil {
 		return nil, err
@@ -107,6 +107,9 @@ func start(t *testing.T) (*cluster, error) {
 		return nil, err
 	}
 	if c.thief, err = c.as(ctx, home, manager); err != nil {
+		return nil, err
+	}
+	if c.mighty, err = c.mightyAs("system:serviceaccount:" + home + ":" + manager); err != nil {
 		return nil, err
 	}
 	c.effective(t)
@@ -127,18 +130,32 @@ func (c *cluster) effective(t *testing.T) {
 	evil := golden(t, "match-job.yaml")
 	evil.Spec.Template.Spec.Containers[0].Image = "evil"
 	meta := metav1.ObjectMeta{Namespace: home, Name: "evil"}
+	scanner := aScanner("probe")
+	// Its kind is served a moment after its definition is there.
+	g.Eventually(func() error { return c.admin.Create(ctx, scanner) }, patience, "100ms").Should(gomega.Succeed())
 	for policy, ask := range map[string]func() error{
 		"pods": func() error {
-			return c.thief.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"app":"evil"}}}`), client.DryRunAll)
+			return c.mighty.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"app":"evil"}}}`), client.DryRunAll)
 		},
-		"jobs":          func() error { return c.thief.Create(ctx, evil.DeepCopy(), client.DryRunAll) },
-		"existing-jobs": func() error { return c.thief.Delete(ctx, job.DeepCopy(), client.DryRunAll) },
-		"secrets":       func() error { return c.thief.Create(ctx, &corev1.Secret{ObjectMeta: meta}, client.DryRunAll) },
-		"claims":        func() error { return c.thief.Create(ctx, claim("evil"), client.DryRunAll) },
+		"jobs":          func() error { return c.mighty.Create(ctx, evil.DeepCopy(), client.DryRunAll) },
+		"existing-jobs": func() error { return c.mighty.Delete(ctx, job.DeepCopy(), client.DryRunAll) },
+		"secrets":       func() error { return c.mighty.Create(ctx, &corev1.Secret{ObjectMeta: meta}, client.DryRunAll) },
+		"configmaps":    func() error { return c.mighty.Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, client.DryRunAll) },
+		"claims":        func() error { return c.mighty.Create(ctx, claim("evil"), client.DryRunAll) },
+		"scanners": func() error {
+			return c.mighty.Patch(ctx, scanner.DeepCopy(), merge(`{"spec":{"suspend":true}}`), client.DryRunAll)
+		},
 	} {
 		g.Eventually(func() string { return fmt.Sprint(ask()) }, patience, "100ms").Should(
 			gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-manager-"+policy+"'"), "the policy for "+policy)
 	}
+}
+
+// mightyAs is a client of a user who may do everything, as far as RBAC is concerned.
+func (c *cluster) mightyAs(user string) (client.Client, error) {
+	config := rest.CopyConfig(c.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	return client.New(config, client.Options{})
 }
 
 // as is a client with a token of a ServiceAccount, which is asked for as the kubelet does.
@@ -156,7 +173,7 @@ func (c *cluster) as(ctx context.Context, namespace, name string) (client.Client
 	return client.New(config, client.Options{})
 }
 
-// apply makes what kustomize has printed. Kinds that are not served yet are tried again.
+// apply makes what kustomize has printed.
 func (c *cluster) apply(ctx context.Context, rendered string) error {
 	objects, err := decode(rendered)
 	if err != nil {
