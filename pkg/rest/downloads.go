@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/cyclonedx"
@@ -28,12 +29,12 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 	if found.SBOM == 0 {
 		return nil, found.notScanned("there is no SBOM yet")
 	}
-	compressed := accepts(r.Params.AcceptEncoding, "zstd")
+	compressed := accepts(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
 	tag := fmt.Sprintf(`"%.8s-%d"`, a.Store.ID(), found.SBOM)
 	if compressed {
 		tag = fmt.Sprintf(`"%.8s-%d-zstd"`, a.Store.ID(), found.SBOM)
 	}
-	if matches(r.Params.IfNoneMatch, tag) {
+	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
 	if err := a.downloads.acquire(ctx); err != nil {
@@ -93,7 +94,7 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	}
 	// Weak: what is known of a vulnerability may have been told by another image's newer report meanwhile.
 	tag := fmt.Sprintf(`W/"%.8s-%d.%d"`, a.Store.ID(), found.Report.ID, found.Report.Revision)
-	if matches(r.Params.IfNoneMatch, tag) {
+	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
 	if err := a.documents.acquire(ctx); err != nil {

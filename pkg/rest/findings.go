@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/utils/ptr"
+
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -58,12 +60,13 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 }
 
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
-	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Package: p.Package, ID: p.ID, Text: p.Text}
-	if p.MinSeverity == "" && p.Severity == nil {
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited,
+		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
+	if p.MinSeverity == nil && p.Severity == nil {
 		return f
 	}
 	f.Severities = []finding.Severity{}
-	least := finding.ParseSeverity(string(p.MinSeverity)) // of nothing: Unknown, below all others
+	least := finding.ParseSeverity(string(ptr.Deref(p.MinSeverity, restv1.SeverityUnknown)))
 	for _, severity := range finding.Severities() {
 		named := p.Severity == nil
 		for _, wanted := range p.Severity {
