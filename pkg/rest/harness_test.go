@@ -326,3 +326,22 @@ func next(said string) *string {
 	}
 	return &said
 }
+
+// counted is how many requests of an operation were answered with a status.
+func (w *world) counted(operation, code string) (n float64) {
+	w.t.Helper()
+	families, err := w.metrics.Gather()
+	w.must(err)
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			if labels["operation"] == operation && labels["code"] == code {
+				n += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
