@@ -51,7 +51,7 @@ type API struct {
 const (
 	maxQueries   = 2
 	maxDocuments = 2
-	maxDownloads = 8
+	maxDownloads = 4
 )
 
 // How long a request may take, sending the answer included.
@@ -120,6 +120,8 @@ func (a *API) admit(next http.Handler) http.Handler {
 		}
 		if r.ContentLength != 0 {
 			header.Set("Connection", "close")
+			// What is left of the body is not waited for.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 			a.answer(answer, r, invalid("body", "a request has none"))
 			return
 		}

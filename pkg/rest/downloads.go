@@ -14,6 +14,7 @@ import (
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/cyclonedx"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -74,7 +75,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 		_, err := io.Copy(w, d.content)
 		return err
 	}
-	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return err
 	}
@@ -105,18 +106,32 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro,
 	}
-	err = a.query(ctx, func() (err error) {
-		report.Findings, err = a.Store.Findings(ctx, found.Subject)
-		return err
-	})
-	if err != nil {
+	if report.Findings, err = a.allFindings(ctx, found); err != nil {
 		a.documents.release()
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, found.notScanned("there is no result any more")
-		}
 		return nil, err
 	}
 	return &documentAnswer{report: report, tag: tag, done: a.documents.release}, nil
+}
+
+// maxDocumentBytes bounds the texts of a report that is written as one document, which is made in memory.
+const maxDocumentBytes = 48 << 20
+
+// allFindings reads a report at once.
+func (a operations) allFindings(ctx context.Context, found result) (findings []finding.Finding, err error) {
+	err = a.query(ctx, func() (err error) {
+		findings, err = a.Store.Findings(ctx, found.Subject)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, found.notScanned("there is no result any more")
+	}
+	size := 0
+	for i := range findings {
+		if size += findings[i].TextBytes(); size > maxDocumentBytes {
+			return nil, refuse(restv1.ReasonTooLarge, "the report has more than %d MiB of texts, which is too much for one document: page through its findings instead", maxDocumentBytes>>20)
+		}
+	}
+	return findings, err
 }
 
 // documentAnswer writes a report as CycloneDX.

@@ -396,6 +396,19 @@ func TestEmptyReport(t *testing.T) {
 	}
 }
 
+// TestReportTooLarge: a report that would take too much memory as one document is refused, and can be paged through.
+func TestReportTooLarge(t *testing.T) {
+	w, _ := imaginary(t)
+	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", strings.Repeat("x", maxDocumentBytes/4)), vulnerable("CVE-2026-0002", strings.Repeat("y", maxDocumentBytes/4)))
+	response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
+	if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), "page through its findings") || len(w.api.documents) != 0 {
+		t.Errorf("the document of a large report: %d, %d bytes", response.StatusCode, len(body))
+	}
+	if all := w.findings("shop", "web", restv1.ListFindingsParams{}); len(all) != 2 {
+		t.Errorf("%d findings on all pages, want 2", len(all))
+	}
+}
+
 // TestBusy: who asks while others are served waits, and is sent away when that takes too long.
 func TestBusy(t *testing.T) {
 	w, _ := imaginary(t)

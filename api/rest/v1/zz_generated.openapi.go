@@ -55,6 +55,7 @@ const (
 	ReasonMethodNotAllowed Reason = "MethodNotAllowed"
 	ReasonNotFound         Reason = "NotFound"
 	ReasonNotScanned       Reason = "NotScanned"
+	ReasonTooLarge         Reason = "TooLarge"
 	ReasonUnauthorized     Reason = "Unauthorized"
 	ReasonUnavailable      Reason = "Unavailable"
 )
@@ -73,6 +74,8 @@ func (e Reason) Valid() bool {
 	case ReasonNotFound:
 		return true
 	case ReasonNotScanned:
+		return true
+	case ReasonTooLarge:
 		return true
 	case ReasonUnauthorized:
 		return true
@@ -276,6 +279,7 @@ type Problem struct {
 	// MethodNotAllowed (405): the API is read-only.
 	// NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
 	// Expired (410): what was paged through was replaced; begin again without `continue`.
+	// TooLarge (422): the report is too large for one document; page through its findings.
 	// Unavailable (503): the API server or the store does not answer, or too much is asked at once; come back later.
 	Reason Reason `json:"reason"`
 
@@ -305,6 +309,7 @@ type Rating struct {
 // MethodNotAllowed (405): the API is read-only.
 // NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
 // Expired (410): what was paged through was replaced; begin again without `continue`.
+// TooLarge (422): the report is too large for one document; page through its findings.
 // Unavailable (503): the API server or the store does not answer, or too much is asked at once; come back later.
 type Reason string
 
@@ -605,7 +610,7 @@ type ClientInterface interface {
 	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -685,7 +690,7 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // GetCycloneDX Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1520,7 +1525,7 @@ type ClientWithResponsesInterface interface {
 	// GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2007,7 +2012,7 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
