@@ -42,6 +42,7 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	if err := readPlace(question, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
+	// The place is a name and no number: what comes or goes meanwhile moves nothing to another page.
 	rest := slices.IndexFunc(visible, func(s v1alpha1.Scanner) bool {
 		return cmp.Or(cmp.Compare(s.Namespace, after.Namespace), cmp.Compare(s.Name, after.Name)) > 0
 	})
@@ -158,6 +159,7 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 	return restv1.GetImageScan200JSONResponse(imageScanOf(&scan)), nil
 }
 
+// scannerOf leaves out what is for kubectl and the operator only: the specification, store and receivers.
 func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 	images := s.Status.Images
 	scanner := restv1.Scanner{

@@ -38,6 +38,7 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
+	// Given back when the SBOM is sent: each takes a decoder's memory, and a processor while it is decompressed.
 	if err := a.downloads.acquire(ctx); err != nil {
 		return nil, err
 	}
@@ -66,6 +67,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 	defer d.done()
 	defer d.content.Close()
 	header := w.Header()
+	// An error after the first byte breaks the connection off, which is how the caller notices that something is missing.
 	header.Set("Content-Type", "application/vnd.syft+json")
 	header.Set("ETag", d.tag)
 	header.Set("Vary", "Accept-Encoding")
@@ -98,6 +100,7 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
+	// From here until it is sent the document counts as one of few: all of it is in memory.
 	if err := a.documents.acquire(ctx); err != nil {
 		return nil, err
 	}

@@ -59,6 +59,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	return answer, err
 }
 
+// filterOf turns parameters, which are checked, into what the store filters by.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited,
 		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
@@ -79,6 +80,7 @@ func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	return f
 }
 
+// reportOf says where findings come from. The page says it, since the report may be newer than the one that was located.
 func reportOf(found *result, state store.ReportState) restv1.Report {
 	return restv1.Report{
 		Engine: found.Engine, DataVersion: state.DataVersion, MatchedAt: state.MatchedAt.UTC(), Current: state.Current,
