@@ -24,8 +24,9 @@ const (
 	apiConnections = 256
 	// apiHeaderBytes has room for a token and a page's place.
 	apiHeaderBytes = 64 << 10
-	// apiReadTime is for a whole request, which is a header only.
-	apiReadTime = 10 * time.Second
+	// apiWriteTime is for an answer, unless the API gives it more. There is no such time for reading: a request is a
+	// header only, and net/http would take it for the time that the caller may stay.
+	apiWriteTime = time.Minute
 	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers.
 	reviewsPerSecond = 50
 	reviewsBurst     = 200
@@ -60,7 +61,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 	return op.manager.Add(&manager.Server{
 		Name: "api", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: apiReadTime, IdleTimeout: idleTimeout, MaxHeaderBytes: apiHeaderBytes,
+			Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: idleTimeout, MaxHeaderBytes: apiHeaderBytes,
 			// Downloads are broken off when the process is to end, instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 		},

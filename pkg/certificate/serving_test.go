@@ -4,11 +4,13 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const servingName = "notifier-serving"
@@ -129,5 +131,34 @@ func TestPublishRepairs(t *testing.T) {
 	secret = i.secret(t, servingName)
 	if _, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
 		t.Errorf("the Secret is still broken: %v", err)
+	}
+}
+
+// TestPublishBundle: whoever calls the operator's servers has the certificates of now, and nothing secret.
+func TestPublishBundle(t *testing.T) {
+	i := install(t)
+	i.refresh(t)
+	published := func() *corev1.ConfigMap {
+		t.Helper()
+		if err := i.PublishBundle(t.Context(), "ca"); err != nil {
+			t.Fatal(err)
+		}
+		var made corev1.ConfigMap
+		if err := i.client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "ca"}, &made); err != nil {
+			t.Fatal(err)
+		}
+		return &made
+	}
+	made := published()
+	if again := published(); again.ResourceVersion != made.ResourceVersion {
+		t.Error("a bundle that has not changed is written again")
+	}
+	for day := 0; day < 400; day += 10 {
+		i.pass(10 * 24 * time.Hour)
+		i.refresh(t)
+		data := published().Data
+		if len(data) != 1 || data["ca.crt"] != string(i.Bundle()) || strings.Contains(data["ca.crt"], "PRIVATE") {
+			t.Fatalf("on day %d this is published: %v", day, data)
+		}
 	}
 }

@@ -46,6 +46,7 @@ func Write(w io.Writer, r Report) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetEscapeHTML(false).Encode(document(r))
 }
 
+// document makes the whole of it. Lists are there also when they are empty: "nothing is known to be wrong" is said.
 func document(r Report) *cdx.BOM {
 	bom := cdx.NewBOM()
 	bom.SpecVersion, bom.JSONSchema = cdx.SpecVersion1_6, "http://cyclonedx.org/schema/bom-1.6.schema.json"
@@ -70,6 +71,7 @@ func document(r Report) *cdx.BOM {
 func (r Report) serialNumber() string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{r.PlatformDigest, r.Digest, r.Scope, r.Engine, r.DataVersion}, "\x00")))
 	id := sum[:16]
+	// Version and variant are bits of their own.
 	id[6] = id[6]&0x0f | 0x80
 	id[8] = id[8]&0x3f | 0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
@@ -106,7 +108,7 @@ func (r Report) imagePURL() string {
 	return purl + "repository_url=" + escape(ref.Repository)
 }
 
-// tool is the engine.
+// tool is the engine, with its version if that is known for this report.
 func (r Report) tool() cdx.Component {
 	name, version, _ := strings.Cut(r.Tool, " ")
 	if name == "" {

@@ -56,6 +56,7 @@ func refOf(f finding.Finding) string {
 	return strings.ToValidUTF8(purl, "�") + separator + "package-id=" + id + strings.ToValidUTF8(subpath, "�")
 }
 
+// componentOf is a package. Where it was found is evidence, not identity.
 func componentOf(f finding.Finding) cdx.Component {
 	component := cdx.Component{
 		Type: cdx.ComponentTypeLibrary, BOMRef: refOf(f), Name: f.Package.Name, Version: clip(f.Package.Version),
@@ -115,6 +116,7 @@ func sourceOf(id string, findings []finding.Finding) *cdx.Source {
 	return &cdx.Source{Name: "unknown"}
 }
 
+// referencesOf names the aliases of all findings, each with who publishes it, which the schema wants.
 func referencesOf(findings []finding.Finding) (references []cdx.VulnerabilityReference) {
 	var aliases []string
 	for _, f := range findings {
@@ -170,6 +172,7 @@ func recommend(findings []finding.Finding) string {
 	return strings.Join(lines, "\n")
 }
 
+// propertiesOf has what CycloneDX has no place for, or tools look for in one place.
 func propertiesOf(findings []finding.Finding) *[]cdx.Property {
 	var pairs, states, versions []string
 	epss, exploited := 0.0, false

@@ -83,6 +83,28 @@ type Rating struct {
 // Fixable says whether an update would remove the finding.
 func (f Finding) Fixable() bool { return f.FixState == FixStateFixed && len(f.FixVersions) > 0 }
 
+// TextBytes is about how much the finding's texts take.
+func (f Finding) TextBytes() int {
+	n := len(f.ID) + len(f.Description) + len(f.URL) + len(f.Package.Name) + len(f.Package.Version) + len(f.Package.PURL)
+	for _, list := range [][]string{f.Aliases, f.Paths, f.FixVersions} {
+		n += listBytes(list)
+	}
+	for _, a := range f.Advisories {
+		n += len(a.ID) + len(a.Source) + listBytes(a.FixVersions)
+		for _, r := range a.Ratings {
+			n += len(r.Source) + len(r.Vector)
+		}
+	}
+	return n
+}
+
+func listBytes(list []string) (n int) {
+	for _, text := range list {
+		n += len(text)
+	}
+	return n
+}
+
 // Worse orders findings by what to look at first: known exploited, severity, probability of exploitation,
 // fix available, then id and package so that the order is total. Negative when a is worse than b.
 func Worse(a, b Finding) int {

@@ -51,7 +51,7 @@ type API struct {
 const (
 	maxQueries   = 2
 	maxDocuments = 2
-	maxDownloads = 8
+	maxDownloads = 4
 )
 
 // How long a request may take, sending the answer included.
@@ -107,12 +107,14 @@ func callerOf(ctx context.Context) *caller {
 // admit lets requests pass that only read, by callers that the API server knows.
 func (a *API) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Everything below writes through the recorder, so that an answer that has begun is known as such.
 		answer := &recorder{ResponseWriter: w, operation: "none"}
 		began := a.Clock.Now()
 		// Also when the answer is broken off, which is by a panic.
 		defer func() { a.metrics.served(answer.operation, answer.status, a.Clock.Since(began)) }()
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
+		// What was found is for the caller alone, and asked for again each time (If-None-Match makes that cheap).
 		header.Set("Cache-Control", "private, no-cache")
 		if r.Method != http.MethodGet {
 			a.answer(answer, r, refuse(restv1.ReasonMethodNotAllowed, "the API is read-only: only GET is allowed"))
@@ -120,6 +122,8 @@ func (a *API) admit(next http.Handler) http.Handler {
 		}
 		if r.ContentLength != 0 {
 			header.Set("Connection", "close")
+			// What is left of the body is not waited for.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 			a.answer(answer, r, invalid("body", "a request has none"))
 			return
 		}
@@ -156,7 +160,11 @@ type router struct {
 
 // HandleFunc implements restv1.ServeMux.
 func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
-	route := m.api.rules[pattern]
+	route, known := m.api.rules[pattern]
+	if !known {
+		// Not reached: routes and rules come from the same document. Parameters would go unchecked.
+		panic("the OpenAPI document does not have " + pattern)
+	}
 	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if answer, ok := w.(*recorder); ok {
 			answer.operation = route.operation
@@ -175,6 +183,7 @@ func (m router) HandleFunc(pattern string, handle func(http.ResponseWriter, *htt
 	})
 }
 
+// timeOf is how long an operation may take.
 func timeOf(operation string) time.Duration {
 	switch operation {
 	case "getSBOM":
@@ -215,7 +224,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, err error) {
 		// The caller has gone, or the operator is about to end.
 		busy("the operator is about to end; come back later").write(w)
 		return
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded): // the request's own time, which the store and the API server heed
 		refused = busy("it took too long; ask for less, or come back later")
 	default:
 		log.Error(err, "Serving a request")

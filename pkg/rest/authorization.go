@@ -24,7 +24,7 @@ const (
 	decisionTime = 10 * time.Second
 	// maxNamespaces is how many namespaces are asked about one by one for one request.
 	maxNamespaces = 1000
-	// askedAtOnce of them for one request.
+	// askedAtOnce of them for one request, so that others have their turn too.
 	askedAtOnce = 8
 )
 
@@ -74,6 +74,7 @@ func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, ve
 		}
 		spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
+	// Maps are written in order, so that the same question has the same hash.
 	question, err := json.Marshal(spec)
 	if err != nil {
 		return false, err

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -28,7 +29,7 @@ type scannerPlace struct {
 
 // ListScanners implements restv1.StrictServerInterface.
 func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersRequestObject) (restv1.ListScannersResponseObject, error) {
-	all, seen, err := a.visibleScanners(ctx, scanners, r.Params.Namespace)
+	all, seen, err := a.visibleScanners(ctx, scanners, ptr.Deref(r.Params.Namespace, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +42,7 @@ func (a operations) ListScanners(ctx context.Context, r restv1.ListScannersReque
 	if err := readPlace(question, r.Params.Continue, &after); err != nil {
 		return nil, err
 	}
+	// The place is a name and no number: what comes or goes meanwhile moves nothing to another page.
 	rest := slices.IndexFunc(visible, func(s v1alpha1.Scanner) bool {
 		return cmp.Or(cmp.Compare(s.Namespace, after.Namespace), cmp.Compare(s.Name, after.Name)) > 0
 	})
@@ -128,7 +130,7 @@ func (a operations) ListImageScans(ctx context.Context, r restv1.ListImageScansR
 	var passing []*v1alpha1.ImageScan
 	for i := range all.Items {
 		scan := &all.Items[i]
-		if (r.Params.Scanner == "" || scan.Spec.Scanner == r.Params.Scanner) && (r.Params.Phase == "" || phaseOf(scan) == r.Params.Phase) {
+		if ptr.Deref(r.Params.Scanner, scan.Spec.Scanner) == scan.Spec.Scanner && ptr.Deref(r.Params.Phase, phaseOf(scan)) == phaseOf(scan) {
 			passing = append(passing, scan)
 		}
 	}
@@ -157,6 +159,7 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 	return restv1.GetImageScan200JSONResponse(imageScanOf(&scan)), nil
 }
 
+// scannerOf leaves out what is for kubectl and the operator only: the specification, store and receivers.
 func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 	images := s.Status.Images
 	scanner := restv1.Scanner{

@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/cyclonedx"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -28,14 +30,15 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 	if found.SBOM == 0 {
 		return nil, found.notScanned("there is no SBOM yet")
 	}
-	compressed := accepts(r.Params.AcceptEncoding, "zstd")
+	compressed := accepts(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
 	tag := fmt.Sprintf(`"%.8s-%d"`, a.Store.ID(), found.SBOM)
 	if compressed {
 		tag = fmt.Sprintf(`"%.8s-%d-zstd"`, a.Store.ID(), found.SBOM)
 	}
-	if matches(r.Params.IfNoneMatch, tag) {
+	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
+	// Given back when the SBOM is sent: each takes a decoder's memory, and a processor while it is decompressed.
 	if err := a.downloads.acquire(ctx); err != nil {
 		return nil, err
 	}
@@ -64,6 +67,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 	defer d.done()
 	defer d.content.Close()
 	header := w.Header()
+	// An error after the first byte breaks the connection off, which is how the caller notices that something is missing.
 	header.Set("Content-Type", "application/vnd.syft+json")
 	header.Set("ETag", d.tag)
 	header.Set("Vary", "Accept-Encoding")
@@ -73,7 +77,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 		_, err := io.Copy(w, d.content)
 		return err
 	}
-	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return err
 	}
@@ -93,9 +97,10 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	}
 	// Weak: what is known of a vulnerability may have been told by another image's newer report meanwhile.
 	tag := fmt.Sprintf(`W/"%.8s-%d.%d"`, a.Store.ID(), found.Report.ID, found.Report.Revision)
-	if matches(r.Params.IfNoneMatch, tag) {
+	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
+	// From here until it is sent the document counts as one of few: all of it is in memory.
 	if err := a.documents.acquire(ctx); err != nil {
 		return nil, err
 	}
@@ -104,18 +109,32 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro,
 	}
-	err = a.query(ctx, func() (err error) {
-		report.Findings, err = a.Store.Findings(ctx, found.Subject)
-		return err
-	})
-	if err != nil {
+	if report.Findings, err = a.allFindings(ctx, found); err != nil {
 		a.documents.release()
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, found.notScanned("there is no result any more")
-		}
 		return nil, err
 	}
 	return &documentAnswer{report: report, tag: tag, done: a.documents.release}, nil
+}
+
+// maxDocumentBytes bounds the texts of a report that is written as one document, which is made in memory.
+const maxDocumentBytes = 48 << 20
+
+// allFindings reads a report at once.
+func (a operations) allFindings(ctx context.Context, found result) (findings []finding.Finding, err error) {
+	err = a.query(ctx, func() (err error) {
+		findings, err = a.Store.Findings(ctx, found.Subject)
+		return err
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, found.notScanned("there is no result any more")
+	}
+	size := 0
+	for i := range findings {
+		if size += findings[i].TextBytes(); size > maxDocumentBytes {
+			return nil, refuse(restv1.ReasonTooLarge, "the report has more than %d MiB of texts, which is too much for one document: page through its findings instead", maxDocumentBytes>>20)
+		}
+	}
+	return findings, err
 }
 
 // documentAnswer writes a report as CycloneDX.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"k8s.io/utils/ptr"
+
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -57,13 +59,15 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	return answer, err
 }
 
+// filterOf turns parameters, which are checked, into what the store filters by.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
-	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Package: p.Package, ID: p.ID, Text: p.Text}
-	if p.MinSeverity == "" && p.Severity == nil {
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited,
+		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
+	if p.MinSeverity == nil && p.Severity == nil {
 		return f
 	}
 	f.Severities = []finding.Severity{}
-	least := finding.ParseSeverity(string(p.MinSeverity)) // of nothing: Unknown, below all others
+	least := finding.ParseSeverity(string(ptr.Deref(p.MinSeverity, restv1.SeverityUnknown)))
 	for _, severity := range finding.Severities() {
 		named := p.Severity == nil
 		for _, wanted := range p.Severity {
@@ -76,6 +80,7 @@ func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 	return f
 }
 
+// reportOf says where findings come from. The page says it, since the report may be newer than the one that was located.
 func reportOf(found *result, state store.ReportState) restv1.Report {
 	return restv1.Report{
 		Engine: found.Engine, DataVersion: state.DataVersion, MatchedAt: state.MatchedAt.UTC(), Current: state.Current,

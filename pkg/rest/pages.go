@@ -2,12 +2,13 @@ package rest
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+
+	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 )
@@ -15,7 +16,7 @@ import (
 // defaultLimit of items on a page, as the document says.
 const defaultLimit = 100
 
-func limitOf(limit restv1.Limit) int { return cmp.Or(int(limit), defaultLimit) }
+func limitOf(limit *restv1.Limit) int { return ptr.Deref(limit, defaultLimit) }
 
 // bookmark is what "continue" says. It is not signed: whatever it says, the caller gets only what it may see.
 type bookmark struct {
@@ -40,11 +41,11 @@ func continueAt(question string, place any) (restv1.Continue, error) {
 }
 
 // readPlace reads where a page begins. Without a token, place stays as it is.
-func readPlace(question string, token restv1.Continue, place any) error {
-	if token == "" {
+func readPlace(question string, token *restv1.Continue, place any) error {
+	if token == nil {
 		return nil
 	}
-	text, err := base64.RawURLEncoding.DecodeString(token)
+	text, err := base64.RawURLEncoding.DecodeString(*token)
 	if err != nil {
 		return invalid("continue", "it is not what an answer said: begin again without it")
 	}

@@ -139,8 +139,10 @@ func (r route) check(request *http.Request) error {
 	return nil
 }
 
+// refuseQuery is for what url.ParseQuery cannot read; its error would repeat what was sent.
 func refuseQuery() error { return invalid("query", "it is not encoded as a query has to be") }
 
+// names lists what there is, for those who mistyped it.
 func (r route) names(in string) []string {
 	var names []string
 	for name, p := range r.parameters {
@@ -155,6 +157,8 @@ func (r route) names(in string) []string {
 	return names
 }
 
+// check refuses a value that the document does not allow, and says what it allows. An empty value is one: a filter
+// without a value is more likely a mistake in a script than a wish for everything.
 func (s *schema) check(name, value string) error {
 	switch {
 	case len(s.Enum) > 0:
@@ -177,6 +181,7 @@ func (s *schema) check(name, value string) error {
 	return nil
 }
 
+// checkItems is for lists in one parameter (style form, not exploded).
 func (s *schema) checkItems(name, value string) error {
 	items := strings.Split(value, ",")
 	if len(items) > s.MaxItems {
@@ -190,6 +195,7 @@ func (s *schema) checkItems(name, value string) error {
 	return nil
 }
 
+// checkText counts characters, as JSON Schema does. SQLite would take what is not UTF-8 for a text that nothing equals.
 func (s *schema) checkText(name, value string) error {
 	switch n := utf8.RuneCountInString(value); {
 	case !utf8.ValidString(value):

@@ -28,6 +28,7 @@ var statusOf = map[restv1.Reason]int{
 	restv1.ReasonMethodNotAllowed: http.StatusMethodNotAllowed,
 	restv1.ReasonNotScanned:       http.StatusConflict,
 	restv1.ReasonExpired:          http.StatusGone,
+	restv1.ReasonTooLarge:         http.StatusUnprocessableEntity,
 	restv1.ReasonUnavailable:      http.StatusServiceUnavailable,
 }
 

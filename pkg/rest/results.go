@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
@@ -56,11 +57,11 @@ func (a operations) locate(ctx context.Context, namespace, name string) (result,
 
 // reported wants a report. One of an earlier attempt counts only when the caller says so: an old empty list would look
 // like a clean image.
-func (r *result) reported(outdated restv1.Outdated) error {
+func (r *result) reported(outdated *restv1.Outdated) error {
 	switch {
 	case r.Report == nil:
 		return r.notScanned("there is no result yet")
-	case phaseOf(r.scan) == restv1.PhaseFailed && !outdated:
+	case phaseOf(r.scan) == restv1.PhaseFailed && !ptr.Deref(outdated, false):
 		return r.notScanned("the last attempt failed; outdated=true gives what was found at " + r.Report.MatchedAt.Format(time.RFC3339))
 	}
 	return nil

@@ -3,13 +3,15 @@ package rest
 import (
 	"context"
 
+	"k8s.io/utils/ptr"
+
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // ListWorkloads implements restv1.StrictServerInterface.
 func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsRequestObject) (restv1.ListWorkloadsResponseObject, error) {
-	_, seen, err := a.visibleScanners(ctx, imageScans, r.Params.Namespace)
+	_, seen, err := a.visibleScanners(ctx, imageScans, ptr.Deref(r.Params.Namespace, ""))
 	if err != nil {
 		return nil, err
 	}

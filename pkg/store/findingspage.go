@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // maxPageBytes bounds the texts of a page: what is in an image may make a single finding as large as 1 MiB.
@@ -108,7 +106,7 @@ func listNumbered(ctx context.Context, q query, numbers []int64) ([]SeenFinding,
 		if err != nil {
 			return struct{}{}, err
 		}
-		if size += textBytes(f); size > maxPageBytes && len(findings) > 0 {
+		if size += f.TextBytes(); size > maxPageBytes && len(findings) > 0 {
 			return struct{}{}, full
 		}
 		findings = append(findings, SeenFinding{Finding: f, FirstSeen: firstSeen.Time})
@@ -118,23 +116,6 @@ func listNumbered(ctx context.Context, q query, numbers []int64) ([]SeenFinding,
 		err = nil
 	}
 	return findings, err
-}
-
-// textBytes is about what a finding takes.
-func textBytes(f finding.Finding) int {
-	n := len(f.ID) + len(f.Description) + len(f.URL) + len(f.Package.Name) + len(f.Package.Version) + len(f.Package.PURL)
-	for _, list := range [][]string{f.Aliases, f.Paths, f.FixVersions} {
-		for _, text := range list {
-			n += len(text) + 3
-		}
-	}
-	for _, a := range f.Advisories {
-		n += 200 + len(a.ID) + len(a.Source)
-		for _, version := range a.FixVersions {
-			n += len(version) + 3
-		}
-	}
-	return n
 }
 
 // sumOf is the same for the same numbers in any order, and hardly ever for others.

@@ -55,6 +55,7 @@ const (
 	ReasonMethodNotAllowed Reason = "MethodNotAllowed"
 	ReasonNotFound         Reason = "NotFound"
 	ReasonNotScanned       Reason = "NotScanned"
+	ReasonTooLarge         Reason = "TooLarge"
 	ReasonUnauthorized     Reason = "Unauthorized"
 	ReasonUnavailable      Reason = "Unavailable"
 )
@@ -73,6 +74,8 @@ func (e Reason) Valid() bool {
 	case ReasonNotFound:
 		return true
 	case ReasonNotScanned:
+		return true
+	case ReasonTooLarge:
 		return true
 	case ReasonUnauthorized:
 		return true
@@ -276,6 +279,7 @@ type Problem struct {
 	// MethodNotAllowed (405): the API is read-only.
 	// NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
 	// Expired (410): what was paged through was replaced; begin again without `continue`.
+	// TooLarge (422): the report is too large for one document; page through its findings.
 	// Unavailable (503): the API server or the store does not answer, or too much is asked at once; come back later.
 	Reason Reason `json:"reason"`
 
@@ -305,6 +309,7 @@ type Rating struct {
 // MethodNotAllowed (405): the API is read-only.
 // NotScanned (409): there is no result (yet); `phase` and `scanReason` say why.
 // Expired (410): what was paged through was replaced; begin again without `continue`.
+// TooLarge (422): the report is too large for one document; page through its findings.
 // Unavailable (503): the API server or the store does not answer, or too much is asked at once; come back later.
 type Reason string
 
@@ -429,31 +434,31 @@ type Outdated = bool
 // ListImageScansParams defines parameters for ListImageScans.
 type ListImageScansParams struct {
 	// Scanner Only those of the Scanner with this name.
-	Scanner string `form:"scanner,omitempty" json:"scanner,omitempty,omitzero"`
+	Scanner *string `form:"scanner,omitempty" json:"scanner,omitempty"`
 
 	// Phase Only those in this phase.
-	Phase Phase `form:"phase,omitempty" json:"phase,omitempty,omitzero"`
+	Phase *Phase `form:"phase,omitempty" json:"phase,omitempty"`
 
 	// Limit The most items of one answer.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue What the answer before said in `continue`, with all other parameters as they were.
-	Continue Continue `form:"continue,omitempty" json:"continue,omitempty,omitzero"`
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // GetCycloneDXParams defines parameters for GetCycloneDX.
 type GetCycloneDXParams struct {
 	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
-	Outdated Outdated `form:"outdated,omitempty" json:"outdated,omitempty,omitzero"`
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
 
 	// IfNoneMatch The ETag of what the caller has.
-	IfNoneMatch IfNoneMatch `json:"If-None-Match,omitempty,omitzero"`
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 }
 
 // ListFindingsParams defines parameters for ListFindings.
 type ListFindingsParams struct {
 	// MinSeverity Only findings of this severity or a worse one. Unknown is below all others.
-	MinSeverity Severity `form:"minSeverity,omitempty" json:"minSeverity,omitempty,omitzero"`
+	MinSeverity *Severity `form:"minSeverity,omitempty" json:"minSeverity,omitempty"`
 
 	// Severity Only findings of one of these severities, separated by commas.
 	Severity []Severity `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
@@ -465,55 +470,55 @@ type ListFindingsParams struct {
 	KnownExploited *bool `form:"knownExploited,omitempty" json:"knownExploited,omitempty"`
 
 	// Package Only findings in the package with exactly this name.
-	Package string `form:"package,omitempty" json:"package,omitempty,omitzero"`
+	Package *string `form:"package,omitempty" json:"package,omitempty"`
 
 	// ID Only findings with this id or alias, in any case.
-	ID string `form:"id,omitempty" json:"id,omitempty,omitzero"`
+	ID *string `form:"id,omitempty" json:"id,omitempty"`
 
 	// Text Only findings with this text in id, alias, package or description, in any case (ASCII).
-	Text string `form:"text,omitempty" json:"text,omitempty,omitzero"`
+	Text *string `form:"text,omitempty" json:"text,omitempty"`
 
 	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
-	Outdated Outdated `form:"outdated,omitempty" json:"outdated,omitempty,omitzero"`
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
 
 	// Limit The most items of one answer.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue What the answer before said in `continue`, with all other parameters as they were.
-	Continue Continue `form:"continue,omitempty" json:"continue,omitempty,omitzero"`
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // GetSBOMParams defines parameters for GetSBOM.
 type GetSBOMParams struct {
 	// IfNoneMatch The ETag of what the caller has.
-	IfNoneMatch IfNoneMatch `json:"If-None-Match,omitempty,omitzero"`
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
 
 	// AcceptEncoding zstd, if the caller can decompress it.
-	AcceptEncoding string `json:"Accept-Encoding,omitempty,omitzero"`
+	AcceptEncoding *string `json:"Accept-Encoding,omitempty"`
 }
 
 // ListScannersParams defines parameters for ListScanners.
 type ListScannersParams struct {
 	// Namespace Only this namespace. Without it, all namespaces that the caller may see.
-	Namespace NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty,omitzero"`
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
 	// Limit The most items of one answer.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue What the answer before said in `continue`, with all other parameters as they were.
-	Continue Continue `form:"continue,omitempty" json:"continue,omitempty,omitzero"`
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListWorkloadsParams defines parameters for ListWorkloads.
 type ListWorkloadsParams struct {
 	// Namespace Only this namespace. Without it, all namespaces that the caller may see.
-	Namespace NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty,omitzero"`
+	Namespace *NamespaceFilter `form:"namespace,omitempty" json:"namespace,omitempty"`
 
 	// Limit The most items of one answer.
-	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue What the answer before said in `continue`, with all other parameters as they were.
-	Continue Continue `form:"continue,omitempty" json:"continue,omitempty,omitzero"`
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
@@ -605,7 +610,7 @@ type ClientInterface interface {
 	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -685,7 +690,7 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // GetCycloneDX Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -824,36 +829,52 @@ func NewListImageScansRequest(server string, namespace Namespace, params *ListIm
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scanner", params.Scanner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Scanner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "scanner", *params.Scanner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phase", params.Phase, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Phase != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "phase", *params.Phase, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -953,12 +974,16 @@ func NewGetCycloneDXRequest(server string, namespace Namespace, name Name, param
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -974,14 +999,16 @@ func NewGetCycloneDXRequest(server string, namespace Namespace, name Name, param
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
 		}
-
-		req.Header.Set("If-None-Match", headerParam0)
 
 	}
 
@@ -1030,12 +1057,16 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.MinSeverity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSeverity", *params.MinSeverity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if params.Severity != nil {
@@ -1074,52 +1105,76 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "package", params.Package, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Package != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "package", *params.Package, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "id", params.ID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.ID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "id", *params.ID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -1176,23 +1231,27 @@ func NewGetSBOMRequest(server string, namespace Namespace, name Name, params *Ge
 
 	if params != nil {
 
-		var headerParam0 string
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
 
-		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
 		}
 
-		req.Header.Set("If-None-Match", headerParam0)
+		if params.AcceptEncoding != nil {
+			var headerParam1 string
 
-		var headerParam1 string
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Accept-Encoding", *params.AcceptEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
 
-		headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Accept-Encoding", params.AcceptEncoding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-		if err != nil {
-			return nil, err
+			req.Header.Set("Accept-Encoding", headerParam1)
 		}
-
-		req.Header.Set("Accept-Encoding", headerParam1)
 
 	}
 
@@ -1268,28 +1327,40 @@ func NewListScannersRequest(server string, params *ListScannersParams) (*http.Re
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -1341,28 +1412,40 @@ func NewListWorkloadsRequest(server string, id string, params *ListWorkloadsPara
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -1442,7 +1525,7 @@ type ClientWithResponsesInterface interface {
 	// GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1929,7 +2012,7 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -2534,7 +2617,7 @@ func (siw *ServerInterfaceWrapper) GetCycloneDX(w http.ResponseWriter, r *http.R
 			return
 		}
 
-		params.IfNoneMatch = IfNoneMatch
+		params.IfNoneMatch = &IfNoneMatch
 
 	}
 
@@ -2761,7 +2844,7 @@ func (siw *ServerInterfaceWrapper) GetSBOM(w http.ResponseWriter, r *http.Reques
 			return
 		}
 
-		params.IfNoneMatch = IfNoneMatch
+		params.IfNoneMatch = &IfNoneMatch
 
 	}
 
@@ -2780,7 +2863,7 @@ func (siw *ServerInterfaceWrapper) GetSBOM(w http.ResponseWriter, r *http.Reques
 			return
 		}
 
-		params.AcceptEncoding = AcceptEncoding
+		params.AcceptEncoding = &AcceptEncoding
 
 	}
 

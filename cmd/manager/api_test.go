@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+)
+
+// TestAPIIsServed: the whole process serves the REST API with a certificate that the published ones verify, and asks a
+// real API server about its callers.
+func TestAPIIsServed(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	g := NewWithT(t)
+	ctrl.SetLogger(logr.Discard())
+	cluster := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	config, err := cluster.Start()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = cluster.Stop() })
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	g.Expect(os.WriteFile(kubeconfig, cluster.KubeConfig, 0o600)).To(Succeed())
+	t.Setenv("KUBECONFIG", kubeconfig)
+	client, err := ctrlclient.New(config, ctrlclient.Options{Scheme: newScheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "scanners"}})).To(Succeed())
+
+	address := freeAddress(t)
+	ctx, end := context.WithCancel(t.Context())
+	op, err := newOperator(ctx, options{
+		Namespace: "scanners", WorkerImage: "scanner-grype", DataDir: t.TempDir(), SpoolDir: t.TempDir(), APIAddress: address,
+		IngestAddress: "127.0.0.1:0", IngestURL: "https://ingest", NotifierURL: "https://notifier", ProbeAddress: "0", MetricsAddr: "0",
+		SweepInterval: time.Hour,
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	ended := make(chan error, 1)
+	go func() { ended <- op.run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Errorf("the process ended with: %v", err)
+		}
+	})
+
+	var published corev1.ConfigMap
+	g.Expect(client.Get(t.Context(), types.NamespacedName{Namespace: "scanners", Name: authorityBundle}, &published)).To(Succeed())
+	pool := x509.NewCertPool()
+	g.Expect(pool.AppendCertsFromPEM([]byte(published.Data["ca.crt"]))).To(BeTrue())
+	_, port, err := net.SplitHostPort(address)
+	g.Expect(err).NotTo(HaveOccurred())
+	api, err := restv1.NewClientWithResponses("https://localhost:"+port, restv1.WithHTTPClient(&http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}},
+	}))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Eventually(func() error {
+		answer, err := api.ListScannersWithResponse(t.Context(), nil)
+		if err == nil && answer.StatusCode() != http.StatusUnauthorized {
+			err = fmt.Errorf("without a token: %d %s, want 401", answer.StatusCode(), answer.Body)
+		}
+		return err
+	}, "30s", "100ms").Should(Succeed())
+	answer, err := api.ListScannersWithResponse(t.Context(), nil, func(_ context.Context, r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer forged")
+		return nil
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(answer.StatusCode()).To(Equal(http.StatusUnauthorized))
+}
+
+// freeAddress is one on which nothing listens now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}

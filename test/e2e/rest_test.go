@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// The REST API tells a viewer of a namespace what the store has of it, in the way that docs/rest-api.md describes, and a
+// viewer of another namespace nothing.
+func TestREST(t *testing.T) {
+	ns, other := namespace(t, "rest"), namespace(t, "rest-other")
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "web", Image: env.Reference(images.Web)}))
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	stored, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	want := imageNamed(t, stored, images.Web)
+	viewer, stranger := viewerOf(t, ns), viewerOf(t, other)
+	url, client := forwarded(t)
+	api := func(token string) *restv1.ClientWithResponses {
+		c, err := restv1.NewClientWithResponses(url, restv1.WithHTTPClient(client), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+			r.Header.Set("Authorization", "Bearer "+token)
+			return nil
+		}))
+		must(t, err)
+		return c
+	}
+
+	scanners, err := api(viewer).ListScannersWithResponse(t.Context(), nil)
+	must(t, err)
+	if s := scanners.JSON200; s == nil || s.Total != 1 || s.Items[0].Namespace != ns || s.Items[0].Images.Scanned != 1 || s.Items[0].VulnerabilityData.Tool == "" {
+		t.Errorf("Scanners that the viewer sees: %s", scanners.Body)
+	}
+	scans, err := api(viewer).ListImageScansWithResponse(t.Context(), ns, nil)
+	must(t, err)
+	if scans.JSON200 == nil || len(scans.JSON200.Items) != 1 {
+		t.Fatalf("ImageScans that the viewer sees: %s", scans.Body)
+	}
+	scan := scans.JSON200.Items[0].Name
+	checkFindings(t, api(viewer), ns, scan, want.Findings)
+	checkDownloads(t, api(viewer), ns, scan, want.Findings)
+	workloads, err := api(viewer).ListWorkloadsWithResponse(t.Context(), want.Findings[0].ID, nil)
+	must(t, err)
+	if w := workloads.JSON200; w == nil || w.Total == 0 || w.Items[0].Namespace != ns || w.Items[0].Name != "web" || w.AllNamespaces {
+		t.Errorf("who runs %s, as the viewer is told: %s", want.Findings[0].ID, workloads.Body)
+	}
+	refused, err := api(stranger).ListFindingsWithResponse(t.Context(), ns, scan, nil)
+	must(t, err)
+	if refused.StatusCode() != http.StatusForbidden {
+		t.Errorf("findings for a viewer of another namespace: %d %s, expected 403", refused.StatusCode(), refused.Body)
+	}
+}
+
+// checkFindings compares all pages with what the store has.
+func checkFindings(t *testing.T, api *restv1.ClientWithResponses, ns, scan string, want []finding.Finding) {
+	t.Helper()
+	limit := 7
+	params := restv1.ListFindingsParams{Limit: &limit}
+	var got []string
+	for first := true; first || params.Continue != nil; first = false {
+		page, err := api.ListFindingsWithResponse(t.Context(), ns, scan, &params)
+		must(t, err)
+		if page.JSON200 == nil || page.JSON200.Total != len(want) {
+			t.Fatalf("a page of findings: %s, expected one of %d in all", page.Body, len(want))
+		}
+		for _, f := range page.JSON200.Items {
+			got = append(got, f.ID+" "+f.Package.Name)
+		}
+		params.Continue = nil
+		if page.JSON200.Continue != "" {
+			params.Continue = &page.JSON200.Continue
+		}
+	}
+	for i, f := range want {
+		if i >= len(got) || got[i] != f.ID+" "+f.Package.Name {
+			t.Fatalf("findings of %s: place %d is not %s in %s: %q", scan, i, f.ID, f.Package.Name, got)
+		}
+	}
+}
+
+// checkDownloads reads the SBOM and the CycloneDX document.
+func checkDownloads(t *testing.T, api *restv1.ClientWithResponses, ns, scan string, want []finding.Finding) {
+	t.Helper()
+	sbom, err := api.GetSBOMWithResponse(t.Context(), ns, scan, nil)
+	must(t, err)
+	if !strings.Contains(string(sbom.Body), `"artifacts"`) || !strings.Contains(string(sbom.Body), want[0].Package.Name) {
+		t.Errorf("the SBOM: %d, %d bytes, expected syft-json with %s", sbom.StatusCode(), len(sbom.Body), want[0].Package.Name)
+	}
+	document, err := api.GetCycloneDX(t.Context(), ns, scan, nil)
+	must(t, err)
+	defer document.Body.Close()
+	var bom cdx.BOM
+	must(t, cdx.NewBOMDecoder(document.Body, cdx.BOMFileFormatJSON).Decode(&bom))
+	ids := map[string]bool{}
+	for _, f := range want {
+		ids[f.ID] = true
+	}
+	if bom.Vulnerabilities == nil || len(*bom.Vulnerabilities) != len(ids) {
+		t.Errorf("the CycloneDX document does not have each of the %d vulnerabilities once", len(ids))
+	}
+}
+
+// viewerOf makes a ServiceAccount that may view a namespace, and gives its token.
+func viewerOf(t *testing.T, ns string) string {
+	t.Helper()
+	for _, args := range [][]string{
+		{"create", "serviceaccount", "viewer"},
+		{"create", "rolebinding", "viewer", "--clusterrole=scanner-operator-view", "--serviceaccount=" + ns + ":viewer"},
+	} {
+		_, err := env.Kubectl(t.Context(), append([]string{"--namespace", ns}, args...)...)
+		must(t, err)
+	}
+	token, err := env.Kubectl(t.Context(), "--namespace", ns, "create", "token", "viewer")
+	must(t, err)
+	return strings.TrimSpace(token)
+}
+
+var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:([0-9]+)`)
+
+// forwarded reaches the API as docs/rest-api.md says: by port-forward, verified by the published certificates.
+func forwarded(t *testing.T) (url string, client *http.Client) {
+	t.Helper()
+	bundle, err := env.Kubectl(t.Context(), "--namespace", story.SystemNamespace, "get", "configmap", "scanner-operator-ca", "--output", `jsonpath={.data.ca\.crt}`)
+	must(t, err)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(bundle)) {
+		t.Fatalf("the ConfigMap scanner-operator-ca has no certificates: %q", bundle)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	command := exec.CommandContext(ctx, "kubectl", "--namespace", story.SystemNamespace, "port-forward", "service/scanner-operator-api", ":443")
+	out, err := command.StdoutPipe()
+	must(t, err)
+	must(t, command.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = command.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if found := forwarding.FindStringSubmatch(lines.Text()); found != nil {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return fmt.Sprintf("https://localhost:%s", found[1]), &http.Client{Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13},
+			}}
+		}
+	}
+	t.Fatal("kubectl port-forward ended before it was ready")
+	return "", nil
+}
