@@ -35,7 +35,7 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 			name: "LimitRange below the ladder", reason: "LimitRange", words: []string{"memory"},
 			obstacle: "{apiVersion: v1, kind: LimitRange, metadata: {name: obstacle, namespace: NS}, spec: {limits: [{type: Container, max: {memory: 64Mi}}]}}",
 		},
-		{name: "a policy engine rejects the Job", reason: "JobRejected", words: []string{"cost-center"}, obstacle: policyOn("jobs", "batch"), inForce: []string{"create", "job"}},
+		{name: "a policy engine rejects the Job", reason: "PolicyDenied", words: []string{"cost-center"}, obstacle: policyOn("jobs", "batch"), inForce: []string{"create", "job"}},
 		{name: "a policy engine rejects the Job's pod", reason: "PolicyDenied", words: []string{"cost-center"}, obstacle: policyOn("pods", ""), inForce: []string{"run"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
