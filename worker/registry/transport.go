@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -41,6 +42,8 @@ type guard struct {
 func newTransport() http.RoundTripper {
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = 2 * time.Minute
+	// The library tries three times: a registry that a network policy keeps away is known within a minute.
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	return transport
 }
 

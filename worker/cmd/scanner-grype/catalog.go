@@ -79,6 +79,9 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := client.Reach(ctx); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "scanner-artifacts-")
 	if err != nil {
 		return fmt.Errorf("the temporary directory must be writable: %w", err)
@@ -94,19 +97,29 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	puller := registry.Puller{Registries: j.registries, Credentials: credentials, Log: log, Now: j.clock.Now}
 	img, err := puller.Pull(ctx, j.images, j.platform)
 	if err != nil {
-		return err
+		return withAdvice(err)
 	}
 	log.Info("image found", "image", img.Reference.Name(), "platformDigest", img.Digest.String(), "platform", img.Platform.String(),
 		"declaredPlatform", img.Declared.String())
 	contents, err := catalog.SBOM(ctx, img, log)
 	if err != nil {
-		return err
+		return withAdvice(err)
 	}
 	if err := j.upload(ctx, log, client, dir, img, contents); err != nil {
 		return err
 	}
 	log.Info("image catalogued", "image", img.Reference.Name(), "duration", j.clock.Now().Sub(start).Round(time.Millisecond))
 	return nil
+}
+
+// withAdvice says first what a network policy would have to allow, if it is the network that nobody answers in: the
+// texts of such errors are long, and name addresses only.
+func withAdvice(err error) error {
+	var known *failure.Error
+	if !errors.As(err, &known) || known.Reason != workerapi.ReasonRegistryUnavail || !ingest.Swallowed(err) {
+		return err
+	}
+	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.Advice(err, "the registry"), err))
 }
 
 // upload writes both documents, and sends them with the result.
