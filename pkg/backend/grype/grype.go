@@ -74,7 +74,6 @@ type Backend struct {
 	starting sync.Mutex
 	failures failureMemo
 	data     dataState
-	// line is guarded by starting.
 	line     waitingLine
 	troubles troubles
 	// work wakes the tender.
@@ -101,13 +100,13 @@ func (b *Backend) Engine() string { return Engine }
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	switch _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); {
 	case err == nil:
-		b.notWaiting(img)
+		b.line.leave(img.Key, img.Scope)
 		return backend.Done, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
 	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
-		b.notWaiting(img)
+		b.line.leave(img.Key, img.Scope)
 		return backend.Progress{}, failure
 	}
 	return b.catalog(ctx, img)
