@@ -501,9 +501,50 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 			u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 			u.reconcile(scan)
 			want := tt.want
-			want.Key, want.Namespace, want.Scanner, want.Job = keyOfImage(web), shop, "scanner-uid", &job
+			want.Key, want.Namespace, want.Scanner, want.Job = keyOfImage(web), shop, string(scanner.UID), &job
 			if diff := cmp.Diff([]backend.Image{want}, u.engine.asked); diff != "" {
 				t.Errorf("the engine is asked for (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhatAJobWaitsForIsShown: the condition says what keeps a Job from getting on while it may still wait, and a
+// refused upload by its name; what waits has not failed.
+func TestWhatAJobWaitsForIsShown(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	for reason, tt := range map[string]struct {
+		progress   backend.Progress
+		err        error
+		phase      v1alpha1.ImageScanPhase
+		conditions []string
+	}{
+		"Unschedulable": {
+			backend.Waiting("Unschedulable", "no node takes the worker's pod", 30*time.Second), nil,
+			v1alpha1.PhasePending, []string{"Ready=False Unschedulable", "Reconciling=True Unschedulable"},
+		},
+		"ResourceQuota": {
+			backend.Waiting("ResourceQuota", "exceeded quota", 30*time.Second), nil,
+			v1alpha1.PhasePending, []string{"Ready=False ResourceQuota", "Reconciling=True ResourceQuota"},
+		},
+		"UploadRefused": {
+			backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonUploadRefused, Message: "the ingest API answered 413"},
+			v1alpha1.PhaseFailed, []string{"Ready=False UploadRefused"},
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			u := newUnit(t, scanner.DeepCopy(), scan.DeepCopy(), aPod(shop, "a", running("main", web)))
+			u.engine.index = says(tt.progress, tt.err)
+			after, _ := u.reconcile(scan)
+			if after.Status.Phase != tt.phase {
+				t.Errorf("phase %s, want %s", after.Status.Phase, tt.phase)
+			}
+			if diff := cmp.Diff(tt.conditions, conditionsOf(after.Status.Conditions)); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if failed := after.Status.Attempts > 0; failed != (tt.err != nil) {
+				t.Errorf("%d failed attempts are counted", after.Status.Attempts)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
@@ -212,15 +213,19 @@ func TestOwnJobs(t *testing.T) {
 		Namespace: p.namespace, Name: "scan-catalog-x", UID: "own-" + p.namespace, Purpose: store.JobCatalog, Key: keyOfImage(web),
 	}))
 	p.must(p.store.SaveJob(t.Context(), store.Job{Namespace: p.namespace, Name: "scan-catalog-y", Purpose: store.JobCatalog, Key: keyOfImage(web)}))
+	p.must(p.store.SaveJob(t.Context(), store.Job{Namespace: p.namespace, Name: "scan-catalog-z", UID: "ended-" + p.namespace, Purpose: store.JobCatalog, Key: keyOfImage(web)}))
+	p.must(p.store.EndJob(t.Context(), p.namespace, "scan-catalog-z", time.Now(), true))
 	t.Cleanup(func() {
 		_ = p.store.DeleteJob(t.Context(), p.namespace, "scan-catalog-x")
 		_ = p.store.DeleteJob(t.Context(), p.namespace, "scan-catalog-y")
+		_ = p.store.DeleteJob(t.Context(), p.namespace, "scan-catalog-z")
 	})
 	scanner := aScanner(p.namespace, "all")
 	lookalike := labelled("app.kubernetes.io/managed-by", "scanner-operator")
 	p.creates(scanner,
 		aPod(p.namespace, "own", running("worker", "worker:1"), ownedBy("batch/v1", "Job", "scan-catalog-x", "own-"+p.namespace)),
 		aPod(p.namespace, "intent", running("worker", "worker:2"), ownedBy("batch/v1", "Job", "scan-catalog-y", "not-known-yet")),
+		aPod(p.namespace, "ended", running("worker", "worker:5"), ownedBy("batch/v1", "Job", "scan-catalog-z", "ended-"+p.namespace)),
 		aPod(p.namespace, "lookalike", running("worker", "worker:3"), lookalike, ownedBy("batch/v1", "Job", "scan-catalog-x", "another-uid")),
 		aPod(p.namespace, "cron", running("worker", "worker:4"), ownedBy("batch/v1", "Job", "nightly-29000000", "yet-another")),
 	)

@@ -123,6 +123,7 @@ const (
 	ReasonRegistryThrottled  = "RegistryThrottled"   // 429
 	ReasonRegistryUnavail    = "RegistryUnavailable" // network, TLS, 5xx
 	ReasonUploadRefused      = "UploadRefused"       // the ingest API said no
+	ReasonIngestUnreachable  = "IngestUnreachable"   // the ingest API cannot be reached
 	ReasonCatalogFailed      = "CatalogFailed"       // anything else while cataloguing
 	ReasonMatchFailed        = "MatchFailed"         // anything else while matching
 	ReasonDatabaseUnreadable = "DatabaseUnreadable"  // the vulnerability database failed during matching

@@ -82,11 +82,11 @@ func TestUploadsThatAreRefused(t *testing.T) {
 		text   string
 	}{
 		"whole":               {whole, "", http.StatusNoContent, ""},
-		"cut short":           {whole[:len(whole)-5], digest(string(whole)), http.StatusBadRequest, "damaged on the way"},
-		"another digest":      {whole, digest("another"), http.StatusBadRequest, "damaged on the way"},
+		"truncated":           {whole[:len(whole)-5], digest(string(whole)), http.StatusBadRequest, "damaged on the way"},
+		"for another digest":  {whole, digest("another"), http.StatusBadRequest, "damaged on the way"},
 		"no digest":           {whole, "-", http.StatusBadRequest, "damaged on the way"},
 		"not zstd":            {[]byte("plain text"), "", http.StatusBadRequest, "not whole zstd"},
-		"zstd, cut short":     {whole[:len(whole)-5], "", http.StatusBadRequest, "not whole zstd"},
+		"truncated zstd":      {whole[:len(whole)-5], "", http.StatusBadRequest, "not whole zstd"},
 		"zstd, damaged":       {damaged(whole), "", http.StatusBadRequest, "not whole zstd"},
 		"junk after it":       {append(bytes.Clone(whole), "junk"...), "", http.StatusBadRequest, "not whole zstd"},
 		"too large":           {bytes.Repeat([]byte("x"), 1<<20), "", http.StatusRequestEntityTooLarge, "the body is too large"},

@@ -85,3 +85,23 @@ func TestCataloguesNeedDigests(t *testing.T) {
 		}
 	}
 }
+
+// CataloguedScopes and Catalogued agree, for digests of indexes and of platform manifests.
+func TestCataloguedScopes(t *testing.T) {
+	f := newStore(t)
+	for _, scope := range []Scope{"zoo", Cluster, "shop"} {
+		c := catalogued("app", f.clock.Now())
+		c.Scope = scope
+		must(t, f.SaveCatalogue(t.Context(), c, nil))
+	}
+	manifest := key("app")
+	manifest.Digest = catalogued("app", f.clock.Now()).PlatformDigest
+	for name, k := range map[string]image.Key{"by its index": key("app"), "by its manifest": manifest} {
+		scopes := got[[]Scope](t)(f.CataloguedScopes(t.Context(), k))
+		equal(t, name, scopes, []Scope{Cluster, "shop", "zoo"})
+		for _, scope := range scopes {
+			got[Catalogued](t)(f.Catalogued(t.Context(), k, scope))
+		}
+	}
+	equal(t, "unknown", got[[]Scope](t)(f.CataloguedScopes(t.Context(), key("unknown"))), []Scope(nil))
+}

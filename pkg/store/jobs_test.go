@@ -86,3 +86,75 @@ func TestDeletedJobsAreForgotten(t *testing.T) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
 }
+
+// A Job that has ended may do nothing more; its record stays, so that its pod is known, until it is deleted.
+func TestEndedJobsMayDoNothing(t *testing.T) {
+	f := newStore(t)
+	job := catalogJob(f, "catalog-1", "uid-1")
+	job.Scanner, job.Memory, job.MostMemory = "scanner", 2<<30, 8<<30
+	must(t, f.SaveJob(t.Context(), job))
+	got[Job](t)(f.ClaimJob(t.Context(), "uid-1", "pod-1"))
+	f.clock.pass(time.Minute)
+	ended := f.clock.Now()
+	for _, failed := range []bool{true, false} { // the first end counts
+		must(t, f.EndJob(t.Context(), "operator", "catalog-1", ended, failed))
+		f.clock.pass(time.Minute)
+	}
+	must(t, f.EndJob(t.Context(), "operator", "unknown", ended, true))
+	if _, err := f.JobByUID(t.Context(), "uid-1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("by its UID: got %v, want ErrNotFound", err)
+	}
+	if _, err := f.ClaimJob(t.Context(), "uid-1", "pod-1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("its own pod speaks for it: got %v, want ErrNotFound", err)
+	}
+	equal(t, "live jobs", got[[]Job](t)(f.LiveJobs(t.Context())), []Job(nil))
+	job.EndedAt, job.Failed = ended, true
+	equal(t, "ended jobs", got[[]Job](t)(f.EndedJobs(t.Context())), []Job{job})
+	equal(t, "it is recorded", got[bool](t)(f.IsRecorded(t.Context(), "operator", "catalog-1", "uid-1")), true)
+	must(t, f.DeleteJob(t.Context(), "operator", "catalog-1"))
+	equal(t, "it is recorded after its deletion", got[bool](t)(f.IsRecorded(t.Context(), "operator", "catalog-1", "uid-1")), false)
+}
+
+func TestEndedMatchJobsHoldNoLease(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	f.use(t, "scanner", "app")
+	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "uid-1", Purpose: JobMatch}))
+	lease := f.lease(t, "uid-1")[0]
+	must(t, f.EndJob(t.Context(), "", "match", f.clock.Now(), true))
+	if _, err := f.Lease(t.Context(), lease.ID, "uid-1", f.clock.Now()); !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("got %v, want ErrLeaseEnded", err)
+	}
+}
+
+func TestEndedJobsAreOrderedLatestFirst(t *testing.T) {
+	f := newStore(t)
+	for _, name := range []string{"c", "a", "b"} {
+		must(t, f.SaveJob(t.Context(), catalogJob(f, name, "uid "+name)))
+	}
+	var names []string
+	for _, name := range []string{"a", "c", "b"} {
+		f.clock.pass(time.Second)
+		must(t, f.EndJob(t.Context(), "operator", name, f.clock.Now(), false))
+	}
+	for _, job := range got[[]Job](t)(f.EndedJobs(t.Context())) {
+		names = append(names, job.Name)
+	}
+	equal(t, "ended jobs", names, []string{"b", "c", "a"})
+}
+
+// A Job is known by its name only as long as its UID is not: whoever makes another one of that name is not believed.
+func TestRecordedJobs(t *testing.T) {
+	f := newStore(t)
+	must(t, f.SaveJob(t.Context(), catalogJob(f, "intent", "")))
+	must(t, f.SaveJob(t.Context(), catalogJob(f, "made", "uid-1")))
+	for _, c := range []struct {
+		namespace, name, uid string
+		want                 bool
+	}{
+		{"operator", "intent", "any", true}, {"shop", "intent", "any", false}, {"operator", "made", "uid-1", true},
+		{"operator", "made", "another", false}, {"operator", "unknown", "unknown", false},
+	} {
+		equal(t, c.namespace+"/"+c.name+" with the UID "+c.uid+" is recorded", got[bool](t)(f.IsRecorded(t.Context(), c.namespace, c.name, c.uid)), c.want)
+	}
+}

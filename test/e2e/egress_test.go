@@ -21,7 +21,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 		words                []string
 	}{
 		{name: "to the registry", filter: "tcp dport 5443 drop", reason: "RegistryUnavailable", words: []string{"NetworkPolicy"}},
-		{name: "to the operator", filter: "tcp dport 9443 drop", reason: "OperatorUnreachable", words: []string{"NetworkPolicy"}},
+		{name: "to the operator", filter: "tcp dport 9443 drop", reason: "IngestUnreachable", words: []string{"NetworkPolicy"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ns := privateNamespace(t)

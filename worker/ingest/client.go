@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -40,8 +41,10 @@ type Config struct {
 	TokenFile string
 	// Deadline for a call with all its repetitions; 0 means DefaultDeadline.
 	Deadline time.Duration
-	Clock    clock.Clock
-	Log      *slog.Logger
+	// Dial makes connections; nil for the network.
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock clock.Clock
+	Log   *slog.Logger
 }
 
 // Client calls the ingest API. It is safe for concurrent use.
@@ -64,11 +67,15 @@ func New(config Config) (*Client, error) {
 	if config.Deadline == 0 {
 		config.Deadline = DefaultDeadline
 	}
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	}
 	return &Client{config: config, base: base, http: &http.Client{
 		Timeout: attemptTimeout,
 		// The server is in the cluster: proxies are for registries and must not see the token.
 		Transport: &http.Transport{
 			Proxy:               nil,
+			DialContext:         config.Dial,
 			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: 15 * time.Second,
 			IdleConnTimeout:     30 * time.Second,

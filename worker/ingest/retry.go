@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // Waiting between attempts grows from the first to the last of these.
@@ -47,7 +48,8 @@ func (c *Client) call(ctx context.Context, call call) error {
 		}
 		// Looked at after the attempt: a call is always tried once.
 		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
-			return fmt.Errorf("%w for %s: %s %s: %w", ErrUnreachable, elapsed.Round(time.Second), call.method, call.path, err)
+			return failure.New(workerapi.ReasonIngestUnreachable,
+				fmt.Errorf("%w for %s: %s %s: %w", ErrUnreachable, elapsed.Round(time.Second), call.method, call.path, err))
 		}
 		// The server may ask for more time than we would leave it, up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -37,11 +38,13 @@ func newNetwork(registries hosts) (*network, error) {
 	return n, nil
 }
 
-// newTransport is the client library's own transport (proxies from the environment included) with a limit
-// for registries that accept a connection and then say nothing.
+// newTransport is the client library's own transport (proxies from the environment included) with limits for
+// registries that a network policy keeps away, and for those that accept a connection and then say nothing. The
+// library tries three times: either is known within two minutes.
 func newTransport() *http.Transport {
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = 2 * time.Minute
+	transport.ResponseHeaderTimeout = 30 * time.Second
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	return transport
 }
 

@@ -47,13 +47,6 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue), nil
 }
 
-// notWaiting takes an image out of the line that has got otherwise what it waited for, or does not want it now.
-func (b *Backend) notWaiting(img backend.Image) {
-	b.starting.Lock()
-	defer b.starting.Unlock()
-	b.line.leave(img.Key, img.Scope)
-}
-
 // cataloging says how a Job gets on.
 func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
 	if trouble := b.troubles.of(job); trouble != nil {

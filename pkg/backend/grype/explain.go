@@ -55,12 +55,12 @@ func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Jo
 	}
 	for i := range pods {
 		if e := b.explainPod(record, &pods[i]); e.failure != nil {
-			return e, nil
+			return e, nil //nolint:nilerr // it is what was asked for
 		}
 	}
 	switch {
 	case seen != nil:
-		return end{failure: seen}, nil
+		return end{failure: seen}, nil //nolint:nilerr // it is what was asked for
 	case len(pods) == 0:
 		return end{failure: podDeleted}, nil
 	}

@@ -106,17 +106,17 @@ func (b *Backend) Engine() string { return Engine }
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	switch _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); {
 	case err == nil:
-		b.notWaiting(img)
+		b.line.leave(img.Key, img.Scope)
 		return backend.Done, nil
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
 	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
-		b.notWaiting(img)
+		b.line.leave(img.Key, img.Scope)
 		return backend.Progress{}, failure
 	}
 	if progress, throttled := b.throttled(img); throttled {
-		b.notWaiting(img)
+		b.line.leave(img.Key, img.Scope)
 		return progress, nil
 	}
 	return b.catalog(ctx, img)

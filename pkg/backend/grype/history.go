@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -46,8 +46,8 @@ func (b *Backend) leaving(ctx context.Context, record store.Job) (bool, error) {
 	}
 	var namespace corev1.Namespace
 	err := b.Reader.Get(ctx, types.NamespacedName{Name: record.Namespace}, &namespace)
-	if client.IgnoreNotFound(err) != nil {
-		return false, err
+	if apierrors.IsNotFound(err) {
+		return true, nil
 	}
-	return err != nil || !namespace.DeletionTimestamp.IsZero(), nil
+	return !namespace.DeletionTimestamp.IsZero(), err
 }

@@ -3,6 +3,7 @@ package grype
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -36,6 +37,7 @@ func (b *Backend) places(live []store.Job) places {
 // waitingLine holds the images that wait for a place. Scanners take turns, and the images of one come in the order in
 // which they asked: one Scanner with hundreds of them keeps no other waiting for longer than its turn.
 type waitingLine struct {
+	mu sync.Mutex
 	// turns are the Scanners with waiting images; the first is the next.
 	turns []*turn
 }
@@ -54,15 +56,16 @@ type waitingImage struct {
 
 // admit says whether an image may have a place now, which it must then take. Otherwise it waits in the line.
 func (w *waitingLine) admit(img backend.Image, p places) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	own := w.enter(img)
-	for _, next := range w.next(p) {
-		if next == own {
-			w.leave(img.Key, img.Scope)
-			w.toEnd(img.Scanner)
-			return true
-		}
+	own.called = time.Time{} // it came
+	if !slices.Contains(w.next(p), own) {
+		return false
 	}
-	return false
+	w.remove(img.Key, img.Scope)
+	w.toEnd(img.Scanner)
+	return true
 }
 
 // enter gives an image its position in the line, unless it has one.
@@ -98,8 +101,15 @@ func (w *waitingLine) next(p places) (next []*waitingImage) {
 	return next
 }
 
-// leave takes an image out of the line, for whomever it waits: a Job for it serves all of them.
+// leave takes an image out of the line that has got otherwise what it waited for, or does not want it now.
 func (w *waitingLine) leave(key image.Key, scope store.Scope) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remove(key, scope)
+}
+
+// remove does so for whomever it waits: a Job for it serves all of them.
+func (w *waitingLine) remove(key image.Key, scope store.Scope) {
 	for _, t := range w.turns {
 		t.images = slices.DeleteFunc(t.images, func(i waitingImage) bool { return i.key == key && i.scope == scope })
 	}
@@ -124,44 +134,42 @@ func (w *waitingLine) dropAbsent(now time.Time) {
 	})
 }
 
-// callWaiting wakes those whose turn it is, as many as there are free places.
-func (b *Backend) callWaiting(ctx context.Context) error {
-	digests, err := b.whoseTurn(ctx)
-	for _, digest := range digests { // without the lock: whoever is woken asks for it
-		b.Wake(ctx, digest)
-	}
-	return err
-}
-
-// whoseTurn notes that they were called. Images that no Scanner has any more are passed over.
-func (b *Backend) whoseTurn(ctx context.Context) (digests []string, err error) {
-	b.starting.Lock()
-	defer b.starting.Unlock()
-	if len(b.line.turns) == 0 {
-		return nil, nil
-	}
-	live, err := b.Store.LiveJobs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p, now := b.places(live), b.Clock.Now()
-	b.line.dropAbsent(now)
+// call returns the digests of those whose turn it is and who were not called yet. Images that no Scanner has any more
+// are passed over.
+func (w *waitingLine) call(p places, now time.Time, inUse func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dropAbsent(now)
 	for {
-		next := b.line.next(p)
+		next := w.next(p)
 		fresh := slices.IndexFunc(next, func(i *waitingImage) bool { return i.called.IsZero() })
 		if fresh < 0 {
 			return digests, nil
 		}
 		img := next[fresh]
-		inUse, err := b.Store.InUse(ctx, img.key, img.scope)
-		switch {
+		switch used, err := inUse(img.key, img.scope); {
 		case err != nil:
 			return digests, err
-		case !inUse:
-			b.line.leave(img.key, img.scope)
+		case !used:
+			w.remove(img.key, img.scope)
 		default:
 			img.called = now
 			digests = append(digests, img.key.Digest)
 		}
 	}
+}
+
+// callWaiting wakes those whose turn it is, as many as there are free places.
+func (b *Backend) callWaiting(ctx context.Context) error {
+	live, err := b.Store.LiveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	digests, err := b.line.call(b.places(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
+		return b.Store.InUse(ctx, key, scope)
+	})
+	for _, digest := range digests { // without the lock: whoever is woken asks for it
+		b.Wake(ctx, digest)
+	}
+	return err
 }

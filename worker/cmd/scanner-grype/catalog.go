@@ -88,6 +88,9 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := client.Reach(ctx); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "scanner-artifacts-")
 	if err != nil {
 		return fmt.Errorf("the temporary directory must be writable: %w", err)
@@ -103,7 +106,7 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	puller := &registry.Puller{Registries: j.registries, Spared: j.spared, Credentials: credentials, Log: log, Now: j.clock.Now}
 	img, contents, err := j.contents(ctx, log, puller)
 	if err != nil {
-		return err
+		return withAdvice(err)
 	}
 	if err := j.upload(ctx, log, client, dir, img, contents); err != nil {
 		return err
@@ -130,6 +133,16 @@ func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *reg
 		}
 		log.Warn("a mirror has the image and does not deliver it, going on without the mirror", "mirror", img.Mirror, "error", failure.Line(err.Error()))
 	}
+}
+
+// withAdvice says first what a network policy would have to allow, if it is the network that nobody answers in: the
+// texts of such errors are long, and name addresses only.
+func withAdvice(err error) error {
+	var known *failure.Error
+	if !errors.As(err, &known) || known.Reason != workerapi.ReasonRegistryUnavail || !ingest.Swallowed(err) {
+		return err
+	}
+	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.Advice(err, "the registry"), err))
 }
 
 // upload writes both documents, and sends them with the result.

@@ -1,0 +1,88 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/worker/clock"
+	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/ingest"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// dialError is what net makes of an error while connecting.
+func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+
+// With default-deny egress a worker says within a minute, before it pulls anything, what is in its way.
+func TestDefaultDenyEgress(t *testing.T) {
+	server := fixture.NewIngest(t)
+	for what, c := range map[string]struct {
+		err  error
+		want string // in the message; none if the work goes on
+	}{
+		"packets to the server are dropped": {dialError(os.ErrDeadlineExceeded), "must allow the operator's namespace, TCP port "},
+		"packets are rejected by the host":  {dialError(syscall.EHOSTUNREACH), "must allow the operator's namespace, TCP port "},
+		"packets are not permitted":         {dialError(syscall.EPERM), "must allow the operator's namespace, TCP port "},
+		"DNS is dropped":                    {dialError(&net.DNSError{Name: "manager.svc", Err: "i/o timeout", IsTimeout: true}), "the name manager.svc is not resolved: if a NetworkPolicy"},
+		"DNS knows no such name":            {dialError(&net.DNSError{Name: "manager.svc", Err: "no such host", IsNotFound: true}), "there is no host of the name manager.svc"},
+		"the manager is away for a moment":  {dialError(syscall.ECONNREFUSED), ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			fake := clock.NewFake(time.Now())
+			start := fake.Now()
+			c1, err := ingest.New(ingest.Config{
+				Server: server.URL, CA: server.CA, TokenFile: server.TokenFile, Clock: fake, Log: slog.New(slog.DiscardHandler),
+				Dial: func(context.Context, string, string) (net.Conn, error) {
+					_ = fake.Sleep(t.Context(), 10*time.Second) // as long as a connection is tried
+					return nil, c.err
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c1.Reach(t.Context())
+			if c.want == "" {
+				if err != nil {
+					t.Errorf("got %v, want that the work goes on", err)
+				}
+				return
+			}
+			described := failure.Describe(err, workerapi.ReasonCatalogFailed)
+			if described.Reason != workerapi.ReasonIngestUnreachable || !strings.Contains(described.Message, c.want) || !errors.Is(err, ingest.ErrUnreachable) {
+				t.Errorf("got %s: %s, want %s and %q", described.Reason, described.Message, workerapi.ReasonIngestUnreachable, c.want)
+			}
+			if waited := fake.Now().Sub(start); waited > 80*time.Second {
+				t.Errorf("it is said after %s, too late for two minutes", waited)
+			}
+		})
+	}
+}
+
+// A policy that comes into force a moment after the pod is no failure.
+func TestReachAfterAMoment(t *testing.T) {
+	server := fixture.NewIngest(t)
+	tries := 0
+	c, err := ingest.New(ingest.Config{
+		Server: server.URL, CA: server.CA, TokenFile: server.TokenFile, Clock: clock.NewFake(time.Now()), Log: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if tries++; tries < 3 {
+				return nil, dialError(os.ErrDeadlineExceeded)
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Reach(t.Context()); err != nil || tries != 3 {
+		t.Errorf("got %v after %d tries, want a connection after 3", err, tries)
+	}
+}
