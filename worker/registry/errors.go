@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -31,6 +32,9 @@ func classify(err error, retryAfter time.Duration) error {
 		return err
 	}
 	reason := reasonOf(err)
+	if errors.Is(err, remote.ErrSchema1) {
+		err = fmt.Errorf("its manifest is of schema 1, which container runtimes do not take any more; push the image again: %w", err)
+	}
 	classified := failure.New(reason, err)
 	if reason == workerapi.ReasonRegistryThrottled {
 		classified.RetryAfter = retryAfter
@@ -106,7 +110,7 @@ func isNetwork(err error) bool {
 		return false
 	case errors.As(err, &network), errors.As(err, &request), errors.As(err, &certificate),
 		errors.As(err, &record), errors.As(err, &authority),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP):
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled):
 		return true
 	}
 	// A body that differs from its digest or size; the library has no exported error for it.

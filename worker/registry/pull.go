@@ -25,6 +25,8 @@ type Puller struct {
 	Credentials Credentials
 	// Transport to registries; nil for the network.
 	Transport http.RoundTripper
+	// Patience is how long a registry may send nothing; 0 for one minute.
+	Patience time.Duration
 	// Log takes what is done and how far it is.
 	Log *slog.Logger
 	// Now tells the time, for registries that say until when to wait.
@@ -129,7 +131,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		next = newTransport()
 	}
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
-	guard := &guard{next: next, plainHTTP: p.plainHTTP(), now: p.Now}
+	guard := &guard{next: next, plainHTTP: p.plainHTTP(), now: p.Now, patience: p.Patience}
 	image, err := resolve(ref, platform,
 		remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(guard),
 		remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))

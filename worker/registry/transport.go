@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type guard struct {
 	next      http.RoundTripper
 	plainHTTP map[string]bool
 	now       func() time.Time
+	// patience with a registry that sends nothing; 0 for stallTimeout.
+	patience time.Duration
 
 	mu         sync.Mutex
 	retryAfter time.Duration
@@ -36,12 +39,9 @@ type guard struct {
 	layers map[string]bool
 }
 
-// newTransport is the client library's own transport (proxies from the environment included) with a limit
-// for registries that accept a connection and then say nothing.
+// newTransport is the client library's own transport (proxies from the environment included).
 func newTransport() http.RoundTripper {
-	transport := remote.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = 2 * time.Minute
-	return transport
+	return remote.DefaultTransport.(*http.Transport).Clone()
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -51,7 +51,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
 	}
 	// Redirects come back here as requests of their own, and are held to the same rule.
-	response, err := g.next.RoundTrip(request)
+	response, err := impatient(g.next, request, cmp.Or(g.patience, stallTimeout))
 	if err != nil {
 		return nil, err
 	}
