@@ -19,6 +19,9 @@ import (
 // TestFiftyThousandPackages: an SBOM of that size is catalogued, uploaded, matched and reported within the limits of
 // the ingest API. The log says what it takes.
 func TestFiftyThousandPackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute of computing time")
+	}
 	const packages, vulnerable = 50_000, 1_000
 	modules := make([]fixture.Module, packages)
 	for i := range modules {
