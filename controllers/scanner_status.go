@@ -60,7 +60,7 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuiltAt: seconds(version.Built), Tool: version.Tool}
 	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 	if reporter, ok := s.backend.(backend.DataReporter); ok {
-		if problem := reporter.DataProblem(); problem != "" {
+		if problem := reporter.DataProblem(version); problem != "" {
 			condition.Reason = v1alpha1.ReasonDataOutdated
 			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
 		}

@@ -55,7 +55,7 @@ func (s *scripted) DataVersion(context.Context) (store.DataVersion, error) {
 	return s.version, s.versionErr
 }
 
-func (s *scripted) DataProblem() string { return s.problem }
+func (s *scripted) DataProblem(store.DataVersion) string { return s.problem }
 
 // says is an engine's answer.
 func says(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {

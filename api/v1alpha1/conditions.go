@@ -28,7 +28,7 @@ const (
 	ReasonBackendDisabled     = "BackendDisabled"           // the operator runs without this backend
 	ReasonAvailable           = "Available"                 // the engine works
 	ReasonNoVulnerabilityData = "NoVulnerabilityData"       // the engine has no vulnerability data yet
-	ReasonDataOutdated        = "VulnerabilityDataOutdated" // newer data exists and could not be installed
+	ReasonDataOutdated        = "VulnerabilityDataOutdated" // the data is old, or newer data cannot be had
 	ReasonBackendError        = "BackendError"              // the engine does not work
 	ReasonDelivered           = "Delivered"                 // receivers are up to date
 	ReasonDeliveryPending     = "DeliveryPending"           // something is waiting to be told

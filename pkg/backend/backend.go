@@ -31,8 +31,9 @@ type Backend interface {
 
 // DataReporter is a Backend that can say how its vulnerability data fares.
 type DataReporter interface {
-	// DataProblem says why newer vulnerability data is not in use, in one line; empty if there is no such trouble.
-	DataProblem() string
+	// DataProblem says in one line what is wrong with the data in use, which is the zero value if there is none: that it
+	// is old, or why newer data is not in use. Empty if there is no such trouble.
+	DataProblem(current store.DataVersion) string
 }
 
 // Image is an image to scan, and what is allowed for it.

@@ -165,6 +165,7 @@ func (c Config) Validate() error {
 		}
 	}
 	check(database.PollInterval.Duration >= 5*time.Second, "grype.database.pollInterval", "must be at least 5s")
+	check(database.MaxAge.Duration >= time.Hour, "grype.database.maxAge", "must be at least 1h")
 	check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
 	check(catalog.MaxJobs >= 1 && catalog.MaxJobs <= 1000, "grype.catalog.maxJobs", "must be between 1 and 1000")
 	check(catalog.MaxJobsPerScanner >= 1 && catalog.MaxJobsPerScanner <= 1000, "grype.catalog.maxJobsPerScanner", "must be between 1 and 1000")

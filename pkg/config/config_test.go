@@ -161,6 +161,7 @@ var invalid = map[string]struct {
 	"too long a history":     {"grype.catalog.history.succeeded", func(c *Config) { c.Grype.Catalog.History.Succeeded = 1001 }},
 	"no time for history":    {"grype.catalog.history.ttl", func(c *Config) { c.Grype.Catalog.History.TTL.Duration = 0 }},
 	"history for ever":       {"grype.catalog.history.ttl", func(c *Config) { c.Grype.Catalog.History.TTL.Duration = 1000 * time.Hour }},
+	"no age":                 {"grype.database.maxAge", func(c *Config) { c.Grype.Database.MaxAge.Duration = 0 }},
 	"no time":                {"grype.catalog.deadline", func(c *Config) { c.Grype.Catalog.Deadline.Duration = 0 }},
 	"less than no scratch":   {"grype.catalog.scratchSize", func(c *Config) { c.Grype.Catalog.ScratchSize = resource.MustParse("-1") }},
 	"no match workers":       {"grype.match.maxWorkers", func(c *Config) { c.Grype.Match.MaxWorkers = 0 }},

@@ -1,9 +1,15 @@
 package catalog
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
 	stereoscopefile "github.com/anchore/stereoscope/pkg/file"
 	"github.com/anchore/stereoscope/pkg/filetree"
@@ -45,6 +51,9 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 			return err
 		}
 		read := image.NewLayer(layer)
+		if err := unpack(layer, dir); err != nil {
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
+		}
 		if err := read.Read(catalog, i, dir); err != nil {
 			return err
 		}
@@ -63,6 +72,59 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 	content.FileCatalog = catalog
 	content.SquashedSearchContext = filetree.NewSearchContext(tree, catalog)
 	return nil
+}
+
+// maxPath is the length in bytes from which on no kernel takes a path (PATH_MAX of Linux). Each directory of a path
+// costs memory and time here, and those of one with a few ten thousand directories would have no end.
+const maxPath = 4096
+
+// unpack puts a layer where the library finds it, and sees to it that the library can bear what is in there.
+func unpack(layer v1.Layer, dir string) error {
+	// The library refuses other types, or reads them in another way.
+	if mediaType, err := layer.MediaType(); err != nil || !strings.Contains(string(mediaType), ".tar") {
+		return err
+	}
+	digest, err := layer.DiffID()
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, digest.String()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // the same content is in a layer below
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	content, err := layer.Uncompressed()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	if _, err := io.Copy(file, content); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return checkPaths(file)
+}
+
+// checkPaths reads the headers of an archive.
+func checkPaths(archive io.Reader) error {
+	entries := tar.NewReader(archive)
+	for {
+		entry, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if longest := max(len(entry.Name), len(entry.Linkname)); longest >= maxPath {
+			return fmt.Errorf("the archive has a path of %d bytes, which no node can unpack: %.40q…", longest, entry.Name)
+		}
+	}
 }
 
 // squash puts the trees of all layers on top of each other.

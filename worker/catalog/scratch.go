@@ -79,7 +79,7 @@ const (
 	reserve = 32 << 20
 	// maxFiles bounds the files and directories that are unpacked at a time. Archives in archives have a few for each
 	// level: one that holds itself comes to its end here, and not with the stack's.
-	maxFiles = 20_000
+	maxFiles = 10_000
 )
 
 // watch returns a context that ends with a failure, as its cause, when the space runs out. stop ends the watching.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	v6 "github.com/anchore/grype/grype/db/v6"
@@ -32,9 +34,17 @@ func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (V
 		return Version{}, err
 	}
 	if err := s.install(ctx, source, listing, &v); err != nil {
-		return Version{}, errors.Join(err, os.RemoveAll(v.dir))
+		return Version{}, errors.Join(advised(err), os.RemoveAll(v.dir))
 	}
 	return v, nil
+}
+
+// advised says what to do about a volume that is full. SQLite has a text of its own for that.
+func advised(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "database or disk is full") {
+		return fmt.Errorf("the database volume is full: raise grype.database.volume.size in the operator's configuration, or make room on it: %w", err)
+	}
+	return err
 }
 
 // install does the steps of an installation in v's directory; writing the marker is the last of them.

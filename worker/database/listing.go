@@ -34,6 +34,8 @@ type Listing struct {
 type Source struct {
 	url  *url.URL
 	http *http.Client
+	// patience with a server that stops sending.
+	patience time.Duration
 }
 
 // NewSource reads a source's URL as Grype does: unless it names a .json file, the listing is at
@@ -56,7 +58,7 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-	return &Source{url: u, http: &http.Client{Transport: transport}}, nil
+	return &Source{url: u, http: &http.Client{Transport: transport}, patience: stallTimeout}, nil
 }
 
 // newTransport serves file URLs beside the network's, with proxies from the environment.

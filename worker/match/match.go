@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/anchore/clio"
 	"github.com/anchore/grype/grype"
 	"github.com/anchore/grype/grype/matcher"
 	"github.com/anchore/grype/grype/pkg"
-	"github.com/anchore/grype/grype/presenter/models"
 
 	"github.com/scanner-operator/scanner-operator/worker/database"
 	"github.com/scanner-operator/scanner-operator/worker/failure"
@@ -62,17 +60,15 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// Grype's own report: it computes risk and suggested fixes, and looks up aliases.
-	document, err := models.NewDocument(clio.Identification{Name: "scanner-grype"}, packages, about, *remaining, ignored,
-		db.Provider(), nil, nil, models.SortByPackage, false, nil)
+	matches, err := present(packages, about, remaining.Sorted(), db.Provider())
 	if err != nil {
 		return nil, err
 	}
 	report := &workerapi.Report{
 		Database: db.Database,
 		Tool:     version.Grype(),
-		Findings: findings(document.Matches),
-		Ignored:  len(document.IgnoredMatches),
+		Findings: findings(matches),
+		Ignored:  len(ignored),
 	}
 	if about.Distro != nil {
 		report.Distro = about.Distro.String()

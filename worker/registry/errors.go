@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -29,6 +30,9 @@ func (g *guard) classify(err error) error {
 	var known *failure.Error
 	if err == nil || errors.As(err, &known) {
 		return err
+	}
+	if errors.Is(err, remote.ErrSchema1) {
+		err = fmt.Errorf("its manifest is of schema 1, which container runtimes do not take any more; push the image again: %w", err)
 	}
 	classified := failure.New(reasonOf(err), &cleaned{error: err, text: g.clean(err)})
 	if classified.Reason == workerapi.ReasonRegistryThrottled {
@@ -156,7 +160,7 @@ func isNetwork(err error) bool {
 		return false
 	case errors.As(err, &network), errors.As(err, &request), errors.As(err, &certificate),
 		errors.As(err, &record), errors.As(err, &authority),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP):
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled):
 		return true
 	}
 	// A body that differs from its digest or size; the library has no exported error for it.

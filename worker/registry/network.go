@@ -38,12 +38,10 @@ func newNetwork(registries hosts) (*network, error) {
 	return n, nil
 }
 
-// newTransport is the client library's own transport (proxies from the environment included) with limits for
-// registries that a network policy keeps away, and for those that accept a connection and then say nothing. The
-// library tries three times: either is known within two minutes.
+// newTransport is the client library's own transport, proxies from the environment included. The library tries three
+// times: with this limit a registry that a network policy keeps away is known within a minute.
 func newTransport() *http.Transport {
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = 30 * time.Second
 	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	return transport
 }

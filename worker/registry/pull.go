@@ -28,6 +28,8 @@ type Puller struct {
 	Credentials Credentials
 	// Transport to registries; nil for the network, which is then made.
 	Transport http.RoundTripper
+	// Patience is how long a registry may send nothing; 0 for one minute.
+	Patience time.Duration
 	// Log takes what is done and how far it is.
 	Log *slog.Logger
 	// Now tells the time, for registries that say until when to wait.
@@ -163,7 +165,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	}
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
 	guard := &guard{
-		next: transport, hosts: configured, now: p.Now,
+		next: transport, hosts: configured, now: p.Now, patience: p.Patience,
 		registry: referenceHost(ref.Context().RegistryStr()), credentials: p.Credentials,
 	}
 	image, err := resolve(ref, platform, append(options,

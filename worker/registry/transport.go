@@ -1,10 +1,10 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -36,6 +36,8 @@ type guard struct {
 	registry string
 	// credentials are what no error may quote.
 	credentials Credentials
+	// patience with a registry that sends nothing; 0 for stallTimeout.
+	patience time.Duration
 
 	mu         sync.Mutex
 	retryAfter time.Duration
@@ -50,7 +52,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
 	}
 	// Redirects come back here as requests of their own, and are held to the same rule.
-	response, err := g.next.RoundTrip(request)
+	response, err := impatient(g.next, request, cmp.Or(g.patience, stallTimeout))
 	if err != nil {
 		return nil, err
 	}

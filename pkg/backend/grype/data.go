@@ -42,25 +42,55 @@ type dataState struct {
 }
 
 // DataProblem implements backend.DataReporter.
-func (b *Backend) DataProblem() string {
-	b.data.mu.Lock()
-	defer b.data.mu.Unlock()
-	d := &b.data
-	return cmp.Or(d.refusedProblem, d.crashedProblem, d.listingProblem)
+func (b *Backend) DataProblem(current store.DataVersion) string {
+	problem := b.data.problem(current.Built)
+	age := b.Clock.Since(current.Built)
+	if current.Built.IsZero() || age <= b.Config.Grype.Database.MaxAge.Duration {
+		return problem
+	}
+	// Grype itself refuses to work with such data. Here images go on being matched with what there is.
+	return fmt.Sprintf("the vulnerability database is %d hours old, built at %s: newer vulnerabilities are not found (grype.database.maxAge is %s). %s",
+		int(age.Hours()), current.Built.UTC().Format(time.RFC3339), b.Config.Grype.Database.MaxAge.Duration,
+		cmp.Or(problem, "No newer one is published at grype.database.url in the operator's configuration: see to the mirror there, or name another"))
 }
+
+// problem is why newer data is not in use. What kept a worker from installing a build is over once there is no newer one.
+func (d *dataState) problem(current time.Time) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	refused := d.refusedProblem
+	if !current.IsZero() && !d.listed.Built.IsZero() && !d.listed.Built.After(current) {
+		refused = ""
+	}
+	return cmp.Or(refused, d.crashedProblem, d.listingProblem)
+}
+
+// listingRetry is how soon a listing that could not be read is read again, if that is not sooner anyway.
+const listingRetry = time.Minute
 
 // Poller reads the listing until the context ends.
 func (b *Backend) Poller(ctx context.Context) error {
-	ticker := time.NewTicker(b.Config.Grype.Database.PollInterval.Duration)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		b.pollListing(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		b.pollListing(ctx)
+		timer.Reset(b.nextPoll())
 	}
+}
+
+// nextPoll is the time until the listing is to be read again.
+func (b *Backend) nextPoll() time.Duration {
+	b.data.mu.Lock()
+	defer b.data.mu.Unlock()
+	if b.data.listingProblem != "" {
+		return min(b.Config.Grype.Database.PollInterval.Duration, listingRetry)
+	}
+	return b.Config.Grype.Database.PollInterval.Duration
 }
 
 // pollListing takes note of the newest build, and wakes the Tender if it is news.

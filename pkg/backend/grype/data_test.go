@@ -16,6 +16,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -139,7 +140,7 @@ func TestDataProblem(t *testing.T) {
 	e := newEngine(t)
 	want := func(text string) {
 		t.Helper()
-		if got := e.DataProblem(); (text == "") != (got == "") || !strings.Contains(got, text) {
+		if got := e.DataProblem(store.DataVersion{}); (text == "") != (got == "") || !strings.Contains(got, text) {
 			t.Errorf("the data's problem is %q, want %q", got, text)
 		}
 	}
@@ -243,7 +244,10 @@ func TestListing(t *testing.T) {
 			}
 			_, _ = w.Write([]byte(`","built":"2026-03-01T12:00:00Z"}`))
 		}, -1, "unexpected EOF"},
-		"a broken connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, -1, "EOF"},
+		"garbage":                    {answer(http.StatusOK, strings.Repeat("\x00\xff{[", 1000)), -1, "invalid character"},
+		"another kind of document":   {answer(http.StatusOK, `["built"]`), -1, "cannot unmarshal array"},
+		"a listing of another shape": {answer(http.StatusOK, `{"built":17}`), -1, "sends no listing"},
+		"a broken connection":        {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, -1, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
@@ -252,7 +256,7 @@ func TestListing(t *testing.T) {
 			if got := hours(e.data.listed.Built); got != tt.want {
 				t.Errorf("build %d is listed, want %d", got, tt.want)
 			}
-			problem := e.DataProblem()
+			problem := e.DataProblem(store.DataVersion{})
 			if (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
 				t.Errorf("the problem is %q, want %q", problem, tt.problem)
 			}
@@ -269,12 +273,84 @@ func TestListingTrouble(t *testing.T) {
 	e.serves(latest(build(1)), answer(http.StatusBadGateway, ""), latest(build(1)))
 	e.pollListing(t.Context())
 	e.pollListing(t.Context())
-	if got := hours(e.data.listed.Built); got != 1 || e.DataProblem() == "" {
-		t.Errorf("build %d is listed and the problem is %q, want build 1 and a problem", got, e.DataProblem())
+	if got := hours(e.data.listed.Built); got != 1 || e.DataProblem(store.DataVersion{}) == "" {
+		t.Errorf("build %d is listed and the problem is %q, want build 1 and a problem", got, e.DataProblem(store.DataVersion{}))
 	}
 	e.pollListing(t.Context())
-	if problem := e.DataProblem(); problem != "" {
+	if problem := e.DataProblem(store.DataVersion{}); problem != "" {
 		t.Errorf("the problem is still %q", problem)
+	}
+}
+
+// TestListingIsReadAgainSoon: a database server that is down is asked each minute, and one that works as configured.
+func TestListingIsReadAgainSoon(t *testing.T) {
+	e := newEngine(t)
+	e.serves(answer(http.StatusBadGateway, ""), latest(build(1)))
+	e.pollListing(t.Context())
+	if got := e.nextPoll(); got != time.Minute {
+		t.Errorf("after a failure the listing is read again in %s, want 1m", got)
+	}
+	e.pollListing(t.Context())
+	if got := e.nextPoll(); got != time.Hour {
+		t.Errorf("the listing is read again in %s, want 1h", got)
+	}
+}
+
+// TestOldData: the age of the data is said, with what may be done, and findings go on being made with it.
+func TestOldData(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arrange func(e *engine)
+		age     time.Duration
+		want    []string // in the problem; none for no problem
+	}{
+		"as old as is allowed": {func(*engine) {}, 120 * time.Hour, nil},
+		"an ancient database": {func(*engine) {}, 2000 * time.Hour,
+			[]string{"2000 hours old, built at 2026-03-01T12:00:00Z", "grype.database.maxAge is 120h0m0s", "No newer one is published at grype.database.url"}},
+		"an ancient database, and a newer one that is broken": {func(e *engine) { e.lists(build(1)); e.refuses(build(1)) }, 200 * time.Hour,
+			[]string{"200 hours old", "the newest vulnerability database could not be installed: bad checksum"}},
+		"an ancient database, and the server is down": {func(e *engine) { e.serves(answer(http.StatusBadGateway, "")); e.pollListing(e.t.Context()) }, 200 * time.Hour,
+			[]string{"200 hours old", "the listing of vulnerability databases cannot be read", "502 Bad Gateway"}},
+		"built tomorrow, by this clock": {func(*engine) {}, -24 * time.Hour, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.installs(build(0))
+			e.pass(tt.age)
+			tt.arrange(e)
+			current, err := e.DataVersion(t.Context())
+			e.must(err)
+			problem := e.DataProblem(current)
+			for _, want := range tt.want {
+				if !strings.Contains(problem, want) {
+					t.Errorf("the problem is %q, want %q in it", problem, want)
+				}
+			}
+			if len(tt.want) == 0 && problem != "" {
+				t.Errorf("the problem is %q, want none", problem)
+			}
+			if _, may, err := e.Wanted(t.Context(), build(0).Built); err != nil || !may {
+				t.Errorf("a worker may match with it: %v (%v), want that findings go on being made", may, err)
+			}
+		})
+	}
+}
+
+// TestRefusalIsOver: what kept a worker from installing a build is no trouble any more when no newer one is listed,
+// even if no worker ever says so.
+func TestRefusalIsOver(t *testing.T) {
+	e := newEngine(t)
+	e.installs(build(1))
+	e.serves(latest(build(2)), latest(build(1)))
+	e.pollListing(t.Context())
+	e.refuses(build(2))
+	current, err := e.DataVersion(t.Context())
+	e.must(err)
+	if problem := e.DataProblem(current); !strings.Contains(problem, "bad checksum") {
+		t.Errorf("the problem is %q, want that a newer build was refused", problem)
+	}
+	e.pollListing(t.Context())
+	if problem := e.DataProblem(current); problem != "" {
+		t.Errorf("the problem is still %q, and the listing has nothing newer", problem)
 	}
 }
 
@@ -287,8 +363,8 @@ func TestNewListingForgives(t *testing.T) {
 	e.crashes(5)
 	<-e.work
 	e.pollListing(t.Context())
-	if e.DataProblem() != "" || !e.data.mayStart(noon) {
-		t.Errorf("the problem is %q, a worker may start: %v", e.DataProblem(), e.data.mayStart(noon))
+	if e.DataProblem(store.DataVersion{}) != "" || !e.data.mayStart(noon) {
+		t.Errorf("the problem is %q, a worker may start: %v", e.DataProblem(store.DataVersion{}), e.data.mayStart(noon))
 	}
 	select {
 	case <-e.work:

@@ -133,7 +133,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if errors.Is(err, store.ErrNotFound) {
 		b.wakeTender()
-		return backend.Waiting(v1alpha1.ReasonMatching, "waiting for vulnerability data. "+b.DataProblem(), checkMatch), nil
+		return backend.Waiting(v1alpha1.ReasonMatching, "waiting for vulnerability data. "+b.DataProblem(store.DataVersion{}), checkMatch), nil
 	}
 	if err != nil {
 		return backend.Progress{}, err
@@ -161,7 +161,7 @@ func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 	version, err := b.Store.DataVersion(ctx, Engine)
 	if errors.Is(err, store.ErrNotFound) {
 		message := "no vulnerability database is installed yet"
-		if problem := b.DataProblem(); problem != "" {
+		if problem := b.DataProblem(store.DataVersion{}); problem != "" {
 			message += ": " + problem
 		}
 		return store.DataVersion{}, &backend.Failure{Reason: v1alpha1.ReasonNoVulnerabilityData, Message: message}

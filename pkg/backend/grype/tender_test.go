@@ -473,7 +473,7 @@ func TestMatchWorkerIsNotTaken(t *testing.T) {
 			if err := e.tend(t.Context()); err == nil {
 				t.Error("the trouble is not reported")
 			}
-			if got := e.DataProblem(); !strings.Contains(got, "exceeded") {
+			if got := e.DataProblem(store.DataVersion{}); !strings.Contains(got, "exceeded") {
 				t.Errorf("the data's problem is %q, want what the API server said", got)
 			}
 			if got := len(e.records()); got != tt.records {
@@ -517,7 +517,7 @@ func TestMatchWorkerEnds(t *testing.T) {
 			e.woken = nil
 			tt.happens(e, first)
 			e.tends()
-			if got := e.DataProblem(); got != tt.problem {
+			if got := e.DataProblem(store.DataVersion{}); got != tt.problem {
 				t.Errorf("the data's problem is %q, want %q", got, tt.problem)
 			}
 			jobs := e.jobs("match")

@@ -1,0 +1,50 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/anchore/clio"
+	grypematch "github.com/anchore/grype/grype/match"
+	"github.com/anchore/grype/grype/pkg"
+	"github.com/anchore/grype/grype/presenter/models"
+	"github.com/anchore/grype/grype/vulnerability"
+)
+
+// presentAtOnce is the number of matches that Grype presents at once. It goes through all packages that it is given
+// for each match, which takes hours for an image of many packages and matches: it is given those of a few.
+const presentAtOnce = 500
+
+// present makes Grype's own report of sorted matches: it computes risk and suggested fixes, and looks up aliases. The
+// order is that of the whole, by package.
+func present(packages []pkg.Package, about pkg.Context, matches []grypematch.Match, provider vulnerability.Provider) ([]models.Match, error) {
+	byID := make(map[pkg.ID]pkg.Package, len(packages))
+	for _, p := range packages {
+		byID[p.ID] = p
+	}
+	all := make([]models.Match, 0, len(matches))
+	for some := range slices.Chunk(matches, presentAtOnce) {
+		var theirs []pkg.Package
+		presented := map[pkg.ID]bool{}
+		for _, m := range some {
+			p, known := byID[m.Package.ID]
+			if !known {
+				return nil, fmt.Errorf("a match is about package %s %s, which the SBOM does not have", m.Package.Name, m.Package.Version)
+			}
+			if !presented[p.ID] {
+				presented[p.ID] = true
+				theirs = append(theirs, p)
+			}
+		}
+		document, err := models.NewDocument(clio.Identification{Name: "scanner-grype"}, theirs, about, grypematch.NewMatches(some...), nil,
+			provider, nil, nil, models.SortByPackage, false, nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, document.Matches...)
+	}
+	if len(matches) > presentAtOnce {
+		models.SortMatches(all, models.SortByPackage)
+	}
+	return all, nil
+}
