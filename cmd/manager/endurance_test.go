@@ -183,7 +183,7 @@ func TestStoreVolumeFullWhileRunning(t *testing.T) {
 	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
 	c.conditionBecomes(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
 	c.Expect(manager.readiness()).To(Equal(http.StatusOK), "what is known can still be asked for")
-	findings := exec.CommandContext(t.Context(), "nsenter", "-m", "-t", strconv.Itoa(manager.command.Process.Pid), //nolint:gosec // this very test
+	findings := exec.CommandContext(t.Context(), "nsenter", "-m", "-t", strconv.Itoa(manager.command.Process.Pid),
 		os.Args[0], "findings", "--data-dir="+dir)
 	findings.Env = append(os.Environ(), asManager+"=1")
 	output, err := findings.CombinedOutput()

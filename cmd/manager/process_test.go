@@ -134,14 +134,14 @@ type process struct {
 // starts a manager with a data directory. A prefix is a command that runs it.
 func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for a free port only
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	c.Expect(err).NotTo(HaveOccurred())
 	p := &process{probes: listener.Addr().String(), log: &output{}, ended: make(chan struct{})}
 	c.Expect(listener.Close()).To(Succeed())
 	arguments := append(prefix, os.Args[0],
 		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
-	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...) //nolint:gosec // this very test
+	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
 	p.command.Env = append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	c.Expect(p.command.Start()).To(Succeed())
@@ -220,7 +220,7 @@ type door struct {
 
 func newDoor(t *testing.T, to string) *door {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for as long as the test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func newDoor(t *testing.T, to string) *door {
 
 func (d *door) pass(near net.Conn, to string) {
 	defer near.Close()
-	far, err := net.Dial("tcp", to) //nolint:noctx // for as long as the test
+	far, err := net.Dial("tcp", to)
 	if err != nil {
 		return
 	}

@@ -129,7 +129,7 @@ func playFailingVolume(dir string) error {
 	for _, command := range [][]string{
 		{"mount", "--make-rprivate", "/"}, {"mkfs.ext4", "-q", "-F", disk}, {"mount", "-o", "loop,errors=remount-ro", disk, volume},
 	} {
-		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // commands of this test
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s: %w %s", errNoMount, command[0], err, output)
 		}
 	}
@@ -143,7 +143,7 @@ func playFailingVolume(dir string) error {
 		return fmt.Errorf("before: %w", err)
 	}
 	// "abort" is ext4's own way to rehearse it.
-	if output, err := exec.Command("mount", "-o", "remount,abort", volume).CombinedOutput(); err != nil { //nolint:gosec // see above
+	if output, err := exec.Command("mount", "-o", "remount,abort", volume).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %w %s", errNoMount, err, output)
 	}
 	if err := saveReport(s, "late", 1); !errors.Is(err, ErrVolumeReadOnly) {
