@@ -171,7 +171,7 @@ func (o *operatorUnderTest) startManager(scheme *runtime.Scheme) error {
 		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store},
 		&ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups},
 		&ScannerReconciler{
-			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
 			Wakeups: o.wakeups, StoreAdvice: "mount a volume",
 		},
 	} {
