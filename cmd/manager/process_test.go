@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -38,6 +39,11 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	ctrl.SetLogger(logr.Discard())
+	// Managers under test mostly wait: as many at a time as there are processors would wait one after the other.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
