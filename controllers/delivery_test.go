@@ -98,7 +98,7 @@ func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
 	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
 	roots := x509.NewCertPool()
 	roots.AddCert(slackServer.Certificate())
-	real := notifier.New(notifier.Config{
+	notifies := notifier.New(notifier.Config{
 		Callers: anybody{},
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
 			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
@@ -106,7 +106,7 @@ func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
 		Budget:    notifier.NewBudget(w.clock, sleep), Memory: notifier.NewMemory(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Now: w.clock.Now,
 	})
-	server := httptest.NewTLSServer(real.Handler())
+	server := httptest.NewTLSServer(notifies.Handler())
 	w.t.Cleanup(server.Close)
 	token := filepath.Join(w.t.TempDir(), "token")
 	w.must(os.WriteFile(token, []byte("token"), 0o600))

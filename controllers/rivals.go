@@ -32,7 +32,9 @@ func (r *rivals) wrote(scanner types.NamespacedName) {
 	if r.met == nil {
 		r.met = map[types.NamespacedName]time.Time{}
 	}
-	r.met[scanner] = r.met[scanner]
+	if _, known := r.met[scanner]; !known {
+		r.met[scanner] = time.Time{}
+	}
 }
 
 // forget drops what is known of a Scanner that has gone.

@@ -71,7 +71,7 @@ func playFullVolume(dir string) error {
 	}
 	// It is known before anything is lost: even while small writes still find a place in the log.
 	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "enlarge it") {
-		return fmt.Errorf("looked at when full: got %v, want ErrVolumeFull, the file and what to do", err)
+		return fmt.Errorf("looked at when full: got %w, want ErrVolumeFull, the file and what to do", err)
 	}
 	if err := saveReport(s, "large", 20_000); !errors.Is(err, ErrVolumeFull) {
 		return fmt.Errorf("a report on the full volume: got %w, want ErrVolumeFull", err)
@@ -114,7 +114,7 @@ func playReadOnlyVolume(dir string) error {
 	}
 	_, err = OpenSQLite(ctx, path, time.Now)
 	if !errors.Is(err, ErrVolumeReadOnly) || !strings.Contains(err.Error(), "fsGroup") || !strings.Contains(err.Error(), path) {
-		return fmt.Errorf("started on a read-only volume: got %v, want ErrVolumeReadOnly, the file and what to check", err)
+		return fmt.Errorf("started on a read-only volume: got %w, want ErrVolumeReadOnly, the file and what to check", err)
 	}
 	return canRead(path, "app", 1)
 }
