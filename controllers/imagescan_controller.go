@@ -189,7 +189,8 @@ func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 	if s.scanner.Spec.UnusedImageRetention != nil {
 		retention = s.scanner.Spec.UnusedImageRetention.Duration
 	}
-	return max(0, retention-r.Clock.Since(s.scan.Status.UnusedSince.Time))
+	// Of a clock that was put back, a time may be still to come though it is of the past.
+	return min(max(0, retention-r.Clock.Since(s.scan.Status.UnusedSince.Time)), retention)
 }
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope) error {
@@ -205,7 +206,7 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 		return time.Hour, nil
 	}
 	if next := s.scan.Status.NextAttempt; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
-		wait := next.Sub(r.Clock.Now())
+		wait := min(next.Sub(r.Clock.Now()), lastRetry) // more only if the clock was put back
 		if wait <= 0 || s.backend == nil {
 			return max(wait, 0), nil
 		}

@@ -31,7 +31,9 @@ const statusInterval = time.Minute
 // ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. Beside that it
 // changes nothing but the Scanner's own finalizer.
 type ScannerReconciler struct {
-	Client   client.Client
+	Client client.Client
+	// Reader reads without a cache.
+	Reader   client.Reader
 	Store    store.Store
 	Backends map[v1alpha1.BackendType]backend.Backend
 	Clock    clock.PassiveClock
@@ -40,6 +42,8 @@ type ScannerReconciler struct {
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
+
+	rivals rivals
 }
 
 // scannerScope is what the parts of a Scanner's status are computed from.
@@ -50,6 +54,8 @@ type scannerScope struct {
 	backend backend.Backend
 	// storeTrouble is the reason why the store cannot be used as it should; empty if it can. Set by setStore.
 	storeTrouble string
+	// rival says that another operator works on the Scanner too.
+	rival bool
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -62,16 +68,24 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		return ctrl.Result{}, err
 	}
 	if err != nil {
+		r.rivals.forget(req.NamespacedName)
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	if err := r.keepFinalizer(ctx, &scanner); err != nil {
 		return ctrl.Result{}, err
 	}
 	if !scanner.DeletionTimestamp.IsZero() {
+		r.rivals.forget(req.NamespacedName)
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	before := scanner.DeepCopy()
+	if before.Status.StoreID == r.Store.ID() {
+		r.rivals.wrote(req.NamespacedName)
+	}
 	s := &scannerScope{scanner: &scanner, backend: r.Backends[scanner.Spec.Backend.Type]}
+	if s.rival, err = r.rivals.look(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := r.computeStatus(ctx, s); err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
@@ -83,6 +97,9 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	if err := r.Client.Status().Patch(ctx, &scanner, client.MergeFrom(before)); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if scanner.Status.StoreID == r.Store.ID() {
+		r.rivals.wrote(req.NamespacedName)
 	}
 	r.tell(before, &scanner)
 	return ctrl.Result{RequeueAfter: statusInterval}, nil

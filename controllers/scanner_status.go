@@ -185,6 +185,10 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable).Message
 	case s.scanner.Spec.Suspend:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is true: nothing new is scanned or announced"
+	case s.rival:
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonAnotherOperator, true
+		ready.Message = "another Scanner Operator in this cluster works on this Scanner as well, so that everything is scanned and told twice: " +
+			"keep one of them (kubectl get deployments -A -l app.kubernetes.io/name=scanner-operator)"
 	case s.storeTrouble != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, s.storeTrouble, true
 		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStoreDurable).Message

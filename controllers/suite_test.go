@@ -242,7 +242,7 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}},
 		imageScans,
 		&ScannerReconciler{
-			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
 			Wakeups: o.wakeups, StoreAdvice: "mount a volume",
 		},
 		&NotificationReconciler{

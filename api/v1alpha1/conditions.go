@@ -41,6 +41,7 @@ const (
 	ReasonVolumeFailed        = "VolumeFailed"              // the store's volume answers with errors
 	ReasonStoreCorrupt        = "StoreCorrupt"              // the store's file is damaged
 	ReasonStoreMovedAway      = "StoreMovedAway"            // the store's file was moved away under the running manager
+	ReasonAnotherOperator     = "AnotherOperator"           // two operators work on the same Scanner
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector selects nothing, since it is wrong
 
 	ReasonPending    = "Pending"    // waiting for a free place

@@ -1,18 +1,26 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -136,4 +144,81 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	c.Expect(manager.command.ProcessState.ExitCode()).To(Equal(1))
 	c.Expect(manager.log.String()).To(MatchRegexp(`manager: store .*store\.db: open: the file is damaged or no store; move it away .*\n$`))
 	c.Expect(os.ReadFile(filepath.Join(dir, storeFile))).To(Equal(garbage))
+}
+
+// conditionBecomes waits for what the Scanner says of its store, and of itself.
+func (c *cluster) conditionBecomes(condition string, status metav1.ConditionStatus, reason, text string) {
+	c.t.Helper()
+	c.Eventually(func(g Gomega) {
+		var scanner v1alpha1.Scanner
+		g.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)).To(Succeed())
+		got := meta.FindStatusCondition(scanner.Status.Conditions, condition)
+		g.Expect(got).NotTo(BeNil())
+		g.Expect(*got).To(And(HaveField("Status", status), HaveField("Reason", reason), HaveField("Message", ContainSubstring(text))))
+	}, "2m", "250ms").Should(Succeed())
+}
+
+// TestStoreVolumeFullWhileRunning: on a real volume without room the Scanner says so within two minutes, the manager
+// lives, what was found can be read, and all goes on by itself when there is room again.
+func TestStoreVolumeFullWhileRunning(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may mount")
+	}
+	c := newCluster(t)
+	dir := t.TempDir()
+	mount := `mount --make-rprivate / && mount -t tmpfs -o size=48m tmpfs "$0" && exec "$@"`
+	manager := c.starts("first", dir, "unshare", "-m", "sh", "-c", mount, dir)
+	c.becomesReady(manager)
+	c.runs("a")
+	c.covered(1)
+	seen := filepath.Join("/proc", strconv.Itoa(manager.command.Process.Pid), "root", dir)
+	filler, err := os.Create(filepath.Join(seen, "filler"))
+	c.Expect(err).NotTo(HaveOccurred())
+	for err == nil {
+		_, err = filler.Write(make([]byte, 64<<10))
+	}
+	c.Expect(err).To(MatchError(syscall.ENOSPC))
+	c.Expect(filler.Close()).To(Succeed())
+	c.runs("b")
+	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
+	c.conditionBecomes(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonVolumeFull, "enlarge it")
+	c.Expect(manager.readiness()).To(Equal(http.StatusOK), "what is known can still be asked for")
+	findings := exec.CommandContext(t.Context(), "nsenter", "-m", "-t", strconv.Itoa(manager.command.Process.Pid),
+		os.Args[0], "findings", "--data-dir="+dir)
+	findings.Env = append(os.Environ(), asManager+"=1")
+	output, err := findings.CombinedOutput()
+	c.Expect(err).NotTo(HaveOccurred(), "manager findings: %s", output)
+	c.Expect(string(output)).To(ContainSubstring("NAMESPACE"))
+	c.Expect(os.Remove(filler.Name())).To(Succeed())
+	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionTrue, v1alpha1.ReasonVolumeMounted, "")
+	c.covered(2)
+	c.Expect(strings.Count(manager.log.String(), `"level":"ERROR"`)).To(BeNumerically("<", 20), "nothing is tried all the time")
+}
+
+// TestStoreCorruptWhileRunning: a file that is damaged under the manager is said to be, within two minutes, and stays.
+func TestStoreCorruptWhileRunning(t *testing.T) {
+	c := newCluster(t)
+	dir := t.TempDir()
+	manager := c.starts("first", dir)
+	c.becomesReady(manager)
+	c.runs("a")
+	c.covered(1)
+	c.signals(manager, syscall.SIGTERM) // so that everything is in the file, and nothing in the log beside it
+	c.ends(manager)
+	manager = c.starts("again", dir)
+	c.becomesReady(manager)
+	path := filepath.Join(dir, storeFile)
+	content, err := os.ReadFile(path)
+	c.Expect(err).NotTo(HaveOccurred())
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	c.Expect(err).NotTo(HaveOccurred())
+	const page = 4096
+	_, err = file.WriteAt(bytes.Repeat([]byte("garbage "), (len(content)-page)/8), page)
+	c.Expect(errors.Join(err, file.Close())).To(Succeed())
+	c.conditionBecomes(v1alpha1.ConditionStoreDurable, metav1.ConditionFalse, v1alpha1.ReasonStoreCorrupt, "move it away")
+	c.conditionBecomes(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStoreCorrupt, "move it away")
+	c.Expect(manager.alive()).To(Equal(http.StatusOK))
+	after, err := os.ReadFile(path)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(len(after)).To(BeNumerically(">=", len(content)), "the file stays")
 }

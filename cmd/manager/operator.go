@@ -226,7 +226,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		return err
 	}
 	scanners := &controllers.ScannerReconciler{
-		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		StoreDurable: durable, StoreAdvice: advice,
 	}
 	if err := op.manager.Add(every(forgetInterval, "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {

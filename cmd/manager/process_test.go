@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +37,13 @@ const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asManager) != "" {
-		exit(run(ctrl.SetupSignalHandler(), os.Args[1:]))
+		main()
+	}
+	ctrl.SetLogger(logr.Discard())
+	// Managers under test mostly wait: as many at a time as there are processors would wait one after the other.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -57,7 +65,7 @@ func newCluster(t *testing.T) *cluster {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
 	}
-	ctrl.SetLogger(logr.Discard())
+	t.Parallel()
 	server := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
 	config, err := server.Start()
 	if err != nil {
@@ -130,16 +138,17 @@ type process struct {
 	ended chan struct{}
 }
 
-// starts a manager with a data directory.
-func (c *cluster) starts(name, dataDir string) *process {
+// starts a manager with a data directory. A prefix is a command that runs it.
+func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for a free port only
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	c.Expect(err).NotTo(HaveOccurred())
 	p := &process{probes: listener.Addr().String(), log: &output{}, ended: make(chan struct{})}
 	c.Expect(listener.Close()).To(Succeed())
-	p.command = exec.CommandContext(c.t.Context(), os.Args[0], //nolint:gosec // this very test
+	arguments := append(slices.Clone(prefix), os.Args[0],
 		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
+	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
 	p.command.Env = append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	c.Expect(p.command.Start()).To(Succeed())
@@ -218,7 +227,7 @@ type door struct {
 
 func newDoor(t *testing.T, to string) *door {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // for as long as the test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +248,7 @@ func newDoor(t *testing.T, to string) *door {
 
 func (d *door) pass(near net.Conn, to string) {
 	defer near.Close()
-	far, err := net.Dial("tcp", to) //nolint:noctx // for as long as the test
+	far, err := net.Dial("tcp", to)
 	if err != nil {
 		return
 	}

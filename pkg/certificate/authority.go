@@ -38,8 +38,8 @@ const (
 	// overlap is how long a next authority is published before it signs. No worker lives longer.
 	overlap         = 24 * time.Hour
 	servingLifetime = 30 * 24 * time.Hour
-	// backdate allows for clocks that are behind ours.
-	backdate = time.Hour
+	// backdate allows for clocks that are behind ours, and for ours being put back.
+	backdate = 24 * time.Hour
 	// lastCall is when an authority is replaced without more ado: it would not live until the next look at it.
 	lastCall = 2 * time.Hour
 )
@@ -210,7 +210,8 @@ func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error)
 	now := a.Clock.Now()
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(servingLifetime),
+		// However far a clock is put back, it is this certificate's fault only where it is the authority's.
+		NotBefore: active.certificate.NotBefore, NotAfter: now.Add(servingLifetime),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	made, err := sign(template, active)

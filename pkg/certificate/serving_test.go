@@ -162,3 +162,20 @@ func TestPublishBundle(t *testing.T) {
 		}
 	}
 }
+
+// TestClockPutBackCertificates: a certificate that was renewed a moment before the clock was put back by most of a
+// day is believed still, even right after the first start.
+func TestClockPutBackCertificates(t *testing.T) {
+	for name, age := range map[string]time.Duration{"just made": 0, "renewed after a month": servingLifetime} {
+		i := install(t)
+		i.refresh(t)
+		i.pass(age)
+		i.refresh(t)
+		leafOf(t, i)
+		i.pass(-20 * time.Hour)
+		i.refresh(t)
+		if err := i.trusts(i.Bundle()); err != nil {
+			t.Errorf("%s: after the clock went back by 20h: %v", name, err)
+		}
+	}
+}

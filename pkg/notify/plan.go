@@ -58,6 +58,8 @@ type Planner struct {
 // The order is fixed: a message on its way comes first, then the baseline, then news; so there is never more
 // than one message on its way to a receiver, and none before its baseline.
 func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, state State, coverage Coverage, source Source) (State, Action, error) {
+	state = state.settled(now)
+	coverage.DataSince = earlier(coverage.DataSince, now)
 	l := &look{ctx: ctx, now: now, settings: settings, coverage: coverage, source: source, random: p.Random, state: state}
 	for _, step := range []func(*look) (*Action, error){
 		(*look).begin,

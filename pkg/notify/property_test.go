@@ -121,9 +121,12 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"image": func(t *rapid.T) {
 				m.image(repository.Draw(t, "repository"), rapid.SampledFrom([]ImageState{ImagePending, ImageFailed, ImageScanned}).Draw(t, "state"))
 			},
-			"fixed":             func(t *rapid.T) { m.fix(repository.Draw(t, "repository")) },
-			"a little time":     func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second) },
-			"much time":         func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour) },
+			"fixed":         func(t *rapid.T) { m.fix(repository.Draw(t, "repository")) },
+			"a little time": func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second) },
+			"much time":     func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour) },
+			"clock put back": func(t *rapid.T) {
+				m.putBack(time.Duration(rapid.IntRange(1, 30*3600).Draw(t, "seconds")) * time.Second)
+			},
 			"visit":             func(*rapid.T) { m.courierVisit() },
 			"manager crashes":   func(t *rapid.T) { m.ledger.broken = rapid.IntRange(1, 2).Draw(t, "writes lost"); m.courierVisit() },
 			"notifier restarts": func(*rapid.T) { m.restartNotifier() },
@@ -132,6 +135,16 @@ func TestEverythingIsToldOnce(t *testing.T) {
 		})
 		m.settleDown(t)
 	})
+}
+
+// putBack lets the clock of the manager jump. No wait becomes longer by it than the longest there is: a visit that is
+// asked for later than that would be a message that comes hours late.
+func (m *slackModel) putBack(d time.Duration) {
+	m.pass(-d)
+	m.courierVisit()
+	if wait := m.last.Next.Sub(m.now); wait > maxRetryAfter {
+		m.rt.Fatalf("after the clock went back by %s the next visit is in %s, want at most %s", d, wait, maxRetryAfter)
+	}
 }
 
 // restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.

@@ -110,7 +110,7 @@ func (s *SQLite) LookInside(ctx context.Context) error {
 
 // lookAtVolume asks the operating system.
 func (s *SQLite) lookAtVolume() error {
-	now, err := os.Stat(s.path)
+	now, err := os.Stat(s.path) //nolint:gosec // the path is the operator's own flag
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.file != nil && !os.SameFile(s.file, now) {
 		return ErrMovedAway
 	}
@@ -120,14 +120,14 @@ func (s *SQLite) lookAtVolume() error {
 // volumeTrouble says whether the volume is full or read-only; nil if neither, or if that is not known.
 func (s *SQLite) volumeTrouble() error {
 	var volume syscall.Statfs_t
-	if syscall.Statfs(s.path, &volume) != nil {
-		return nil
+	if err := syscall.Statfs(s.path, &volume); err != nil {
+		return troubleOf(err)
 	}
 	const readOnly = 1 // ST_RDONLY of statfs(2)
 	switch {
 	case volume.Flags&readOnly != 0:
 		return ErrVolumeReadOnly
-	case volume.Bavail*uint64(volume.Bsize) < minRoom: //nolint:gosec // a block has a few KiB
+	case volume.Bavail*uint64(volume.Bsize) < minRoom:
 		return ErrVolumeFull
 	}
 	if s.lock == nil {

@@ -71,7 +71,7 @@ func playFullVolume(dir string) error {
 	}
 	// It is known before anything is lost: even while small writes still find a place in the log.
 	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "enlarge it") {
-		return fmt.Errorf("looked at when full: got %v, want ErrVolumeFull, the file and what to do", err)
+		return fmt.Errorf("looked at when full: got %w, want ErrVolumeFull, the file and what to do", err)
 	}
 	if err := saveReport(s, "large", 20_000); !errors.Is(err, ErrVolumeFull) {
 		return fmt.Errorf("a report on the full volume: got %w, want ErrVolumeFull", err)
@@ -114,7 +114,7 @@ func playReadOnlyVolume(dir string) error {
 	}
 	_, err = OpenSQLite(ctx, path, time.Now)
 	if !errors.Is(err, ErrVolumeReadOnly) || !strings.Contains(err.Error(), "fsGroup") || !strings.Contains(err.Error(), path) {
-		return fmt.Errorf("started on a read-only volume: got %v, want ErrVolumeReadOnly, the file and what to check", err)
+		return fmt.Errorf("started on a read-only volume: got %w, want ErrVolumeReadOnly, the file and what to check", err)
 	}
 	return canRead(path, "app", 1)
 }
@@ -129,7 +129,7 @@ func playFailingVolume(dir string) error {
 	for _, command := range [][]string{
 		{"mount", "--make-rprivate", "/"}, {"mkfs.ext4", "-q", "-F", disk}, {"mount", "-o", "loop,errors=remount-ro", disk, volume},
 	} {
-		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // commands of this test
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s: %w %s", errNoMount, command[0], err, output)
 		}
 	}
@@ -143,7 +143,7 @@ func playFailingVolume(dir string) error {
 		return fmt.Errorf("before: %w", err)
 	}
 	// "abort" is ext4's own way to rehearse it.
-	if output, err := exec.Command("mount", "-o", "remount,abort", volume).CombinedOutput(); err != nil { //nolint:gosec // see above
+	if output, err := exec.Command("mount", "-o", "remount,abort", volume).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %w %s", errNoMount, err, output)
 	}
 	if err := saveReport(s, "late", 1); !errors.Is(err, ErrVolumeReadOnly) {

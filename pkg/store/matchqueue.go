@@ -33,7 +33,8 @@ const currentData = `coalesce((SELECT version FROM data_versions WHERE engine = 
 
 // queue is what is to be matched: manifests that a Scanner that is not suspended has with this engine, that are catalogued, and whose
 // report is missing or made with other data than the engine's current data. As long as no data version is
-// known, existing reports count as current. What has failed with the same data waits for its time.
+// known, existing reports count as current. What has failed with the same data waits for its time, unless that was
+// set by a clock that has been put back since.
 const queue = queueTables + queueConditions
 
 const queueTables = `
@@ -46,7 +47,7 @@ const queueConditions = `
 	WHERE (r.id IS NULL OR r.data_version <> d.version)
 	AND NOT EXISTS (SELECT 1 FROM match_failures f
 		WHERE f.manifest_id = used.manifest_id AND f.engine = @engine
-		AND f.data_version = coalesce(d.version, '') AND f.retry_at > @now)`
+		AND f.data_version = coalesce(d.version, '') AND f.retry_at > @now AND f.failed_at <= @now)`
 
 // selectQueue lists what nobody has leased, in the order in which it is lent, and whether it is suspected.
 const selectQueue = `SELECT used.manifest_id, e.times IS NOT NULL AS suspected` + queueTables + `

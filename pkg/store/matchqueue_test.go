@@ -112,6 +112,10 @@ func TestWhatIsToBeMatched(t *testing.T) {
 			f.fail(t, time.Hour)
 			f.clock.pass(time.Hour)
 		}, true, true},
+		"failed, and the clock was put back": {func(t *testing.T, f fixture) {
+			f.fail(t, time.Hour)
+			f.clock.pass(-7 * time.Hour)
+		}, true, true},
 		"failed with other data": {func(t *testing.T, f fixture) {
 			f.fail(t, time.Hour)
 			f.data(t, "v2")

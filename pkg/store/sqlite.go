@@ -99,7 +99,7 @@ func OpenSQLiteReadOnly(path string) (*SQLite, error) {
 
 // frozen says that nobody can write the file, which is complete without a log: SQLite needs no files beside it then.
 func (s *SQLite) frozen() bool {
-	log, err := os.Stat(s.path + "-wal")
+	log, err := os.Stat(s.path + "-wal") //nolint:gosec // the path is the operator's own flag
 	complete := errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0
 	return complete && errors.Is(s.volumeTrouble(), ErrVolumeReadOnly)
 }
@@ -146,10 +146,10 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 // putAsideLeftLog renames a write-ahead log whose store was moved away without it: SQLite would bring it into the
 // new store.
 func putAsideLeftLog(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return nil
 	}
-	err := os.Rename(path+"-wal", path+"-wal.left")
+	err := os.Rename(path+"-wal", path+"-wal.left") //nolint:gosec // the path is the operator's own flag
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("put the log of an earlier store aside: %w", err)
 	}

@@ -145,7 +145,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	switch failure, err := b.Store.MatchFailure(ctx, subject); {
-	case err == nil && failure.RetryAt.After(b.Clock.Now()):
+	case err == nil && failure.RetryAt.After(b.Clock.Now()) && !failure.FailedAt.After(b.Clock.Now()):
 		return backend.Progress{}, &backend.Failure{
 			Reason: failure.Reason, Message: failure.Message, RetryAfter: failure.RetryAt.Sub(b.Clock.Now()),
 		}

@@ -1,0 +1,49 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// TestClockPutBackRetry: a failed image is tried again after the longest wait there is, however far the clock was put back.
+func TestClockPutBackRetry(t *testing.T) {
+	scan := scanOf(theScanner(), web)
+	u := newUnit(t, theScanner(), aPod(shop, "a", running("main", web)), scan)
+	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: "Broken", Message: "it does not work"})
+	if _, wait := u.reconcile(scan); wait != firstRetry {
+		t.Fatalf("tried again after %s, want %s", wait, firstRetry)
+	}
+	u.pass(-7 * time.Hour)
+	_, wait := u.reconcile(scan)
+	if wait > lastRetry {
+		t.Errorf("after the clock went back it is tried again in %s, want at most %s", wait, lastRetry)
+	}
+	u.pass(7*time.Hour + firstRetry)
+	asked := len(u.engine.asked)
+	if u.reconcile(scan); len(u.engine.asked) != asked+1 {
+		t.Errorf("asked %d times when its time came, want once", len(u.engine.asked)-asked)
+	}
+}
+
+// TestClockPutBackRetention: an unused image is looked at again after its retention at the latest; put forward, the
+// clock ends the retention sooner, and the image comes back with the next pod.
+func TestClockPutBackRetention(t *testing.T) {
+	scan := scanOf(theScanner(), web)
+	pod := aPod(shop, "a", running("main", web))
+	u := newUnit(t, theScanner(), scan, pod)
+	u.reported(web, vulnerability("CVE-2026-0001", finding.High))
+	u.reconcile(scan)
+	u.must(u.client.Delete(t.Context(), pod))
+	u.reconcile(scan)
+	u.pass(-7 * time.Hour)
+	if _, wait := u.reconcile(scan); wait > 24*time.Hour {
+		t.Errorf("after the clock went back it is looked at again in %s, want at most 24h", wait)
+	}
+	u.pass(7*time.Hour + 24*time.Hour)
+	if after, _ := u.reconcile(scan); after != nil {
+		t.Error("after its retention the image is still there")
+	}
+}

@@ -1,0 +1,349 @@
+package controllers
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubernetes "k8s.io/client-go/kubernetes/fake"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/slack"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// webhookPath is what nobody may see.
+const webhookPath = "/services/T0SECRET1/B0SECRET2/verysecrettoken3"
+
+// deliveryWorld is a notifyWorld whose messages go through the real notifier to a Slack of its own.
+type deliveryWorld struct {
+	*notifyWorld
+	slack *standin.Standin
+	// url is the webhook's; answers comes before Slack, and says whether it answered.
+	url     string
+	answers func(http.ResponseWriter, *http.Request) bool
+	// silent is the address of somebody who takes connections and never speaks.
+	silent  string
+	secrets *kubernetes.Clientset
+	log     *bytes.Buffer
+}
+
+type anybody struct{}
+
+func (anybody) Allow(context.Context, string) error { return nil }
+
+// hasty is Slack's poster with a deadline that a test can wait for.
+type hasty struct{ *slack.Poster }
+
+func (h hasty) Post(ctx context.Context, address string, d notify.Digest) notify.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	return h.Poster.Post(ctx, address, d)
+}
+
+func newDeliveryWorld(t *testing.T) *deliveryWorld {
+	t.Helper()
+	w := &deliveryWorld{notifyWorld: newNotifyWorld(t, nil), log: &bytes.Buffer{}}
+	w.slack = standin.New(w.clock.Now, io.Discard)
+	webhooks := w.slack.Webhooks()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.answers == nil || !w.answers(rw, r) {
+			webhooks.ServeHTTP(rw, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL + webhookPath
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes connections
+	w.must(err)
+	t.Cleanup(func() { _ = silent.Close() })
+	w.silent = silent.Addr().String()
+	w.secrets = kubernetes.NewClientset()
+	// Secrets made from files or with echo end like this, which does no harm.
+	w.stores("url", w.url+" \n")
+	w.notifies(server)
+	w.found(finding.Critical)
+	w.reconcile()
+	return w
+}
+
+// notifies runs the notifier and has the reconciler ask it.
+func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
+	w.t.Helper()
+	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
+	roots := x509.NewCertPool()
+	roots.AddCert(slackServer.Certificate())
+	notifies := notifier.New(notifier.Config{
+		Callers: anybody{},
+		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
+			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
+		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: hasty{slack.NewPoster(roots, nil)}},
+		Budget:    notifier.NewBudget(w.clock, sleep), Memory: notifier.NewMemory(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
+		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Now: w.clock.Now,
+	})
+	server := httptest.NewTLSServer(notifies.Handler())
+	w.t.Cleanup(server.Close)
+	token := filepath.Join(w.t.TempDir(), "token")
+	w.must(os.WriteFile(token, []byte("token"), 0o600))
+	trust := x509.NewCertPool()
+	trust.AddCert(server.Certificate())
+	w.reconciler.Sender = client.New(client.Config{
+		URL: server.URL, TokenFile: token, CA: func() (*x509.CertPool, error) { return trust, nil },
+	})
+}
+
+// stores puts a Secret of one key; an empty key takes it away.
+func (w *deliveryWorld) stores(key, value string) {
+	w.t.Helper()
+	ctx, secrets := w.t.Context(), w.secrets.CoreV1().Secrets("shop")
+	_ = secrets.Delete(ctx, "slack-team", metav1.DeleteOptions{})
+	if key == "" {
+		return
+	}
+	_, err := secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "slack-team"}, Data: map[string][]byte{key: []byte(value)},
+	}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// condition is what the Scanner says of deliveries, and of its one receiver.
+func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) {
+	w.t.Helper()
+	r := &ScannerReconciler{Store: w.store}
+	states, err := r.receivers(w.t.Context(), w.scanner)
+	w.must(err)
+	r.setReceivers(w.scanner, states)
+	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]
+}
+
+// events are what was told since the last call.
+func (w *deliveryWorld) told() (told []string) {
+	for {
+		select {
+		case event := <-w.events.Events:
+			told = append(told, event)
+		default:
+			return told
+		}
+	}
+}
+
+// slackSays is a trouble that holds until it is taken away.
+func slackSays(t standin.Trouble) func(*deliveryWorld) {
+	t.Times = 1
+	return func(w *deliveryWorld) { w.slack.Expect(t) }
+}
+
+// everyTime has Slack answer in a way of the test's own.
+func everyTime(answer func(http.ResponseWriter, *http.Request)) func(*deliveryWorld) {
+	return func(w *deliveryWorld) {
+		w.answers = func(rw http.ResponseWriter, r *http.Request) bool { answer(rw, r); return true }
+	}
+}
+
+// TestReceiverTrouble: each way in which a receiver cannot be told has its reason in the Scanner's condition, in its
+// receiver's status and in one event, with words that help and no part of the address; it is tried again when that makes
+// sense; and when the trouble is over the message arrives, once.
+func TestReceiverTrouble(t *testing.T) {
+	repairSecret := func(w *deliveryWorld) { w.stores("url", w.url) }
+	for name, tt := range map[string]struct {
+		arrange func(*deliveryWorld)
+		repair  func(*deliveryWorld)
+		reason  string
+		message string
+		// again is when it is tried again, or a little more.
+		again time.Duration
+		// doubled says that Slack may have had the message before: then it comes twice.
+		doubled bool
+	}{
+		"UnknownSecret":    {func(w *deliveryWorld) { w.stores("", "") }, repairSecret, notify.ReasonSecretNotFound, "there is no Secret slack-team in namespace shop", 5 * time.Minute, false},
+		"UnknownKey":       {func(w *deliveryWorld) { w.stores("address", w.url) }, repairSecret, notify.ReasonSecretNotFound, "has no key url", 5 * time.Minute, false},
+		"WebhookNotHTTPS":  {func(w *deliveryWorld) { w.stores("url", "http://hooks.slack.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "key url of Secret slack-team in namespace shop is not an https URL", 5 * time.Minute, false},
+		"WebhookNotAURL":   {func(w *deliveryWorld) { w.stores("url", "verysecrettoken3 %zz") }, repairSecret, notify.ReasonInvalidURL, "is not an https URL", 5 * time.Minute, false},
+		"WebhookEmpty":     {func(w *deliveryWorld) { w.stores("url", " \n") }, repairSecret, notify.ReasonInvalidURL, "is empty", 5 * time.Minute, false},
+		"WebhookElsewhere": {func(w *deliveryWorld) { w.stores("url", "https://example.com"+webhookPath) }, repairSecret, notify.ReasonInvalidURL, "--allowed-webhook-hosts", 5 * time.Minute, false},
+
+		"Slack400InvalidPayload":    {slackSays(standin.Trouble{Status: 400}), nil, notify.ReasonReceiverRefused, "400 Bad Request: invalid_payload", 5 * time.Minute, false},
+		"Slack403ActionProhibited":  {slackSays(standin.Trouble{Status: 403}), nil, notify.ReasonReceiverRefused, "403 Forbidden: action_prohibited", 5 * time.Minute, false},
+		"Slack403InvalidToken":      {slackSays(standin.Trouble{Status: 403, Body: "invalid_token"}), nil, notify.ReasonReceiverRefused, "403 Forbidden: invalid_token", 5 * time.Minute, false},
+		"Slack404NoService":         {slackSays(standin.Trouble{Status: 404}), nil, notify.ReasonReceiverRefused, "404 Not Found: no_service", 5 * time.Minute, false},
+		"Slack404ChannelNotFound":   {slackSays(standin.Trouble{Status: 404, Body: "channel_not_found"}), nil, notify.ReasonReceiverRefused, "404 Not Found: channel_not_found", 5 * time.Minute, false},
+		"Slack410ChannelIsArchived": {slackSays(standin.Trouble{Status: 410}), nil, notify.ReasonReceiverRefused, "410 Gone: channel_is_archived", 5 * time.Minute, false},
+		"Slack429WithRetryAfter":    {slackSays(standin.Trouble{Status: 429, RetryAfter: 47}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 47s", 47 * time.Second, false},
+		"Slack429WithoutRetryAfter": {slackSays(standin.Trouble{Status: 429}), nil, notify.ReasonReceiverLimited, "Slack asks to wait 30s", 30 * time.Second, false},
+		"Slack500":                  {slackSays(standin.Trouble{Status: 500}), nil, notify.ReasonReceiverFailed, "500 Internal Server Error: rollup_error", 5 * time.Second, false},
+
+		"SlackNeverSpeaks": {func(w *deliveryWorld) {
+			w.stores("url", "https://"+w.silent+webhookPath)
+		}, repairSecret, notify.ReasonNetwork, "no connection to Slack: no answer in time", 5 * time.Second, false},
+		"SlackNeverAnswers": {slackSays(standin.Trouble{Hang: true}), nil, notify.ReasonAnswerLost, "its answer was lost: no answer in time", 5 * time.Second, true},
+		"SlackHangsUp":      {slackSays(standin.Trouble{Drop: true}), nil, notify.ReasonAnswerLost, "its answer was lost", 5 * time.Second, true},
+		"SlackDribbles": {everyTime(func(rw http.ResponseWriter, r *http.Request) {
+			rw.WriteHeader(http.StatusInternalServerError)
+			for r.Context().Err() == nil {
+				if _, err := rw.Write([]byte("x")); err != nil {
+					return
+				}
+				_ = http.NewResponseController(rw).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		}), func(w *deliveryWorld) { w.answers = nil }, notify.ReasonReceiverFailed, "Slack answers 500", 5 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeliveryWorld(t)
+			tt.arrange(w)
+			next, _ := w.after(30 * time.Second)
+			if next < tt.again || next > tt.again+tt.again/4+time.Second {
+				t.Errorf("tried again in %s, want about %s", next, tt.again)
+			}
+			condition, receiver := w.condition()
+			if condition.Status != metav1.ConditionFalse || condition.Reason != tt.reason || !strings.Contains(condition.Message, tt.message) {
+				t.Errorf("NotificationsDelivered is %s %s %q, want False %s and %q", condition.Status, condition.Reason, condition.Message, tt.reason, tt.message)
+			}
+			if !strings.HasPrefix(receiver.LastError, tt.reason+": ") || !strings.Contains(receiver.LastError, tt.message) || receiver.Pending == 0 {
+				t.Errorf("receiver %+v, want the reason %s, %q and what is pending", receiver, tt.reason, tt.message)
+			}
+			told := w.told()
+			if len(told) != 1 || !strings.HasPrefix(told[0], "Warning "+tt.reason+" receiver team: ") || !strings.Contains(told[0], tt.message) {
+				t.Errorf("events %q, want one warning %s with %q", told, tt.reason, tt.message)
+			}
+			for _, secret := range []string{"T0SECRET1", "B0SECRET2", "verysecrettoken3"} {
+				if all := condition.Message + receiver.LastError + strings.Join(told, "") + w.log.String(); strings.Contains(all, secret) {
+					t.Errorf("the address is shown: %s", all)
+				}
+			}
+			if tt.repair != nil {
+				tt.repair(w)
+			}
+			w.after(next)
+			w.assertArrived(tt.doubled)
+		})
+	}
+}
+
+// assertArrived: Slack has the message, once, and nothing is said of the trouble any more.
+func (w *deliveryWorld) assertArrived(doubled bool) {
+	w.t.Helper()
+	want := 1
+	if doubled {
+		want = 2
+	}
+	messages := w.slack.Messages()
+	if len(messages) != want || slices.ContainsFunc(messages, func(m standin.Message) bool { return m.Text != messages[0].Text }) {
+		w.t.Errorf("Slack has %d messages, want %d of one text: %v", len(messages), want, messages)
+	}
+	condition, receiver := w.condition()
+	if condition.Status != metav1.ConditionTrue || receiver.LastError != "" || receiver.Pending != 0 || receiver.LastDelivery == nil {
+		w.t.Errorf("afterwards NotificationsDelivered is %s %s, receiver %+v, want all well", condition.Status, condition.Reason, receiver)
+	}
+	if next, sent := w.after(time.Hour); next != 0 || len(sent) != 0 || len(w.slack.Messages()) != want {
+		w.t.Errorf("an hour later Slack has %d messages, want no more than %d", len(w.slack.Messages()), want)
+	}
+}
+
+// TestSlackNeverAnswersOthers: while one receiver takes all the time that it may, the others are told.
+func TestSlackNeverAnswersOthers(t *testing.T) {
+	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
+	})
+	w.found(finding.Critical)
+	w.reconcile()
+	w.clock.SetTime(w.clock.Now().Add(30 * time.Second))
+	w.receivers.hangs = "slack-broken"
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.reconciler.Reconcile(ctx, requestFor(w.scanner))
+		ended <- err
+	}()
+	select {
+	case event := <-w.events.Events:
+		if !strings.HasPrefix(event, "Normal Delivered receiver team") {
+			t.Errorf("event %q, want that the other receiver took its message", event)
+		}
+	case err := <-ended:
+		t.Errorf("the visit is over (%v) before the receiver that hangs", err)
+	case <-time.After(patience):
+		t.Error("the other receiver waits for the one that hangs")
+	}
+	giveUp()
+	<-ended
+}
+
+// TestReceiverGrantMissing: the commands in the message, run as they are, let this notifier read this Secret and no
+// other; then the message arrives. Real API server, real kubectl, names of any length.
+func TestReceiverGrantMissing(t *testing.T) {
+	p := newPlace(t)
+	kubectl := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")
+	if _, err := os.Stat(kubectl); err != nil {
+		t.Skipf("no kubectl: %v", err)
+	}
+	as := rest.CopyConfig(p.config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:operators-namespace:notifiers-own-account"}
+	core, err := coreclient.NewForConfig(as)
+	p.must(err)
+	addresses := notifier.NewSecretAddresses(core, "operators-namespace", "notifiers-own-account", []string{"hooks.slack.com"})
+	for _, name := range []string{"slack", long("s", 249) + "-one", long("s", 249) + "-two"} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name}, StringData: map[string]string{"url": "https://hooks.slack.com" + webhookPath}}
+		p.creates(secret)
+		ref := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: p.namespace, SecretName: name, SecretKey: "url"}
+		_, outcome := addresses.Address(t.Context(), ref)
+		if outcome == nil || outcome.Reason != notify.ReasonSecretForbidden || outcome.Result != notify.Permanent {
+			t.Fatalf("without a grant: %+v, want SecretForbidden", outcome)
+		}
+		_, commands, found := strings.Cut(outcome.Message, "to allow it: ")
+		if !found || len(outcome.Message) > notify.MaxMessageBytes-len("receiver : ")-63 {
+			t.Fatalf("message of %d bytes %q, want the commands, whole in an event", len(outcome.Message), outcome.Message)
+		}
+		shell := exec.CommandContext(t.Context(), "sh", "-c", commands)
+		shell.Env = append(os.Environ(), "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"), "KUBECONFIG="+p.kubeconfig())
+		if output, err := shell.CombinedOutput(); err != nil {
+			t.Fatalf("the commands %q: %v: %s", commands, err, output)
+		}
+		p.Eventually(func() string { address, _ := addresses.Address(t.Context(), ref); return address }, patience, "100ms").
+			Should(gomega.Equal("https://hooks.slack.com" + webhookPath))
+	}
+	_, err = core.Secrets(p.namespace).List(t.Context(), metav1.ListOptions{})
+	p.Expect(apierrors.IsForbidden(err)).To(gomega.BeTrue(), "all Secrets may be listed: %v", err)
+}
+
+// kubeconfig is a file for kubectl.
+func (p *place) kubeconfig() string {
+	p.t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["test"] = &clientcmdapi.Cluster{Server: p.config.Host, CertificateAuthorityData: p.config.CAData}
+	c.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: p.config.CertData, ClientKeyData: p.config.KeyData}
+	c.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	c.CurrentContext = "test"
+	path := filepath.Join(p.t.TempDir(), "kubeconfig")
+	p.must(clientcmd.WriteToFile(*c, path))
+	return path
+}

@@ -1,0 +1,65 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// storeIDBecomes is what another operator, or a lost store, does to the status.
+func (u *unit) storeIDBecomes(id string) {
+	u.t.Helper()
+	var scanner v1alpha1.Scanner
+	u.must(u.client.Get(u.t.Context(), client.ObjectKeyFromObject(theScanner()), &scanner))
+	scanner.Status.StoreID = id
+	u.must(u.client.Status().Update(u.t.Context(), &scanner))
+}
+
+func (u *unit) readyReason() string {
+	u.t.Helper()
+	return meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionReady).Reason
+}
+
+// TestTwoOperators: a second operator in the cluster is said to be there, by both, and no more when it has gone.
+func TestTwoOperators(t *testing.T) {
+	first, second := newUnit(t, theScanner()), newUnit(t)
+	second.client, second.clock = first.client, first.clock
+	second.scanners.Client, second.scanners.Reader, second.scanners.Clock = first.client, first.client, first.clock
+	for range 2 {
+		first.readyReason()
+		first.pass(20 * time.Second)
+		second.readyReason()
+		first.pass(40 * time.Second)
+	}
+	for name, u := range map[string]*unit{"first": first, "second": second} {
+		if got := u.readyReason(); got != v1alpha1.ReasonAnotherOperator {
+			t.Errorf("the %s operator says %s two minutes after the second one came, want AnotherOperator", name, got)
+		}
+	}
+	first.pass(rivalMemory)
+	first.readyReason() // takes the second one's last word away
+	first.pass(rivalMemory)
+	if got := first.readyReason(); got != v1alpha1.ReasonNoImages {
+		t.Errorf("long after the second operator has gone: %s, want NoImages", got)
+	}
+}
+
+// TestLostStoreIsNoOtherOperator: neither a store that was lost nor a cache that lags behind is taken for an operator.
+func TestLostStoreIsNoOtherOperator(t *testing.T) {
+	u := newUnit(t, theScanner())
+	u.storeIDBecomes("the one that was lost")
+	for range 3 {
+		if got := u.readyReason(); got != v1alpha1.ReasonNoImages {
+			t.Errorf("after the store was lost: %s, want NoImages", got)
+		}
+		u.pass(statusInterval)
+	}
+	old := &v1alpha1.Scanner{ObjectMeta: theScanner().ObjectMeta, Status: v1alpha1.ScannerStatus{StoreID: "what the cache still shows"}}
+	if rival, err := u.scanners.rivals.look(t.Context(), u.clock, u.client, old, u.store.ID()); rival || err != nil {
+		t.Errorf("a lagging cache is taken for another operator (%v)", err)
+	}
+}

@@ -1,0 +1,69 @@
+package controllers
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// TestScannerBackendSettingsMismatch: settings of another engine than the type's are refused, by the API server.
+func TestScannerBackendSettingsMismatch(t *testing.T) {
+	p := inUnattended(t)
+	err := p.write("mismatch", spec{"backend": spec{"type": "Fake", "grype": spec{"job": spec{}}}})
+	p.Expect(err).To(MatchError(And(ContainSubstring("spec.backend"), ContainSubstring("grype may be set only when type is Grype"))))
+}
+
+// TestScannerNameTooLong: a name that cannot be part of an annotation's key is refused, by the API server.
+func TestScannerNameTooLong(t *testing.T) {
+	p := inUnattended(t)
+	p.Expect(p.write(long("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
+}
+
+// TestScannerBackendDisabled: an engine that this operator runs without is named where the user looks.
+func TestScannerBackendDisabled(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "disabled", func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	p.creates(scanner)
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(conditionsOf(status.Conditions)).To(ContainElements("BackendAvailable=False BackendDisabled", "Ready=False BackendDisabled", "Stalled=True BackendDisabled"))
+	})
+}
+
+// TestScannerPodSelectorWrongOperator: the API server accepts it; the Scanner says what is wrong, is not ready, and is
+// when it was corrected. Another Scanner of the namespace works all the time.
+func TestScannerPodSelectorWrongOperator(t *testing.T) {
+	p := newPlace(t)
+	wrong := aScanner(p.namespace, "wrong", func(s *v1alpha1.Scanner) {
+		s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like", Values: []string{"w*"}}}}
+	})
+	right := aScanner(p.namespace, "right")
+	p.creates(wrong, right, aPod(p.namespace, "a", running("main", web)))
+	p.eventually(wrong, func(g Gomega, status v1alpha1.ScannerStatus) {
+		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		g.Expect(ready).NotTo(BeNil())
+		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonInvalidPodSelector))
+		g.Expect(ready.Status).To(Equal(metav1.ConditionFalse))
+		g.Expect(ready.Message).To(And(HavePrefix("spec.podSelector: "), ContainSubstring(`"Like" is not a valid label selector operator`)))
+		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
+	})
+	p.becomes(right, phasesOf{web: v1alpha1.PhaseScanned})
+	p.Expect(p.scans(wrong)).To(BeEmpty())
+	p.changes(now(p, wrong), func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil })
+	p.becomes(wrong, phasesOf{web: v1alpha1.PhaseScanned})
+}
+
+// TestScannerExcludeGlobMalformed: every text is a glob, in which only "*" and "?" mean anything. What looks like a
+// broken one of another language excludes nothing but what it says, and harms nothing.
+func TestScannerExcludeGlobMalformed(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "globs", excluding("[", "[a-", "{a,b", `\`, "(", "!*nothing", "**[z-a]**", "https://*/x"))
+	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 1, Scanned: 1}))
+	})
+}
