@@ -108,7 +108,7 @@ func (s scratch) watch(ctx context.Context) (watched context.Context, stop func(
 // look says what is wrong with the space, as a failure.
 func (s scratch) look() error {
 	var disk syscall.Statfs_t
-	if err := syscall.Statfs(s.dir, &disk); err == nil && int64(disk.Bavail)*disk.Bsize < reserve { //nolint:unconvert // the types differ between platforms
+	if err := syscall.Statfs(s.dir, &disk); err == nil && int64(disk.Bavail)*disk.Bsize < reserve {
 		return failure.New(workerapi.ReasonScratchFull, fmt.Errorf("less than %d MiB are left while the image's archives are unpacked; %s", reserve>>20, moreDisk))
 	}
 	var used int64

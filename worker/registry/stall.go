@@ -43,7 +43,7 @@ func becauseOf(ctx context.Context, err error) error {
 // watchedBody winds the watch up with each Read. Between two of them nobody waits for the registry.
 type watchedBody struct {
 	io.ReadCloser
-	ctx      context.Context //nolint:containedctx // it is the answer's
+	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	watch    *time.Timer
 	patience time.Duration

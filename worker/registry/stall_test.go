@@ -31,7 +31,7 @@ func TestStalledRegistries(t *testing.T) {
 			server := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					isLayer := strings.HasSuffix(r.URL.Path, layer)
-					if r.Method != http.MethodGet || !stalls(r) && !(middle && isLayer) {
+					if r.Method != http.MethodGet || !stalls(r) && (!middle || !isLayer) {
 						next.ServeHTTP(w, r)
 						return
 					}

@@ -85,7 +85,7 @@ func (h *hostile) serves(t *testing.T, image v1.Image, body []byte, length int) 
 // plain is an image with one layer that is not compressed, and that layer.
 func plain(t *testing.T) (v1.Image, []byte) {
 	archive := fixture.Tar(t, tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: 100_000, Mode: 0o644})
-	return fixture.RawLayer(t, types.OCIUncompressedLayer, archive), archive
+	return fixture.RawImage(t, types.OCIUncompressedLayer, archive), archive
 }
 
 func gzipped(t *testing.T, content io.Reader) []byte {
@@ -134,17 +134,17 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 		"a layer with bad gzip": {func(t *testing.T, h *hostile) string {
 			bad := gzipped(t, zeros(100_000))
 			copy(bad[20:], bytes.Repeat([]byte{0xff}, 40))
-			return h.Push(t, "app:1", fixture.RawLayer(t, types.DockerLayer, bad))
+			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, bad))
 		}, workerapi.ReasonNotAnImage, "flate: corrupt input"},
 		"a layer with a bad tar archive": {func(t *testing.T, h *hostile) string {
-			return h.Push(t, "app:1", fixture.RawLayer(t, types.OCIUncompressedLayer, bytes.Repeat([]byte("nonsense"), 1000)))
+			return h.Push(t, "app:1", fixture.RawImage(t, types.OCIUncompressedLayer, bytes.Repeat([]byte("nonsense"), 1000)))
 		}, workerapi.ReasonNotAnImage, "invalid tar header"},
 		"a layer whose tar archive ends early": {func(t *testing.T, h *hostile) string {
 			_, archive := plain(t)
-			return h.Push(t, "app:1", fixture.RawLayer(t, types.OCIUncompressedLayer, archive[:50_000]))
+			return h.Push(t, "app:1", fixture.RawImage(t, types.OCIUncompressedLayer, archive[:50_000]))
 		}, workerapi.ReasonNotAnImage, "unexpected EOF"},
 		"a layer of an unknown type": {func(t *testing.T, h *hostile) string {
-			return h.Push(t, "app:1", fixture.RawLayer(t, "application/vnd.example.layer", []byte("x")))
+			return h.Push(t, "app:1", fixture.RawImage(t, "application/vnd.example.layer", []byte("x")))
 		}, workerapi.ReasonNotAnImage, "layer media type"},
 		"a layer with another digest": {func(t *testing.T, h *hostile) string {
 			image, archive := plain(t)
@@ -177,10 +177,10 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 			return h.PushLying(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = testScratch })
 		}, workerapi.ReasonRegistryUnavail, "error verifying sha256 checksum"},
 		"an endless layer: it decompresses without end": {func(t *testing.T, h *hostile) string {
-			return h.Push(t, "app:1", fixture.RawLayer(t, types.DockerLayer, gzipped(t, zeros(8*testScratch))))
+			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, gzipped(t, zeros(8*testScratch))))
 		}, workerapi.ReasonImageTooLarge, "more than the 48 MiB of scratch space; raise grype.catalog.scratchSize"},
 		"an endless layer: compressed nothing again and again": {func(t *testing.T, h *hostile) string {
-			image, nothing := fixture.RawLayer(t, types.DockerLayer, gzipped(t, zeros(100))), bytes.Repeat(gzipped(t, zeros(0)), 1000)
+			image, nothing := fixture.RawImage(t, types.DockerLayer, gzipped(t, zeros(100))), bytes.Repeat(gzipped(t, zeros(0)), 1000)
 			h.answers(t, image, func(w http.ResponseWriter, _ *http.Request) {
 				for err := error(nil); err == nil; {
 					_, err = w.Write(nothing)
@@ -193,7 +193,7 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 			for i := range 10 {
 				layers = append(layers, gzipped(t, bytes.NewReader(fixture.Tar(t, tar.Header{Name: strconv.Itoa(i), Typeflag: tar.TypeReg, Size: testScratch / 8}))))
 			}
-			return h.Push(t, "app:1", fixture.RawLayer(t, types.DockerLayer, layers...))
+			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, layers...))
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 		"a file name of 64 KiB": {func(t *testing.T, h *hostile) string {
 			long := fixture.Tar(t, tar.Header{Name: strings.Repeat("long", 16<<10), Typeflag: tar.TypeReg})
@@ -205,7 +205,7 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 		}, workerapi.ReasonNotAnImage, "a path of 65536 bytes, which no node can unpack"},
 		"one huge file": {func(t *testing.T, h *hostile) string {
 			huge := fixture.Tar(t, tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 4 * testScratch})
-			return h.Push(t, "app:1", fixture.RawLayer(t, types.DockerLayer, gzipped(t, bytes.NewReader(huge))))
+			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, gzipped(t, bytes.NewReader(huge))))
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 		"a zip bomb": {func(t *testing.T, h *hostile) string {
 			bomb := fixture.Bomb(t, 4*testScratch, "a.jar", "b.jar", "c.jar")
