@@ -47,7 +47,7 @@ const queueConditions = `
 	WHERE (r.id IS NULL OR r.data_version <> d.version)
 	AND NOT EXISTS (SELECT 1 FROM match_failures f
 		WHERE f.manifest_id = used.manifest_id AND f.engine = @engine
-		AND f.data_version = coalesce(d.version, '') AND f.retry_at > @now AND f.failed_at <= @now)`
+		AND f.data_version = coalesce(d.version, '') AND f.retry_at > @now AND coalesce(f.failed_at, 0) <= @now)`
 
 // selectQueue lists what nobody has leased, in the order in which it is lent, and whether it is suspected.
 const selectQueue = `SELECT used.manifest_id, e.times IS NOT NULL AS suspected` + queueTables + `
