@@ -299,3 +299,28 @@ func TestThrottlingRegistries(t *testing.T) {
 		}
 	}
 }
+
+// A registry that throttles by DENIED is not asked again with the next credential, nor without any.
+func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
+	manifests := 0
+	server := fixture.NewRegistry(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, _, named := r.BasicAuth(); !named {
+				w.Header().Set("WWW-Authenticate", basicChallenge)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			manifests++
+			w.Header().Set("Retry-After", "90")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"errors":[{"code":"DENIED","message":"quota exceeded"}]}`)
+		})
+	})
+	p := puller(server.Host)
+	withCredentials(t, p, map[string]string{server.Host: "one", server.Host + "/team": "two"})
+	_, err := p.Pull(t.Context(), []string{server.Host + "/team/app:1"}, amd64)
+	told := failure.Describe(err, "none")
+	if told.Reason != workerapi.ReasonRegistryThrottled || told.RetryAfterSeconds != 90 || manifests != 1 {
+		t.Errorf("failure %+v after %d requests, want %s for 90 seconds after one", told, manifests, workerapi.ReasonRegistryThrottled)
+	}
+}
