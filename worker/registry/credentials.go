@@ -185,15 +185,11 @@ func splitHost(host string) (name, port string) {
 	return u.Hostname(), u.Port()
 }
 
-// redact takes all that is secret in the credentials out of a text: a registry may quote what it was given.
-func (c Credentials) redact(text string) string {
+// secrets are all that is secret in the credentials.
+func (c Credentials) secrets() (secrets []string) {
 	for _, credential := range c.entries {
 		auth := credential.auth
-		for _, secret := range []string{auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken} {
-			if secret != "" {
-				text = strings.ReplaceAll(text, secret, "…")
-			}
-		}
+		secrets = append(secrets, auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken)
 	}
-	return text
+	return secrets
 }

@@ -54,7 +54,7 @@ func (g *guard) clean(err error) string {
 	if before, _, found := strings.Cut(text, noToken); found {
 		text = before + noToken
 	}
-	text = g.credentials.redact(text)
+	text = redact(text, append(g.credentials.secrets(), g.sent.all()...))
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText] + "…"
 	}

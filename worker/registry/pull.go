@@ -37,6 +37,8 @@ type Puller struct {
 
 	// avoided are mirrors that have disappointed.
 	avoided []string
+	// sent is for all attempts: what one of them got may be quoted to the next.
+	sent sent
 }
 
 // Image is an image of one platform in a registry. Its layers are pulled when they are read.
@@ -166,7 +168,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
 	guard := &guard{
 		next: transport, hosts: configured, now: p.Now, patience: p.Patience,
-		registry: referenceHost(ref.Context().RegistryStr()), credentials: p.Credentials,
+		registry: referenceHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
 	image, err := resolve(ref, platform, append(options,
 		remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))...)

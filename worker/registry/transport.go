@@ -34,8 +34,9 @@ type guard struct {
 	now   func() time.Time
 	// registry is what is asked, as it stands in image references; wherever it redirects to, it is who answers.
 	registry string
-	// credentials are what no error may quote.
+	// credentials, and what was sent in their place, are what no error may quote.
 	credentials Credentials
+	sent        *sent
 	// patience with a registry that sends nothing; 0 for stallTimeout.
 	patience time.Duration
 
@@ -50,6 +51,9 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	// The client library falls back to HTTP for any private or loopback address. Only the list counts here.
 	if request.URL.Scheme != "https" && !g.hosts.of(request.URL.Host).PlainHTTP {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
+	}
+	if err := g.sent.remember(request); err != nil {
+		return nil, err
 	}
 	// Redirects come back here as requests of their own, and are held to the same rule.
 	response, err := impatient(g.next, request, cmp.Or(g.patience, stallTimeout))
