@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // Bounds of what is said about registries.
@@ -26,15 +28,8 @@ var (
 	pathPattern = regexp.MustCompile(`^[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 )
 
-// CanonicalHost is the one way in which registries' hosts are compared: in lower case, and Docker Hub, which has
-// several names, as in image references.
-func CanonicalHost(host string) string {
-	switch host = strings.ToLower(host); host {
-	case "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com":
-		return "docker.io"
-	}
-	return host
-}
+// CanonicalHost is how registries' hosts are compared, here as in workers.
+func CanonicalHost(host string) string { return workerapi.CanonicalHost(host) }
 
 // validateRegistries returns an error for each field that is wrong.
 func (c Config) validateRegistries() (errs []error) {

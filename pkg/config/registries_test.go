@@ -49,6 +49,7 @@ func TestRegistriesRefuses(t *testing.T) {
 		"a host with credentials":       {[]Registry{{Host: "user:hunter2@ghcr.io"}}, "registries[0].host"},
 		"a wildcard":                    {[]Registry{{Host: "*.example.com"}}, "registries[0].host"},
 		"Docker Hub under two names":    {[]Registry{{Host: "docker.io"}, {Host: "index.docker.io"}}, "registries[1].host"},
+		"Docker Hub's oldest name":      {[]Registry{{Host: "docker.io"}, {Host: "www.docker.com"}}, "registries[1].host"},
 		"the same host in capitals":     {[]Registry{{Host: "ghcr.io"}, {Host: "GHCR.io"}}, "registries[1].host"},
 		"no certificate":                {[]Registry{{Host: "a.b", CABundle: "hunter2"}}, "registries[0].caBundle"},
 		"a broken certificate":          {[]Registry{{Host: "a.b", CABundle: valid + broken}}, "registries[0].caBundle"},

@@ -99,10 +99,10 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 		return image, nil
 	}
 	host := ref.Context().RegistryStr()
-	if slices.ContainsFunc(p.Spared, func(spared string) bool { return canonicalHost(spared) == canonicalHost(host) }) {
+	if slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) }) {
 		return nil, &failure.Error{
-			Reason: workerapi.ReasonRegistryThrottled, Registry: referenceHost(host),
-			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", referenceHost(host), mirrors),
+			Reason: workerapi.ReasonRegistryThrottled, Registry: workerapi.CanonicalHost(host),
+			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
 		}
 	}
 	if image, err = p.ask(ctx, ref, platform); err != nil && mirrors != "" {
@@ -168,7 +168,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
 	guard := &guard{
 		next: transport, hosts: configured, now: p.Now, patience: p.Patience,
-		registry: referenceHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
+		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
 	image, err := resolve(ref, platform, append(options,
 		remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))...)
