@@ -27,7 +27,8 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 	}
 	var outcomes []string
 	for _, mirror := range hostsOf(p.Registries).of(ref.Context().RegistryStr()).Mirrors {
-		if slices.Contains(p.avoided, mirror) {
+		host, _, _ := strings.Cut(mirror, "/")
+		if slices.Contains(p.avoided, mirror) || p.isSpared(host) {
 			continue
 		}
 		image, err := p.pullFrom(ctx, mirror, digest, platform)
@@ -37,6 +38,10 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 		}
 		p.Log.Warn("a mirror does not deliver", "mirror", mirror, "image", ref.Name(), "error", failure.Line(err.Error()))
 		outcomes = append(outcomes, mirror+" ("+reason(err)+")")
+		// It is slowed down within this Job only: nobody waits for a mirror, and the next Job asks it again.
+		if reason(err) == workerapi.ReasonRegistryThrottled {
+			p.avoided = append(p.avoided, mirror)
+		}
 	}
 	if len(outcomes) == 0 {
 		return nil, ""

@@ -259,6 +259,32 @@ func TestSparedRegistries(t *testing.T) {
 	}
 }
 
+// A mirror that asked to wait is left alone, also as a mirror.
+func TestSparedMirrors(t *testing.T) {
+	m := newMirrored(t, nil)
+	p := m.puller()
+	p.Spared = []string{m.first.Host}
+	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || m.who() != "second" {
+		t.Errorf("error %v, and %s were asked, want the second mirror only", err, m.who())
+	}
+}
+
+// A mirror that throttles is asked once in a Job, however often the Job begins again.
+func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
+	m := newMirrored(t, answer(http.StatusTooManyRequests))
+	p := m.puller()
+	var requests [2]int
+	for i := range requests {
+		if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil {
+			t.Fatal(err)
+		}
+		requests[i] = m.asked["first"].requests
+	}
+	if requests[0] == 0 || requests[1] != requests[0] {
+		t.Errorf("the mirror was asked %d times, and then %d times more, want no more", requests[0], requests[1]-requests[0])
+	}
+}
+
 // One registry's 429 leads to the next reference. Without one, the failure names the registry as references do,
 // also while layers are read, wherever they are kept.
 func TestThrottlingRegistries(t *testing.T) {

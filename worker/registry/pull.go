@@ -22,7 +22,7 @@ import (
 type Puller struct {
 	// Registries say how to reach those that need more than the defaults; they are valid (see Validate).
 	Registries []workerapi.Registry
-	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked.
+	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked, and they are no mirrors.
 	Spared []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
@@ -99,7 +99,7 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 		return image, nil
 	}
 	host := ref.Context().RegistryStr()
-	if slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) }) {
+	if p.isSpared(host) {
 		return nil, &failure.Error{
 			Reason: workerapi.ReasonRegistryThrottled, Registry: workerapi.CanonicalHost(host),
 			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
@@ -109,6 +109,11 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 		err = fmt.Errorf("%w%s", err, mirrors)
 	}
 	return image, err
+}
+
+// isSpared says that a host has asked to wait.
+func (p *Puller) isSpared(host string) bool {
+	return slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
 }
 
 // parse reads a reference. A host is marked for plain HTTP only if it is listed for it.
