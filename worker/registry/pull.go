@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
 		}
 	}
-	if image, err = p.ask(ctx, ref, platform); err != nil && mirrors != "" {
+	if image, err = p.ask(ctx, ref, platform, p.patience()); err != nil && mirrors != "" {
 		err = fmt.Errorf("%w%s", err, mirrors)
 	}
 	return image, err
@@ -129,7 +130,7 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 }
 
 // ask tries each credential for a repository, and then none.
-func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, options ...remote.Option) (*Image, error) {
+func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options ...remote.Option) (*Image, error) {
 	credentials := p.Credentials.For(ref.Context())
 	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
 	var auths []authn.Authenticator
@@ -140,7 +141,7 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	var refused []Credential
 	// Anonymous last: an image may be public although the secret for its registry has expired.
 	for i, auth := range append(auths, authn.Anonymous) {
-		image, err := p.resolve(ctx, ref, platform, append(options, remote.WithAuth(auth)))
+		image, err := p.resolve(ctx, ref, platform, patience, append(options, remote.WithAuth(auth)))
 		if err == nil {
 			return image, nil
 		}
@@ -163,8 +164,11 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	return nil, p.Credentials.refusal(ref, refused, firstErr)
 }
 
-// resolve asks the registry with one credential. Its layers are pulled with the same one.
-func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, options []remote.Option) (*Image, error) {
+// patience is how long a registry may send nothing.
+func (p *Puller) patience() time.Duration { return cmp.Or(p.Patience, stallTimeout) }
+
+// resolve asks the registry with one credential. Its layers are pulled with the same one, and may take their time.
+func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options []remote.Option) (*Image, error) {
 	configured := hostsOf(p.Registries)
 	transport, err := p.transport(configured)
 	if err != nil {
@@ -172,7 +176,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	}
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
 	guard := &guard{
-		next: transport, hosts: configured, now: p.Now, patience: p.Patience,
+		next: transport, hosts: configured, now: p.Now, patience: patience,
 		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
 	image, err := resolve(ref, platform, append(options,
@@ -185,7 +189,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		return nil, guard.classify(err)
 	}
 	// Only now is it known what may be large; until here everything is a document.
-	guard.allowLayers(ref.Context(), manifest.Layers)
+	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
 	image.Content = &loggedImage{Image: image.Content, log: p.Log, guard: guard}
 	return image, nil
 }
