@@ -172,7 +172,9 @@ bin/e2e.test: ; go test -c -o $@ ./test/e2e
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/grype: TOOL := github.com/anchore/grype/cmd/grype
-bin/controller-gen bin/golangci-lint bin/grype: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/syft: TOOL := github.com/anchore/syft/cmd/syft
+bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
+bin/controller-gen bin/golangci-lint bin/grype bin/syft bin/kwok: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@
