@@ -71,6 +71,9 @@ func spreadOf[T ~int64](values []T) spread[T] {
 // text writes a spread with a unit: "1.23 s (1.20 to 1.31)".
 func (s spread[T]) text(unit T, name string) string {
 	in := func(v T) float64 { return float64(v) / float64(unit) }
+	if s.least == s.most {
+		return fmt.Sprintf("%.*f %s", digits(in(s.median)), in(s.median), name)
+	}
 	return fmt.Sprintf("%.*f %s (%.*f to %.*f)", digits(in(s.median)), in(s.median), name, digits(in(s.median)), in(s.least), digits(in(s.median)), in(s.most))
 }
 

@@ -48,9 +48,11 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	if err != nil {
 		return nil, fmt.Errorf("reading the SBOM: %w", err)
 	}
-	// A matcher keeps state of its run: one for each SBOM. The database is shared.
+	lookups, done := db.Borrow()
+	defer done()
+	// A matcher keeps state of its run: one for each SBOM.
 	matcher := grype.VulnerabilityMatcher{
-		VulnerabilityProvider: db.Provider(),
+		VulnerabilityProvider: lookups,
 		Matchers:              matcher.NewDefaultMatchers(matcherConfig()),
 		IgnoreRules:           ignoreRules(),
 	}
@@ -64,7 +66,7 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	}
 	// Grype's own report: it computes risk and suggested fixes, and looks up aliases.
 	document, err := models.NewDocument(clio.Identification{Name: "scanner-grype"}, packages, about, *remaining, ignored,
-		db.Provider(), nil, nil, models.SortByPackage, false, nil)
+		lookups, nil, nil, models.SortByPackage, false, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,7 @@
+package database
+
+// Limit sets how many look-ups a generation holds.
+func (l *Lookups) Limit(most int) { l.most = most }
+
+// Remembered is how many look-ups are remembered, those included that are about to be forgotten.
+func (l *Lookups) Remembered() int { return len(l.recent.found) + len(l.older.found) }
