@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
+	"github.com/scanner-operator/scanner-operator/test/bench/storage"
 )
 
 // sizes of the clusters, in pods.
@@ -59,6 +60,10 @@ func scalePart(ctx context.Context, p project) (page.Section, error) {
 	return scale.Section(all), nil
 }
 
-func progress(format string, args ...any)                        { fmt.Printf("  "+format+"\n", args...) }
-func storePart(context.Context, project) (page.Section, error)   { return page.Section{}, nil }
+func progress(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
+
+func storePart(ctx context.Context, _ project) (page.Section, error) {
+	return storage.Measure(ctx, progress)
+}
+
 func latencyPart(context.Context, project) (page.Section, error) { return page.Section{}, nil }
