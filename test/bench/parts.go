@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/scanner-operator/scanner-operator/test/bench/latency"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
 	"github.com/scanner-operator/scanner-operator/test/bench/storage"
@@ -66,4 +67,4 @@ func storePart(ctx context.Context, _ project) (page.Section, error) {
 	return storage.Measure(ctx, progress)
 }
 
-func latencyPart(context.Context, project) (page.Section, error) { return page.Section{}, nil }
+func latencyPart(ctx context.Context, _ project) (page.Section, error) { return latency.Measure(ctx) }
