@@ -25,7 +25,7 @@ func workerPart(test string) func(context.Context, project) (page.Section, error
 		if err := os.RemoveAll(result); err != nil {
 			return section, err
 		}
-		command := exec.CommandContext(ctx, filepath.Join(p.bin, "worker-bench.test"), "-test.run", "^"+test+"$", "-test.timeout", "30m") //nolint:gosec // constants
+		command := exec.CommandContext(ctx, filepath.Join(p.bin, "worker-bench.test"), "-test.run", "^"+test+"$", "-test.timeout", "30m")
 		command.Dir = filepath.Join(p.root, "worker", "bench")
 		command.Env = append(os.Environ(), "BENCH_RESULT="+result, "BENCH_BIN="+p.bin)
 		command.Stdout, command.Stderr = os.Stdout, os.Stderr

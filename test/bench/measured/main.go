@@ -78,7 +78,7 @@ func place(secret string) error {
 
 // measure runs the command to its end. That it fails is a result, too.
 func measure(command []string) (taken, error) {
-	run := exec.Command(command[0], command[1:]...) //nolint:noctx // it ends when this process is ended
+	run := exec.Command(command[0], command[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// The signal comes when the thread ends that started the command, so this one must stay.
 	runtime.LockOSThread()

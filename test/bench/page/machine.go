@@ -78,7 +78,7 @@ func Commit(ctx context.Context, dir, page string) (string, error) {
 }
 
 func git(ctx context.Context, dir string, args ...string) (string, error) {
-	command := exec.CommandContext(ctx, "git", args...) //nolint:gosec // constants
+	command := exec.CommandContext(ctx, "git", args...)
 	command.Dir = dir
 	out, err := command.Output()
 	if err != nil {

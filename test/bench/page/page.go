@@ -69,7 +69,7 @@ func Write(file string, order []string, name, title string, section Section, fro
 			fmt.Fprintf(&page, "\n%s\n%s%s\n", begin(part), text, end(part))
 		}
 	}
-	return os.WriteFile(file, []byte(page.String()), 0o644) //nolint:gosec // a page to be read
+	return os.WriteFile(file, []byte(page.String()), 0o644)
 }
 
 func begin(name string) string { return "<!-- begin: " + name + " -->" }

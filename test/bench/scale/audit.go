@@ -13,7 +13,6 @@ import (
 
 // request is one line of the API server's audit log, as far as it is read here.
 type request struct {
-	AuditID   string `json:"auditID"`
 	Verb      string `json:"verb"`
 	ObjectRef struct {
 		Resource    string `json:"resource"`

@@ -197,7 +197,7 @@ func start(dir, name string, environment []string, program string, args ...strin
 		return nil, err
 	}
 	defer log.Close()
-	p.command = exec.Command(program, args...) //nolint:gosec,noctx // stop ends it
+	p.command = exec.Command(program, args...)
 	p.command.Env = append(os.Environ(), environment...)
 	p.command.Stdout, p.command.Stderr = log, log
 	if err := p.command.Start(); err != nil {

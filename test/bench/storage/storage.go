@@ -144,7 +144,7 @@ func write(ctx context.Context, db *store.SQLite, n, version int) ([]time.Durati
 
 // ask asks who runs vulnerabilities, and returns how long each answer took and how many workloads the answers had.
 func ask(ctx context.Context, db *store.SQLite) (took []time.Duration, affected []int, err error) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same questions each time
+	random := rand.New(rand.NewPCG(1, 2))
 	most := firstID(families-1, 0) + findings
 	for range questions {
 		id := fmt.Sprintf("CVE-2026-%05d", random.IntN(most))
