@@ -34,6 +34,7 @@ const Engine = "grype"
 // How often things are looked at when nothing wakes them.
 const (
 	checkCatalog = 30 * time.Second
+	checkIntent  = callTimeout // then the API server has answered, or does not
 	checkQueue   = 2 * time.Minute // the Tender calls those who wait
 	checkMatch   = time.Minute
 )
@@ -74,14 +75,15 @@ type Options struct {
 type Backend struct {
 	Options
 
-	// starting is held while it is decided whether a Job is to be made, so that no image gets two.
+	// starting is held while it is decided and recorded that a catalog Job is to be made, so that no image gets two. The
+	// API server is never asked meanwhile: admission in a tenant's namespace may take its time.
 	starting  sync.Mutex
+	lanes     lanes
 	failures  failureMemo
 	throttles throttles
 	data      dataState
-	// line is guarded by starting.
-	line     waitingLine
-	troubles troubles
+	line      waitingLine
+	troubles  troubles
 	// work wakes the tender.
 	work chan struct{}
 	// volume of the vulnerability database, once chosen.
@@ -95,7 +97,11 @@ var (
 
 // New returns a Backend. Its Tender and Poller must run for anything to happen.
 func New(o Options) *Backend {
-	return &Backend{Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1)}
+	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
+	return &Backend{
+		Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1),
+		lanes: lanes{after: time.After},
+	}
 }
 
 // Engine implements backend.Backend.

@@ -2,7 +2,6 @@ package grype
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,16 +24,16 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 	}
 	history := b.Config.Grype.Catalog.History
 	left := map[bool]int{true: history.Failed, false: history.Succeeded}
-	var errs []error
+	var over []store.Job
 	for _, job := range ended {
 		known := slices.Contains(scanners, job.Scanner)
 		if known && left[job.Failed] > 0 && b.Clock.Since(job.EndedAt) < history.TTL.Duration {
 			left[job.Failed]--
 			continue
 		}
-		errs = append(errs, b.remove(ctx, job))
+		over = append(over, job)
 	}
-	return errors.Join(errs...)
+	return b.lanes.run(over, func(job store.Job) error { return b.remove(ctx, job) })
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get

@@ -11,10 +11,8 @@ import (
 )
 
 // staffMatchWorkers starts match workers while there is something to match, or newer data to install for
-// images in use. They end by themselves when they are idle.
+// images in use. They end by themselves when they are idle. Nobody but the Tender does so.
 func (b *Backend) staffMatchWorkers(ctx context.Context) error {
-	b.starting.Lock()
-	defer b.starting.Unlock()
 	wanted, err := b.workersWanted(ctx)
 	if err != nil || wanted == 0 {
 		return err

@@ -30,6 +30,7 @@ const intentLifetime = time.Minute
 func (b *Backend) Tender(ctx context.Context) error {
 	ticker := time.NewTicker(tendInterval)
 	defer ticker.Stop()
+	defer b.lanes.running.Wait()
 	for {
 		if err := b.tend(ctx); err != nil && ctx.Err() == nil {
 			b.Log.Error(err, "Looking after jobs")
@@ -48,11 +49,8 @@ func (b *Backend) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, job := range jobs {
-		errs = append(errs, b.tendJob(ctx, job))
-	}
-	return errors.Join(errors.Join(errs...), b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
+	err = b.lanes.run(jobs, func(job store.Job) error { return b.tendJob(ctx, job) })
+	return errors.Join(err, b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
 }
 
 // tendJob follows one Job to its end.
