@@ -2,13 +2,16 @@ package grype
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -114,21 +117,45 @@ func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progr
 // nobody's failure, and from an API server in trouble. The latter may have made the Job nevertheless: its record
 // stays, for the Tender to clean up.
 func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) (backend.Progress, error) {
-	if !rejected(err) {
-		return backend.Progress{}, fmt.Errorf("creating a catalog job: %w", err)
+	trouble := fmt.Errorf("creating a catalog job: %w", err)
+	if unanswered(err) {
+		failure := &backend.Failure{Reason: ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
+			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", callTimeout, quoted(err.Error()))}
+		b.failures.remember(record.Key, record.Scope, failure)
+		return backend.Progress{}, failure
+	}
+	if !notMade(err) {
+		return backend.Progress{}, trouble
 	}
 	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
 		return backend.Progress{}, err
 	}
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		return backend.Waiting(v1alpha1.ReasonPending, "the namespace is being deleted", checkQueue), nil
+	case apierrors.IsTooManyRequests(err), apierrors.IsConflict(err), apierrors.IsUnauthorized(err):
+		return backend.Progress{}, trouble
 	}
 	failure := b.refusal(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
 	b.failures.remember(record.Key, record.Scope, failure)
 	return backend.Progress{}, failure
 }
 
-// rejected says whether the API server surely did not make an object.
-func rejected(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+// unanswered says that admission took longer than this operator, or the API server itself, waits.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err)
+}
+
+// notMade says whether the API server surely did not make an object. What is decided before admission ends comes
+// before anything is written, a webhook's failure too.
+func notMade(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonNotFound,
+		metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonTooManyRequests, metav1.StatusReasonConflict,
+		metav1.StatusReasonUnauthorized, metav1.StatusReasonMethodNotAllowed:
+		return true
+	case metav1.StatusReasonInternalError:
+		return strings.Contains(err.Error(), webhookFailed)
+	}
+	return apierrors.IsRequestEntityTooLargeError(err)
 }

@@ -1,7 +1,9 @@
 package grype
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -132,7 +134,12 @@ func TestJobsThatAreNotTaken(t *testing.T) {
 		"a policy engine's webhook": {apierrors.NewBadRequest(`admission webhook "validate.kyverno.svc" denied the request: no`), "failure PolicyDenied", 0},
 		"a namespace that has gone": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), v1alpha1.ReasonPending, 0},
 		"a namespace being deleted": {terminating, v1alpha1.ReasonPending, 0},
-		"too many requests":         {apierrors.NewTooManyRequests("later", 1), "", 1},
+		"a webhook that is down":    {apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": failed to call webhook: connection refused`)), "failure PolicyUnavailable", 0},
+		"a webhook that hangs":      {fmt.Errorf("Post: %w", context.DeadlineExceeded), "failure PolicyUnavailable", 1},
+		"too slow for itself":       {apierrors.NewTimeoutError("request did not complete within requested timeout", 0), "failure PolicyUnavailable", 1},
+		"more than it takes":        {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), "failure JobRejected", 0},
+		"too many requests":         {apierrors.NewTooManyRequests("later", 1), "", 0},
+		"a quota being updated":     {apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "compute", errors.New("modified")), "", 0},
 		"no answer":                 {errors.New("connection reset by peer"), "", 1},
 		"an internal error":         {apierrors.NewInternalError(errors.New("etcd")), "", 1},
 	} {

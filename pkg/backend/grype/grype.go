@@ -34,7 +34,7 @@ const Engine = "grype"
 // How often things are looked at when nothing wakes them.
 const (
 	checkCatalog = 30 * time.Second
-	checkIntent  = callTimeout // then the API server has answered, or does not
+	checkIntent  = callTimeout     // then the API server has answered, or does not
 	checkQueue   = 2 * time.Minute // the Tender calls those who wait
 	checkMatch   = time.Minute
 )

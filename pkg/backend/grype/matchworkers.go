@@ -69,7 +69,7 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 	if err := b.Client.Create(ctx, job); err != nil {
 		b.data.workerEnded(b.Clock.Now(), &backend.Failure{Reason: ReasonJobRejected, Message: err.Error()})
 		err = fmt.Errorf("creating a match worker: %w", err)
-		if rejected(err) {
+		if notMade(err) {
 			return errors.Join(err, b.Store.DeleteJob(ctx, job.Namespace, job.Name))
 		}
 		return err // it may have been made nevertheless: the record stays, for the Tender to clean up
