@@ -3,6 +3,7 @@ package grype
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -53,10 +54,20 @@ func (b *Backend) tend(ctx context.Context) error {
 	return errors.Join(err, b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
 }
 
+// age of a Job, which decides how long it is waited for. One that was recorded later than a moment from now was recorded
+// while the clock was ahead: it counts as older than any patience, as else it would be young for as long as that was.
+func (b *Backend) age(record store.Job) time.Duration {
+	age := b.Clock.Since(record.CreatedAt)
+	if age <= -intentLifetime {
+		return math.MaxInt64
+	}
+	return age
+}
+
 // tendJob follows one Job to its end.
 func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 	if record.UID == "" {
-		if b.Clock.Since(record.CreatedAt) < intentLifetime {
+		if b.age(record) < intentLifetime {
 			return nil
 		}
 		return b.remove(ctx, record) // the manager ended between recording and making it

@@ -299,6 +299,29 @@ func TestOrphanedIntent(t *testing.T) {
 	}
 }
 
+// TestClockThatWasAhead: Jobs recorded before the clock was put back by hours are waited for no longer than others; a
+// correction of seconds changes nothing.
+func TestClockThatWasAhead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		back time.Duration
+		left int
+	}{"by seconds": {20 * time.Second, 2}, "by hours": {5 * time.Hour, 0}} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.uses(public("web"), public("api"))
+			e.index(public("web")) // its pod is never made
+			e.must(e.Store.SaveJob(t.Context(), store.Job{
+				Namespace: operatorNamespace, Name: "scan-catalog-x", Purpose: store.JobCatalog, Key: public("api").Key, CreatedAt: e.clock.Now(),
+			}))
+			e.pass(-tt.back)
+			e.tends()
+			if got := e.records(); len(got) != tt.left {
+				t.Errorf("records %q of a Job without a pod and of one that was not made, want %d", got, tt.left)
+			}
+		})
+	}
+}
+
 // TestNoLongerNeeded: a Job for an image that no Scanner has any more is removed, a needed one is not.
 func TestNoLongerNeeded(t *testing.T) {
 	e := newEngine(t)

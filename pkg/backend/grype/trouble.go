@@ -40,7 +40,7 @@ type standing struct {
 
 // observe looks at the pod of a Job that has not ended.
 func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Job) (standing, error) {
-	age := b.Clock.Since(record.CreatedAt)
+	age := b.age(record)
 	if age < firstLook {
 		return standing{}, nil
 	}
