@@ -41,13 +41,8 @@ type end struct {
 
 // explain says why a Job failed, best from its worker's own words.
 func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (end, error) {
-	seen := b.troubles.of(record)
 	if condition.Reason == batchv1.JobReasonDeadlineExceeded { // the worker's words would be about being stopped
-		message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
-		if seen != nil {
-			message += ": " + seen.Message
-		}
-		return end{failure: &backend.Failure{Reason: ReasonDeadline, Message: message}}, nil
+		return end{failure: b.tooLate(record)}, nil
 	}
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
@@ -58,13 +53,22 @@ func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Jo
 			return e, nil //nolint:nilerr // it is what was asked for
 		}
 	}
-	switch {
+	switch seen := b.troubles.of(record); {
 	case seen != nil:
 		return end{failure: seen}, nil //nolint:nilerr // it is what was asked for
 	case len(pods) == 0:
 		return end{failure: podDeleted}, nil
 	}
 	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
+}
+
+// tooLate is the failure of a catalog Job that took too long, with what it waited for.
+func (b *Backend) tooLate(record store.Job) *backend.Failure {
+	message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
+	if seen := b.troubles.of(record); seen != nil {
+		message += ": " + seen.Message
+	}
+	return &backend.Failure{Reason: ReasonDeadline, Message: message}
 }
 
 // podsOf lists the pods that a Job controls.

@@ -114,7 +114,7 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	}
 	if !needed {
 		b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
-		return b.remove(ctx, record)
+		return b.giveUp(ctx, record)
 	}
 	now, err := b.observe(ctx, record, job)
 	switch {
@@ -145,13 +145,21 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 		b.troubles.note(record, nil)
 		err = b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), failed)
 	} else {
-		err = b.remove(ctx, record)
-	}
-	if err != nil {
-		return err
+		err = b.giveUp(ctx, record)
 	}
 	b.Wake(ctx, record.Key.Digest)
-	return nil
+	return err
+}
+
+// giveUp removes a Job that has not ended. Who controls its namespace may keep it from being deleted, but that is all:
+// it takes no place any more and nothing that it brings is taken. It is removed with the history.
+func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
+	err := b.remove(ctx, record)
+	if err == nil || record.Purpose != store.JobCatalog {
+		return err
+	}
+	b.troubles.note(record, nil)
+	return errors.Join(err, b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), true))
 }
 
 // catalogEnded decides what a catalog Job's end means for its image: the failure counts only if the result is not there.
