@@ -76,8 +76,8 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 // waiting says what an image in the line waits for.
 func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
 	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
-	if p.running[img.Scanner] >= p.perScanner {
-		message = fmt.Sprintf("waiting for one of this Scanner's %d catalog Jobs to end", p.running[img.Scanner])
+	if running := p.running[img.Namespace]; running >= p.limit {
+		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerScanner in the operator's configuration)", running)
 	}
 	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }
