@@ -208,6 +208,14 @@ func TestThrottlesAreBounded(t *testing.T) {
 	if got := len(known.until["shop"]); got != maxThrottled {
 		t.Errorf("%d registries are remembered, want %d", got, maxThrottled)
 	}
+	known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "docker.io", RetryAfter: time.Minute})
+	if _, found := known.of(noon, "shop", "docker.io"); !found || len(known.until["shop"]) != maxThrottled {
+		t.Errorf("of %d registries docker.io is left alone: %v, want that nobody can take the room of who comes later", len(known.until["shop"]), found)
+	}
+	known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "last.example.com", RetryAfter: time.Hour})
+	if _, found := known.of(noon, "shop", "docker.io"); !found {
+		t.Error("docker.io is forgotten for one that wants to be left alone for longer")
+	}
 	later := noon.Add(time.Hour)
 	known.note(later, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "new.example.com", RetryAfter: time.Hour})
 	if _, found := known.of(later, "shop", "new.example.com"); !found || len(known.until["shop"]) != 1 {
