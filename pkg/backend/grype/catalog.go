@@ -63,6 +63,7 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 	if !b.line.admit(img, p) {
 		return nil, b.waiting(img, p), nil
 	}
+	asked := question{image: img, spared: b.spared(img)}
 	job := b.catalogJob("scan-catalog-"+b.Random(10), img, exceeded)
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
@@ -70,7 +71,11 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 		Memory:     job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
 		MostMemory: slices.Max(b.ladderOf(img).limits()),
 	}
-	return &intent{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, b.Store.SaveJob(ctx, record)
+	if err := b.Store.SaveJob(ctx, record); err != nil {
+		return nil, backend.Progress{}, err
+	}
+	b.asked.note(record, asked)
+	return &intent{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
 }
 
 // waiting says what an image in the line waits for.
@@ -102,7 +107,7 @@ func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
 func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progress, error) {
 	record := start.record
 	if err := b.Client.Create(ctx, start.job); err != nil {
-		return b.notCreated(ctx, record, err)
+		return b.notCreated(ctx, start, err)
 	}
 	record.UID = string(start.job.UID)
 	if err := b.Store.SaveJob(ctx, record); err != nil {
@@ -116,12 +121,12 @@ func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progr
 // notCreated tells a namespace that does not want the Job (a quota, a policy) from one that is being deleted, which is
 // nobody's failure, and from an API server in trouble. The latter may have made the Job nevertheless: its record
 // stays, for the Tender to clean up.
-func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) (backend.Progress, error) {
-	trouble := fmt.Errorf("creating a catalog job: %w", err)
+func (b *Backend) notCreated(ctx context.Context, start intent, err error) (backend.Progress, error) {
+	record, trouble := start.record, fmt.Errorf("creating a catalog job: %w", err)
 	if unanswered(err) {
 		failure := &backend.Failure{Reason: ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
 			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", callTimeout, quoted(err.Error()))}
-		b.failures.remember(record.Key, record.Scope, failure)
+		b.failures.remember(start.image, failure)
 		return backend.Progress{}, failure
 	}
 	if !notMade(err) {
@@ -130,6 +135,7 @@ func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) (
 	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
 		return backend.Progress{}, err
 	}
+	b.asked.forget(record)
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		return backend.Waiting(v1alpha1.ReasonPending, "the namespace is being deleted", checkQueue), nil
@@ -137,7 +143,7 @@ func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) (
 		return backend.Progress{}, trouble
 	}
 	failure := b.refusal(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
-	b.failures.remember(record.Key, record.Scope, failure)
+	b.failures.remember(start.image, failure)
 	return backend.Progress{}, failure
 }
 

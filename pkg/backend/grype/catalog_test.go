@@ -221,6 +221,45 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 }
 
+// TestFailuresOfOtherReferences: who names a digest at a host of its own, or with Secrets of its own, makes it fail for
+// nobody else; nor does what failed before a restart answer anybody.
+func TestFailuresOfOtherReferences(t *testing.T) {
+	theirs, mine := public("web"), public("web")
+	theirs.Namespace, theirs.PullReferences = "blog", []string{"hostile.example.com/web@" + theirs.Key.Digest}
+	own, other := private("web", "pull"), private("web", "another")
+	for name, tt := range map[string]struct {
+		fails, asks backend.Image
+		restart     bool
+		want        string
+	}{
+		"another host":      {theirs, mine, false, v1alpha1.ReasonCataloging},
+		"the same host":     {theirs, theirs, false, "failure ImageNotFound"},
+		"other Secrets":     {own, other, false, v1alpha1.ReasonCataloging},
+		"the same Secrets":  {own, own, false, "failure ImageNotFound"},
+		"after a restart":   {mine, mine, true, v1alpha1.ReasonCataloging},
+		"without a restart": {mine, mine, false, "failure ImageNotFound"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.uses(tt.fails)
+			e.index(tt.fails)
+			job := e.job("catalog")
+			e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
+			e.ends(job, "Failed", "BackoffLimitExceeded", "")
+			if tt.restart {
+				e.Backend = New(e.Options)
+			}
+			e.tends()
+			if got := e.index(tt.asks); got != tt.want {
+				t.Errorf("the image is told %q, want %q", got, tt.want)
+			}
+			if got := len(e.asked.jobs); got > 1 {
+				t.Errorf("what is known of %d Jobs is kept, want only those that live", got)
+			}
+		})
+	}
+}
+
 // TestNobodySpeaksForAnotherNamespace: a shared catalogue that has gone is not replaced in its namespace's name.
 func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
 	e := newEngine(t)

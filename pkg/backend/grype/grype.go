@@ -24,7 +24,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -83,6 +82,7 @@ type Backend struct {
 	throttles throttles
 	data      dataState
 	line      waitingLine
+	asked     asked
 	troubles  troubles
 	// work wakes the tender.
 	work chan struct{}
@@ -117,7 +117,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
-	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
+	if failure := b.failures.recent(img); failure != nil {
 		b.line.leave(img.Key, img.Scope)
 		return backend.Progress{}, failure
 	}
@@ -183,7 +183,8 @@ func (b *Backend) wakeTender() {
 	}
 }
 
-// failureMemo remembers failures for a short while.
+// failureMemo remembers failures for a short while, for those who ask for the same with the same references and pull
+// secrets: whoever names a digest at a host of its own makes it fail for nobody else.
 type failureMemo struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -195,19 +196,21 @@ type rememberedFailure struct {
 	until   time.Time
 }
 
-func memoKey(key image.Key, scope store.Scope) string { return fmt.Sprintf("%s@%s", key, scope) }
+func memoKey(img backend.Image) string {
+	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, img.PullReferences, img.PullSecrets)
+}
 
-func (m *failureMemo) recent(key image.Key, scope store.Scope) *backend.Failure {
+func (m *failureMemo) recent(img backend.Image) *backend.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, found := m.known[memoKey(key, scope)]; found && m.clock.Now().Before(known.until) {
+	if known, found := m.known[memoKey(img)]; found && m.clock.Now().Before(known.until) {
 		return known.failure
 	}
 	return nil
 }
 
 // remember notes a failure, and drops those whose time is over.
-func (m *failureMemo) remember(key image.Key, scope store.Scope, failure *backend.Failure) {
+func (m *failureMemo) remember(img backend.Image, failure *backend.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.Now()
@@ -219,5 +222,5 @@ func (m *failureMemo) remember(key image.Key, scope store.Scope, failure *backen
 	if m.known == nil {
 		m.known = map[string]rememberedFailure{}
 	}
-	m.known[memoKey(key, scope)] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
+	m.known[memoKey(img)] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
 }

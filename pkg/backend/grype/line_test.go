@@ -224,7 +224,7 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 		"it does not come":              {func(*engine, backend.Image) {}, callPatience},
 		"another brought its catalogue": {func(e *engine, gone backend.Image) { e.catalogues(gone); e.index(gone) }, 0},
 		"another found that it is wrong": {func(e *engine, gone backend.Image) {
-			e.failures.remember(gone.Key, gone.Scope, podDeleted)
+			e.failures.remember(gone, podDeleted)
 			e.index(gone)
 		}, 0},
 	} {

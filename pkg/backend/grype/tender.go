@@ -142,7 +142,7 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 		return err
 	}
 	if finished {
-		b.troubles.note(record, nil)
+		b.forget(record)
 		err = b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), failed)
 	} else {
 		err = b.giveUp(ctx, record)
@@ -158,7 +158,7 @@ func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
 	if err == nil || record.Purpose != store.JobCatalog {
 		return err
 	}
-	b.troubles.note(record, nil)
+	b.forget(record)
 	return errors.Join(err, b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), true))
 }
 
@@ -181,9 +181,15 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	}
 	b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(),
 		"reason", e.failure.Reason, "message", e.failure.Message, "againWithMoreMemory", again)
-	if !again {
+	if again {
+		return true, nil
+	}
+	q, known := b.asked.of(record)
+	if !q.sparedOnly(e.failure) {
 		b.throttles.note(b.Clock.Now(), record.Scope, e.failure)
-		b.failures.remember(record.Key, record.Scope, e.failure)
+	}
+	if known {
+		b.failures.remember(q.image, e.failure)
 	}
 	return true, nil
 }
@@ -199,8 +205,14 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 	if err := b.Client.Delete(ctx, job, opts...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return err
 	}
-	b.troubles.note(record, nil)
+	b.forget(record)
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
+}
+
+// forget what is known of a Job beside its record.
+func (b *Backend) forget(record store.Job) {
+	b.troubles.note(record, nil)
+	b.asked.forget(record)
 }
 
 // finished returns the condition by which a Job has ended; nil while it has not.

@@ -199,6 +199,29 @@ func TestLongestThrottleCounts(t *testing.T) {
 	}
 }
 
+// TestSparedRegistrySaysNothing: a Job that left a registry alone, and got nothing from its mirrors until the pause was
+// over, does not begin another one: the registry was not asked.
+func TestSparedRegistrySaysNothing(t *testing.T) {
+	e := newEngine(t, func(o *Options) {
+		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
+	})
+	first, second := from("first", "docker.io/library"), from("second", "docker.io/library")
+	e.slowedDown(first, "docker.io", 60)
+	e.uses(second)
+	e.index(second)
+	e.pass(2 * time.Minute)
+	job := e.jobFor(second)
+	e.pod(job, terminated(1, "Error", `{"reason":"RegistryThrottled","message":"docker.io asked to wait","registry":"index.docker.io"}`))
+	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.tends()
+	if until, found := e.throttles.of(e.clock.Now(), store.Cluster, "docker.io"); found {
+		t.Errorf("docker.io is left alone until %s, want that it is asked again", until)
+	}
+	if got := e.index(second); got != "failure RegistryThrottled" {
+		t.Errorf("the image is told %q, want why its Job failed", got)
+	}
+}
+
 // TestThrottlesAreBounded: a tenant's Jobs may name any number of registries.
 func TestThrottlesAreBounded(t *testing.T) {
 	var known throttles
