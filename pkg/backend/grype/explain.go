@@ -28,6 +28,10 @@ const (
 	mostRetryAfter  = 6 * time.Hour
 )
 
+// scratchFull begins what the kubelet says of a pod that wrote more to its scratch space than that may hold
+// (k8s.io/kubernetes, pkg/kubelet/eviction/eviction_manager.go: emptyDirMessageFmt).
+const scratchFull = `Usage of EmptyDir volume "` + scratchVolume + `"`
+
 var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
 
 // end is how a Job ended.
@@ -90,7 +94,7 @@ func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
 
 // explainPod reads how a worker's pod ended. Without a failure it ended well, or has not ended.
 func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
-	if failure := disrupted(pod); failure != nil {
+	if failure := disrupted(record, pod); failure != nil {
 		return end{failure: failure}
 	}
 	worker := workerOf(pod)
@@ -127,10 +131,14 @@ func memoryLimit(pod *corev1.Pod) int64 {
 }
 
 // disrupted says why a pod was ended by its node, the scheduler or an eviction; nil if it was not.
-func disrupted(pod *corev1.Pod) *backend.Failure {
+func disrupted(record store.Job, pod *corev1.Pod) *backend.Failure {
 	const message = "the worker's pod was evicted: "
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
-		return &backend.Failure{Reason: ReasonEvicted, Message: message + pod.Status.Reason + ": " + pod.Status.Message}
+		text := message + pod.Status.Reason + ": " + pod.Status.Message
+		if record.Purpose == store.JobCatalog && strings.Contains(pod.Status.Message, scratchFull) {
+			text = strings.TrimSpace(text) + " Raise grype.catalog.scratchSize in the operator's configuration"
+		}
+		return &backend.Failure{Reason: ReasonEvicted, Message: text}
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {

@@ -74,7 +74,7 @@ func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
 		// On a node that is lost it stays for ever.
-		return standing{end: end{failure: cmp.Or(disrupted(pod), podDeleted)}, over: b.Clock.Since(pod.DeletionTimestamp.Time) >= endPatience}, nil
+		return standing{end: end{failure: cmp.Or(disrupted(record, pod), podDeleted)}, over: b.Clock.Since(pod.DeletionTimestamp.Time) >= endPatience}, nil
 	case pod.Status.Phase == corev1.PodRunning:
 		failure, err := b.nodeLost(ctx, pod)
 		return standing{end: end{failure: failure}, over: failure != nil}, err
