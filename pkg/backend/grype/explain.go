@@ -29,7 +29,7 @@ const (
 )
 
 // scratchFull begins what the kubelet says of a pod that wrote more to its scratch space than that may hold
-// (k8s.io/kubernetes, pkg/kubelet/eviction/eviction_manager.go: emptyDirMessageFmt).
+// (k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go: emptyDirMessageFmt).
 const scratchFull = `Usage of EmptyDir volume "` + scratchVolume + `"`
 
 var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
