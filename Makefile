@@ -162,11 +162,12 @@ deploy: bin/image-builder ## Install config/default into the cluster, with the i
 	  kubectl wait --for=condition=Available --timeout=180s deployment --all-namespaces --selector app.kubernetes.io/name=scanner-operator'
 
 .PHONY: undeploy
-undeploy: ## Remove the operator and all its resources from the cluster
+undeploy: bin/manager ## Remove the operator and all its resources from the cluster
 	$(RUN) hack/undeploy.sh
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/image-builder bin/demo bin/e2e.test bin/crdlint
+.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint
+bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint

@@ -1,7 +1,7 @@
 // Package controllers turns running pods into ImageScans, ImageScans into reports, and reports into the
 // status that users read.
 //
-//	PodReconciler          pod → one ImageScan per Scanner and image; annotation on the pod
+//	PodReconciler          pod → one ImageScan per Scanner and image; annotation and finalizer on the pod
 //	ImageScanReconciler    ImageScan → indexed and matched by a backend; its summary
 //	ScannerReconciler      Scanner → coverage, findings, conditions
 //	NotificationReconciler Scanner → messages to its receivers

@@ -3,12 +3,14 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,6 +36,7 @@ type PodReconciler struct {
 	Jobs   store.Jobs
 	Uses   UseRecorder
 	Clock  clock.PassiveClock
+	Events events.EventRecorder
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
@@ -41,44 +44,56 @@ type PodReconciler struct {
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;patch;delete
 
-// Reconcile handles one pod. A pod that has gone needs nothing: its images are counted from the pods that are there.
-// Finalizers come first, so that nothing else that goes wrong keeps a pod from going.
+// Reconcile handles one pod. One that has gone needs nothing, since its images are counted from the pods that are
+// there; one that is being deleted is Release's. Finalizers, ImageScans and annotations don't wait for each other:
+// where a policy denies changes of pods, their images are scanned all the same.
 func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.Client.Get(ctx, req.NamespacedName, &pod); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !pod.DeletionTimestamp.IsZero() {
-		return r.release(ctx, &pod)
+		return ctrl.Result{}, nil
 	}
 	scanners, err := r.scannersOf(ctx, &pod)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.hold(ctx, &pod, scanners); err != nil {
+	notHeld := r.hold(ctx, &pod, scanners)
+	wait, err := r.scan(ctx, &pod, scanners)
+	if err = errors.Join(notHeld, err); err != nil {
 		return ctrl.Result{}, err
 	}
+	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+// scan has the images of a pod scanned for these Scanners, which are about it, and says on the pod what came of it. It
+// returns when to look again, if that cannot be done yet. What fails for one image is done for the others.
+func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) (time.Duration, error) {
 	var running []runningImage
 	if len(scanners) > 0 {
-		known := false
-		if running, _, known, err = r.inventory().images(ctx, &pod); err != nil {
-			return ctrl.Result{}, err
+		var known bool
+		var err error
+		if running, _, known, err = r.inventory().images(ctx, pod); err != nil {
+			return 0, err
 		}
 		if !known {
-			return ctrl.Result{RequeueAfter: nodeWait}, nil
+			return nodeWait, nil
 		}
 	}
+	var errs []error
 	wanted := map[string]string{}
 	for i := range scanners {
 		handled, err := r.ensureImageScans(ctx, &scanners[i], running)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
+		errs = append(errs, err)
 		if scanners[i].Spec.AnnotatePods != v1alpha1.Disabled && len(handled) > 0 {
 			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
 		}
 	}
-	return ctrl.Result{}, r.annotate(ctx, &pod, wanted)
+	if err := errors.Join(errs...); err != nil {
+		return 0, err // and what the pod says stays, rather than to say less than is known
+	}
+	return 0, r.annotate(ctx, pod, wanted)
 }
 
 func (r *PodReconciler) inventory() inventory { return inventory{client: r.Client, jobs: r.Jobs} }
@@ -103,16 +118,14 @@ func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1al
 // ensureImageScans makes what is missing and returns container → digest of the images that have a result.
 func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []runningImage) (map[string]string, error) {
 	handled := map[string]string{}
+	var errs []error
 	for _, img := range running {
 		if excluded(scanner, img.Reference) {
 			continue
 		}
 		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
-		if err != nil {
-			return nil, err
-		}
 		switch {
-		case scan == nil && scanner.Spec.Suspend:
+		case err != nil, scan == nil && scanner.Spec.Suspend:
 		case scan == nil:
 			err = r.create(ctx, scanner, img)
 		default:
@@ -121,11 +134,9 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 				handled[img.Container] = img.Key.Digest
 			}
 		}
-		if err != nil {
-			return nil, err
-		}
+		errs = append(errs, err)
 	}
-	return handled, nil
+	return handled, errors.Join(errs...)
 }
 
 func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
@@ -200,9 +211,10 @@ func encodeHashes(hashes map[string]string) string {
 	return string(text)
 }
 
-// SetupWithManager registers the controller. One worker is enough, and makes an ImageScan of two new replicas once.
+// SetupWithManager registers the controller, and the one that releases pods. One worker is enough here, and makes an
+// ImageScan of two new replicas once.
 func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	err := ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
 		For(&corev1.Pod{}).
 		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.podsInNamespace),
@@ -210,6 +222,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
 		Complete(patient{r})
+	return errors.Join(err, r.setupRelease(mgr))
 }
 
 // finalizersChanged lets pass what decides whether pods get finalizers; it is no change of a Scanner's generation.

@@ -2,15 +2,12 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -289,46 +286,5 @@ func TestScannerIsHeldFirst(t *testing.T) {
 	}
 	if got := finalizers(); !slices.Equal(got, []string{releaseOf("all")}) {
 		t.Errorf("then the pod has %q", got)
-	}
-}
-
-// recorder stands for a store that may not take anything.
-type recorder struct {
-	err      error
-	recorded []string
-}
-
-func (r *recorder) RecordUse(_ context.Context, scan *v1alpha1.ImageScan) error {
-	r.recorded = append(r.recorded, scan.Name)
-	return r.err
-}
-
-// TestReleaseWithoutStore: a store that takes nothing holds a pod for seconds after its grace period, not for as
-// long as it is broken.
-func TestReleaseWithoutStore(t *testing.T) {
-	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
-	going := metav1.NewTime(noon)
-	pod := aPod(shop, "a", running("main", web), finalizedBy(foreign, releaseOf("all")))
-	pod.DeletionTimestamp = &going
-	scan := scanOf(scanner, web, scanned)
-	u := newUnit(t, scanner, scan, pod)
-	broken := &recorder{err: errors.New("the disk is full")}
-	u.pods.Uses = broken
-	look := func() (time.Duration, []string) {
-		t.Helper()
-		result, err := u.pods.Reconcile(t.Context(), requestFor(pod))
-		u.must(err)
-		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
-		return result.RequeueAfter, pod.Finalizers
-	}
-	if again, finalizers := look(); again != releaseRetry || len(finalizers) != 2 {
-		t.Errorf("looked at again after %s, with %q; want %s, and the pod held", again, finalizers, releaseRetry)
-	}
-	if !slices.Contains(broken.recorded, scan.Name) {
-		t.Errorf("recorded: %q, want the ImageScan of its image", broken.recorded)
-	}
-	u.pass(releasePatience)
-	if again, finalizers := look(); again != 0 || !slices.Equal(finalizers, []string{foreign}) {
-		t.Errorf("after %s it is looked at again after %s, with %q; want it to be free", releasePatience, again, finalizers)
 	}
 }

@@ -48,9 +48,10 @@ const (
 const (
 	// unattended has a name as long as one may be.
 	unattended = "unattended-unattended-unattended-unattended-unattended-unattend"
-	// absent is where the operator does not run; restarting where a test starts one of its own.
+	// absent is where the operator does not run; restarting and busy are where a test starts one of its own.
 	absent     = "absent"
 	restarting = "restarting"
+	busy       = "busy"
 )
 
 // operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All
@@ -157,7 +158,7 @@ func startOperator() (*operatorUnderTest, error) {
 	if err := o.openStore(); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{unattended, absent, restarting} {
+	for _, name := range []string{unattended, absent, restarting, busy} {
 		if err := o.client.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return nil, err
 		}
@@ -170,7 +171,7 @@ func startOperator() (*operatorUnderTest, error) {
 	// The unattended ones are for tests that look at objects to which nothing happens.
 	attended := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("metadata.namespace", unattended), fields.OneTermNotEqualSelector("metadata.namespace", absent),
-		fields.OneTermNotEqualSelector("metadata.namespace", restarting),
+		fields.OneTermNotEqualSelector("metadata.namespace", restarting), fields.OneTermNotEqualSelector("metadata.namespace", busy),
 	)
 	stop, err := o.startManager(attended)
 	if err == nil {
@@ -239,7 +240,7 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	backends := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: o.engine}
 	imageScans := &ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups}
 	return []setup{
-		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}},
+		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}, Events: events},
 		imageScans,
 		&ScannerReconciler{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,

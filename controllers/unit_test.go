@@ -104,7 +104,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	}
 	engines := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: u.engine}
 	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}}
-	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock}
+	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
 	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, StoreDurable: true}
 	return u
 }

@@ -53,4 +53,6 @@ const (
 	ReasonNotPulled = "NotPulled"
 	// ReasonBareImageID says that the node knows the image only by the id of its configuration: built or loaded there.
 	ReasonBareImageID = "BareImageID"
+	// ReasonPodChangeRefused is that of an event: the API server does not let the operator mark pods.
+	ReasonPodChangeRefused = "PodChangeRefused"
 )

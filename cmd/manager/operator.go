@@ -241,7 +241,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		ShareSBOMs: op.options.ShareSBOMs,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock},
+		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events},
 		imageScans,
 		scanners,
 		notifications,

@@ -146,7 +146,7 @@ func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
 	p := &process{probes: listener.Addr().String(), log: &output{}, ended: make(chan struct{})}
 	c.Expect(listener.Close()).To(Succeed())
 	arguments := append(slices.Clone(prefix), os.Args[0],
-		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address=0",
+		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address=0", "--api-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
 	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
 	p.command.Env = append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=")

@@ -154,6 +154,9 @@ func Load(path string) (Config, error) {
 	if err := config.Validate(); err != nil {
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
+	for i := range config.Registries {
+		config.Registries[i].CABundle, _ = onlyCertificates(config.Registries[i].CABundle) // Validate has seen that it can be read
+	}
 	return config, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // Bounds of what is said about registries.
@@ -26,15 +28,8 @@ var (
 	pathPattern = regexp.MustCompile(`^[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 )
 
-// CanonicalHost is the one way in which registries' hosts are compared: in lower case, and Docker Hub, which has
-// several names, as in image references.
-func CanonicalHost(host string) string {
-	switch host = strings.ToLower(host); host {
-	case "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com":
-		return "docker.io"
-	}
-	return host
-}
+// CanonicalHost is how registries' hosts are compared, here as in workers.
+func CanonicalHost(host string) string { return workerapi.CanonicalHost(host) }
 
 // validateRegistries returns an error for each field that is wrong.
 func (c Config) validateRegistries() (errs []error) {
@@ -48,7 +43,7 @@ func (c Config) validateRegistries() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s.host: %q stands there twice", field, registry.Host))
 		}
 		seen[host] = true
-		if err := validateCABundle(registry.CABundle); err != nil {
+		if _, err := onlyCertificates(registry.CABundle); err != nil {
 			errs = append(errs, fmt.Errorf("%s.caBundle: %w", field, err))
 		}
 		errs = append(errs, registry.validateMirrors(field)...)
@@ -61,8 +56,10 @@ func (c Config) validateRegistries() (errs []error) {
 	return errs
 }
 
-// validateCABundle wants certificates and nothing else: a private key would be handed to every Job.
-func validateCABundle(bundle string) error {
+// onlyCertificates returns the certificates of a bundle without what stands between them: that may be a remark, and
+// may be a private key with a broken END line, which would be handed to every Job.
+func onlyCertificates(bundle string) (string, error) {
+	var certificates []byte
 	rest, found := []byte(bundle), 0
 	for {
 		var block *pem.Block
@@ -70,17 +67,22 @@ func validateCABundle(bundle string) error {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return errors.New("must hold certificates only")
+			return "", errors.New("must hold certificates only")
 		}
 		found++
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return fmt.Errorf("certificate %d of it cannot be read: %w", found, err)
+			return "", fmt.Errorf("certificate %d of it cannot be read: %w", found, err)
 		}
+		certificates = append(certificates, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+	}
+	// What cannot be decoded is skipped in silence.
+	if begun := strings.Count(bundle, "-----BEGIN"); begun > found {
+		return "", fmt.Errorf("must hold certificates only, and whole ones: %d begin, and %d of them can be read to their END line", begun, found)
 	}
 	if bundle != "" && found == 0 {
-		return errors.New("must hold at least one certificate in PEM format")
+		return "", errors.New("must hold at least one certificate in PEM format")
 	}
-	return nil
+	return string(certificates), nil
 }
 
 func (r Registry) validateMirrors(field string) (errs []error) {

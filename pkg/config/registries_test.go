@@ -1,10 +1,13 @@
 package config
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,6 +39,7 @@ func TestRegistriesRefuses(t *testing.T) {
 	key := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("hunter2")}))
 	broken := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("no certificate")}))
 	valid := authority(t)
+	brokenKey := strings.Replace(key, "-----END PRIVATE KEY-----", "-----END PRIVATE KEY", 1)
 	for name, tt := range map[string]struct {
 		registries []Registry
 		field      string
@@ -45,10 +49,13 @@ func TestRegistriesRefuses(t *testing.T) {
 		"a host with credentials":       {[]Registry{{Host: "user:hunter2@ghcr.io"}}, "registries[0].host"},
 		"a wildcard":                    {[]Registry{{Host: "*.example.com"}}, "registries[0].host"},
 		"Docker Hub under two names":    {[]Registry{{Host: "docker.io"}, {Host: "index.docker.io"}}, "registries[1].host"},
+		"Docker Hub's oldest name":      {[]Registry{{Host: "docker.io"}, {Host: "www.docker.com"}}, "registries[1].host"},
 		"the same host in capitals":     {[]Registry{{Host: "ghcr.io"}, {Host: "GHCR.io"}}, "registries[1].host"},
 		"no certificate":                {[]Registry{{Host: "a.b", CABundle: "hunter2"}}, "registries[0].caBundle"},
 		"a broken certificate":          {[]Registry{{Host: "a.b", CABundle: valid + broken}}, "registries[0].caBundle"},
 		"a private key":                 {[]Registry{{Host: "a.b", CABundle: valid + key}}, "registries[0].caBundle"},
+		"a private key without its end": {[]Registry{{Host: "a.b", CABundle: valid + brokenKey}}, "registries[0].caBundle"},
+		"a broken private key at first": {[]Registry{{Host: "a.b", CABundle: brokenKey + valid}}, "registries[0].caBundle"},
 		"more than a variable can hold": {[]Registry{{Host: "a.b", CABundle: strings.Repeat(valid, 1+100<<10/len(valid))}}, "registries"},
 		"a mirror with scheme":          {[]Registry{{Host: "a.b", Mirrors: []string{"https://c.d"}}}, "registries[0].mirrors[0]"},
 		"a mirror without a host":       {[]Registry{{Host: "a.b", Mirrors: []string{"/c"}}}, "registries[0].mirrors[0]"},
@@ -74,6 +81,26 @@ func TestRegistriesRefuses(t *testing.T) {
 				t.Errorf("the error repeats what may be a secret: %q", err)
 			}
 		})
+	}
+}
+
+// TestCABundleIsHandedOnWithoutRemarks: what is no certificate stays in the configuration.
+func TestCABundleIsHandedOnWithoutRemarks(t *testing.T) {
+	valid := authority(t)
+	text, err := json.Marshal(map[string]any{"registries": []Registry{{Host: "a.b", CABundle: "hunter2\n" + valid + "hunter2\n" + valid + "hunter2"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := config.Registries[0].CABundle; got != valid+valid {
+		t.Errorf("the caBundle is\n%s\nwant the two certificates and nothing else", got)
 	}
 }
 

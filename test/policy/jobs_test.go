@@ -267,7 +267,8 @@ func TestStolenTokenCannotMakeOtherJobs(t *testing.T) {
 	all := maps.Clone(whatRuns)
 	maps.Copy(all, asWhom)
 	maps.Copy(all, whatItSees)
-	if len(all) != len(whatRuns)+len(asWhom)+len(whatItSees) {
+	maps.Copy(all, howItLives)
+	if len(all) != len(whatRuns)+len(asWhom)+len(whatItSees)+len(howItLives) {
 		t.Fatal("two deviations have the same name")
 	}
 	for name, d := range all {

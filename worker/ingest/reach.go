@@ -16,11 +16,15 @@ import (
 // policy needs to come into force for a new pod, and short enough for users to be told within two minutes.
 const reachDeadline = 45 * time.Second
 
+// refusedDeadline is the same for one that refuses connections: longer than a restart with a change of leader, and
+// with the last wait still within two minutes. A longer absence costs nothing: the operator tries the image again.
+const refusedDeadline = 75 * time.Second
+
 // connectTimeout bounds one connection, the look-up of the name included.
 const connectTimeout = 10 * time.Second
 
 // Reach says before any work is done whether its result could be delivered: a network that swallows packets would be
-// noticed only at its end. A server that refuses connections is just away, and is waited for when it is needed.
+// noticed only at its end. A server that refuses connections may be away for a moment, and is waited for.
 func (c *Client) Reach(ctx context.Context) error {
 	start := c.config.Clock.Now()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
@@ -30,15 +34,30 @@ func (c *Client) Reach(ctx context.Context) error {
 			return connection.Close()
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !Swallowed(err):
+		}
+		deadline, advice := c.adviceFor(err)
+		switch {
+		case deadline == 0:
 			return nil
-		case c.config.Clock.Now().Sub(start) >= reachDeadline:
-			return failure.New(workerapi.ReasonIngestUnreachable, fmt.Errorf("%w: %s: %w", ErrUnreachable, Advice(err, "the operator's namespace, TCP port "+c.port()), err))
+		case c.config.Clock.Now().Sub(start) >= deadline:
+			return failure.New(workerapi.ReasonIngestUnreachable, fmt.Errorf("%w: %s: %w", ErrUnreachable, advice, err))
 		}
 		if err := c.config.Clock.Sleep(ctx, c.config.Clock.Jitter(wait)); err != nil {
 			return err
 		}
 	}
+}
+
+// adviceFor says how long an error of connecting is waited out, and what to do then; 0 if it says nothing about later.
+func (c *Client) adviceFor(err error) (deadline time.Duration, advice string) {
+	destination := "the operator's namespace, TCP port " + c.port()
+	switch {
+	case Swallowed(err):
+		return reachDeadline, Advice(err, destination)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return refusedDeadline, "connections are refused: either the operator is not running, or a NetworkPolicy rejects what pods of this namespace send: it must allow " + destination
+	}
+	return 0, ""
 }
 
 // Swallowed says that nobody answered at all, as it is with a network policy that denies a pod its way out: neither the

@@ -21,7 +21,7 @@ import (
 // dialError is what net makes of an error while connecting.
 func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 
-// With default-deny egress a worker says within a minute, before it pulls anything, what is in its way.
+// With default-deny egress a worker says within two minutes, before it pulls anything, what is in its way.
 func TestDefaultDenyEgress(t *testing.T) {
 	server := fixture.NewIngest(t)
 	for what, c := range map[string]struct {
@@ -33,7 +33,8 @@ func TestDefaultDenyEgress(t *testing.T) {
 		"packets are not permitted":         {dialError(syscall.EPERM), "must allow the operator's namespace, TCP port "},
 		"DNS is dropped":                    {dialError(&net.DNSError{Name: "manager.svc", Err: "i/o timeout", IsTimeout: true}), "the name manager.svc is not resolved: if a NetworkPolicy"},
 		"DNS knows no such name":            {dialError(&net.DNSError{Name: "manager.svc", Err: "no such host", IsNotFound: true}), "there is no host of the name manager.svc"},
-		"the manager is away for a moment":  {dialError(syscall.ECONNREFUSED), ""},
+		"connections are refused":           {dialError(syscall.ECONNREFUSED), "is not running, or a NetworkPolicy rejects what pods of this namespace send: it must allow the operator's namespace, TCP port "},
+		"a connection is reset":             {dialError(syscall.ECONNRESET), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			fake := clock.NewFake(time.Now())
@@ -59,22 +60,28 @@ func TestDefaultDenyEgress(t *testing.T) {
 			if described.Reason != workerapi.ReasonIngestUnreachable || !strings.Contains(described.Message, c.want) || !errors.Is(err, ingest.ErrUnreachable) {
 				t.Errorf("got %s: %s, want %s and %q", described.Reason, described.Message, workerapi.ReasonIngestUnreachable, c.want)
 			}
-			if waited := fake.Now().Sub(start); waited > 80*time.Second {
+			if waited := fake.Now().Sub(start); waited > 115*time.Second {
 				t.Errorf("it is said after %s, too late for two minutes", waited)
 			}
 		})
 	}
 }
 
-// A policy that comes into force a moment after the pod is no failure.
+// Neither a policy that comes into force a moment after the pod nor a manager that restarts is a failure.
 func TestReachAfterAMoment(t *testing.T) {
+	for what, away := range map[string]error{"a policy": os.ErrDeadlineExceeded, "a restart": syscall.ECONNREFUSED} {
+		t.Run(what, func(t *testing.T) { reachAfterAMoment(t, away) })
+	}
+}
+
+func reachAfterAMoment(t *testing.T, away error) {
 	server := fixture.NewIngest(t)
 	tries := 0
 	c, err := ingest.New(ingest.Config{
 		Server: server.URL, CA: server.CA, TokenFile: server.TokenFile, Clock: clock.NewFake(time.Now()), Log: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if tries++; tries < 3 {
-				return nil, dialError(os.ErrDeadlineExceeded)
+				return nil, dialError(away)
 			}
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},

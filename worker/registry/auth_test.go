@@ -313,6 +313,31 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="x"`, r.Host))
 			w.WriteHeader(http.StatusUnauthorized)
 		},
+		"the registry quotes an access token": tokenServer(`{"access_token": "s3cret-of-the-server"}`, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNotImplemented)
+			fmt.Fprint(w, r.Header.Get("Authorization")[len("Bearer "):])
+		}),
+		"the registry refuses an access token by its name": tokenServer(`{"token": "s3cret-of-the-server"}`, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, "s3cret-of-the-server")
+		}),
+		// The client asks for the second token with what came with the first.
+		"the token server quotes a refresh token": func() http.HandlerFunc {
+			tokens := 0
+			return func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Path == "/token" && tokens == 0:
+					tokens++
+					fmt.Fprint(w, `{"token": "first", "refresh_token": "s3cret-of-the-server"}`)
+				case r.URL.Path == "/token":
+					w.WriteHeader(http.StatusNotImplemented)
+					fmt.Fprint(w, r.PostFormValue("refresh_token"))
+				default:
+					w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="x"`, r.Host))
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+			}
+		}(),
 	} {
 		t.Run(what, func(t *testing.T) {
 			server := httptest.NewServer(answer)
@@ -329,5 +354,38 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// tokenServer is a registry with a token server, which answers whoever has a token by refuse.
+func tokenServer(token string, refuse http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token":
+			fmt.Fprint(w, token)
+		case strings.HasPrefix(r.Header.Get("Authorization"), "Bearer "):
+			refuse(w, r)
+		default:
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="x"`, r.Host))
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}
+}
+
+// Of two secrets that begin alike none is told in part.
+func TestSecretsThatBeginAlike(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotImplemented)
+		fmt.Fprint(w, "no to hunter2-and-the-rest")
+	}))
+	defer server.Close()
+	g := &guarded{Registry: &fixture.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+	g.reference = g.Host + "/app:1"
+	_, err := g.pull(t, map[string]string{
+		"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": "a", "password": "hunter2"}}}`, g.Host),
+		"b/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": "b", "password": "hunter2-and-the-rest"}}}`, g.Host),
+	})
+	if err == nil || !strings.Contains(err.Error(), "no to …") || strings.Contains(err.Error(), "rest") {
+		t.Errorf("got %v, want the answer without the password", err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // maxSecretBytes bounds one credentials file: a Kubernetes Secret holds at most 1 MiB.
@@ -41,7 +43,7 @@ func (c Credential) Authorization() (*authn.AuthConfig, error) { return &c.auth,
 
 // String names the credential without its content.
 func (c Credential) String() string {
-	return fmt.Sprintf("%q for %s", c.secret, strings.TrimSuffix(referenceHost(c.host)+"/"+c.path, "/"))
+	return fmt.Sprintf("%q for %s", c.secret, strings.TrimSuffix(workerapi.CanonicalHost(c.host)+"/"+c.path, "/"))
 }
 
 // unusable is a pull secret, or an entry of one, that cannot be used.
@@ -167,8 +169,10 @@ func (c Credentials) unusableFor(repository name.Repository) []unusable {
 // (https://kubernetes.io/docs/concepts/containers/images/#config-json).
 func (t target) fits(repository name.Repository) bool {
 	host, port := splitHost(t.host)
-	wantHost, wantPort := splitHost(canonicalHost(repository.RegistryStr()))
-	if host == "" || port != wantPort || !matchHost(host, wantHost) {
+	wantHost, wantPort := splitHost(workerapi.CanonicalHost(repository.RegistryStr()))
+	// A wildcard is meant for Docker Hub's name in the client library, index.docker.io, as it is by the kubelet.
+	fullHost, _ := splitHost(repository.RegistryStr())
+	if host == "" || port != wantPort || !matchHost(host, wantHost) && !matchHost(host, fullHost) {
 		return false
 	}
 	// A prefix ends at a slash here: a credential for team/a is not one for team/abc.
@@ -185,15 +189,11 @@ func splitHost(host string) (name, port string) {
 	return u.Hostname(), u.Port()
 }
 
-// redact takes all that is secret in the credentials out of a text: a registry may quote what it was given.
-func (c Credentials) redact(text string) string {
+// secrets are all that is secret in the credentials.
+func (c Credentials) secrets() (secrets []string) {
 	for _, credential := range c.entries {
 		auth := credential.auth
-		for _, secret := range []string{auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken} {
-			if secret != "" {
-				text = strings.ReplaceAll(text, secret, "…")
-			}
-		}
+		secrets = append(secrets, auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken)
 	}
-	return text
+	return secrets
 }

@@ -71,6 +71,7 @@ func TestCredentialsBelongToTheirRegistry(t *testing.T) {
 		"Docker Hub's long name":            {map[string]string{"https://index.docker.io/v1/": "a"}, "docker.io/library/app", []string{"a"}},
 		"Docker Hub's short name":           {map[string]string{"docker.io": "a"}, "library/app", []string{"a"}},
 		"Docker Hub's other name":           {map[string]string{"index.docker.io": "a"}, "docker.io/team/app", []string{"a"}},
+		"a wildcard for Docker Hub":         {map[string]string{"*.docker.io": "a"}, "library/app", []string{"a"}},
 		"a wildcard":                        {map[string]string{"*.example.com": "a"}, "registry.example.com/app", []string{"a"}},
 		"a wildcard does not span labels":   {map[string]string{"*.example.com": "a"}, "a.b.example.com/app", nil},
 		"a repository path":                 {map[string]string{"registry.example/team": "a"}, "registry.example/team/app", []string{"a"}},

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // parseSecret decodes both formats: the older .dockercfg is the "auths" object of the newer one. Entries
@@ -56,5 +58,5 @@ func splitKey(key string) target {
 	if version, rest, _ := strings.Cut(prefix, "/"); version == "v1" || version == "v2" {
 		prefix = rest
 	}
-	return target{host: canonicalHost(host), path: strings.Trim(prefix, "/")}
+	return target{host: workerapi.CanonicalHost(host), path: strings.Trim(prefix, "/")}
 }

@@ -54,7 +54,7 @@ func (g *guard) clean(err error) string {
 	if before, _, found := strings.Cut(text, noToken); found {
 		text = before + noToken
 	}
-	text = g.credentials.redact(text)
+	text = redact(text, append(g.credentials.secrets(), g.sent.all()...))
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText] + "…"
 	}
@@ -104,8 +104,11 @@ func reasonOf(err error) string {
 
 // reasonOfAnswer translates a registry's refusal. The error code decides before the status: registries
 // agree on codes (https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#error-codes)
-// more than on statuses.
+// more than on statuses. Only 429 leaves no doubt: some say DENIED with it, and no credential helps there.
 func reasonOfAnswer(answer *transport.Error) string {
+	if answer.StatusCode == http.StatusTooManyRequests {
+		return workerapi.ReasonRegistryThrottled
+	}
 	// Only tokens are ever asked for with POST: 400 is how OAuth 2.0 refuses a refresh token (RFC 6749, 5.2).
 	if request := answer.Request; request != nil && request.Method == http.MethodPost && answer.StatusCode == http.StatusBadRequest {
 		return workerapi.ReasonUnauthorized
@@ -126,8 +129,6 @@ func reasonOfAnswer(answer *transport.Error) string {
 		return workerapi.ReasonUnauthorized
 	case status == http.StatusNotFound, status == http.StatusGone:
 		return workerapi.ReasonImageNotFound
-	case status == http.StatusTooManyRequests:
-		return workerapi.ReasonRegistryThrottled
 	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout:
 		return workerapi.ReasonRegistryUnavail
 	}

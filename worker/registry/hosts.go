@@ -12,27 +12,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// dockerHub is how image references call the registry that the client library calls name.DefaultRegistry.
-const dockerHub = "docker.io"
-
-// canonicalHost is the one way in which this package compares hosts. Docker Hub has several names: that of its
-// references, those of its two API hosts, and those that old tools wrote into credentials.
-func canonicalHost(host string) string {
-	switch host = strings.ToLower(host); host {
-	case dockerHub, "registry-1.docker.io", "registry.hub.docker.com", "www.docker.com":
-		return name.DefaultRegistry
-	}
-	return host
-}
-
-// referenceHost is a host as people write it in image references.
-func referenceHost(host string) string {
-	if host = canonicalHost(host); host == name.DefaultRegistry {
-		return dockerHub
-	}
-	return host
-}
-
 // matchHost compares hosts label by label. A label of the pattern may hold wildcards, which do not span labels
 // (https://kubernetes.io/docs/concepts/containers/images/#config-json).
 func matchHost(pattern, host string) bool {
@@ -54,13 +33,13 @@ type hosts map[string]workerapi.Registry
 func hostsOf(registries []workerapi.Registry) hosts {
 	all := make(hosts, len(registries))
 	for _, registry := range registries {
-		all[canonicalHost(registry.Host)] = registry
+		all[workerapi.CanonicalHost(registry.Host)] = registry
 	}
 	return all
 }
 
 // of returns what is configured for a host; the defaults if nothing is.
-func (h hosts) of(host string) workerapi.Registry { return h[canonicalHost(host)] }
+func (h hosts) of(host string) workerapi.Registry { return h[workerapi.CanonicalHost(host)] }
 
 // Validate says which registry is not usable as it is configured.
 func Validate(registries []workerapi.Registry) error {
@@ -88,7 +67,7 @@ func validateMirror(mirror string) error {
 	if err != nil {
 		return err
 	}
-	if repository.RegistryStr() != canonicalHost(host) || strings.Contains(mirror, "//") {
+	if workerapi.CanonicalHost(repository.RegistryStr()) != workerapi.CanonicalHost(host) || strings.Contains(mirror, "//") {
 		return errors.New("it does not begin with a host name, which has a dot or a port, and no scheme")
 	}
 	return nil

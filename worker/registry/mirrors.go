@@ -17,6 +17,10 @@ import (
 // once: a mirror is not asked again after a failure of the network, since there is another source.
 var once = remote.Backoff{Steps: 1}
 
+// mirrorShare of the patience with a registry is what a mirror gets for its manifest: with up to four that say nothing,
+// and a registry that says nothing either, users still learn of it within two minutes.
+const mirrorShare = 4
+
 // pullFromMirrors asks the mirrors of a reference's registry in their order. If none has the image, which is no
 // failure, tried says in a few words what became of each, for the message about the registry itself.
 // A digest is what makes a mirror's content as good as the registry's: without one, no mirror is asked.
@@ -27,7 +31,8 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 	}
 	var outcomes []string
 	for _, mirror := range hostsOf(p.Registries).of(ref.Context().RegistryStr()).Mirrors {
-		if slices.Contains(p.avoided, mirror) {
+		host, _, _ := strings.Cut(mirror, "/")
+		if slices.Contains(p.avoided, mirror) || p.isSpared(host) {
 			continue
 		}
 		image, err := p.pullFrom(ctx, mirror, digest, platform)
@@ -37,6 +42,10 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 		}
 		p.Log.Warn("a mirror does not deliver", "mirror", mirror, "image", ref.Name(), "error", failure.Line(err.Error()))
 		outcomes = append(outcomes, mirror+" ("+reason(err)+")")
+		// It is slowed down within this Job only: nobody waits for a mirror, and the next Job asks it again.
+		if reason(err) == workerapi.ReasonRegistryThrottled {
+			p.avoided = append(p.avoided, mirror)
+		}
 	}
 	if len(outcomes) == 0 {
 		return nil, ""
@@ -50,7 +59,7 @@ func (p *Puller) pullFrom(ctx context.Context, mirror string, digest name.Digest
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
 	}
-	return p.ask(ctx, ref, platform, remote.WithRetryBackoff(once))
+	return p.ask(ctx, ref, platform, p.patience()/mirrorShare, remote.WithRetryBackoff(once))
 }
 
 // Avoid asks an image's mirror no more, if it is the mirror that failed: some have manifests without their layers.

@@ -259,6 +259,32 @@ func TestSparedRegistries(t *testing.T) {
 	}
 }
 
+// A mirror that asked to wait is left alone, also as a mirror.
+func TestSparedMirrors(t *testing.T) {
+	m := newMirrored(t, nil)
+	p := m.puller()
+	p.Spared = []string{m.first.Host}
+	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || m.who() != "second" {
+		t.Errorf("error %v, and %s were asked, want the second mirror only", err, m.who())
+	}
+}
+
+// A mirror that throttles is asked once in a Job, however often the Job begins again.
+func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
+	m := newMirrored(t, answer(http.StatusTooManyRequests))
+	p := m.puller()
+	var requests [2]int
+	for i := range requests {
+		if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil {
+			t.Fatal(err)
+		}
+		requests[i] = m.asked["first"].requests
+	}
+	if requests[0] == 0 || requests[1] != requests[0] {
+		t.Errorf("the mirror was asked %d times, and then %d times more, want no more", requests[0], requests[1]-requests[0])
+	}
+}
+
 // One registry's 429 leads to the next reference. Without one, the failure names the registry as references do,
 // also while layers are read, wherever they are kept.
 func TestThrottlingRegistries(t *testing.T) {
@@ -297,5 +323,30 @@ func TestThrottlingRegistries(t *testing.T) {
 		if told := failure.Describe(err, "none"); told.Reason != want.Reason || told.RetryAfterSeconds != 90 || told.Registry != want.Registry {
 			t.Errorf("%v: failure %+v, want %+v: it may have what the other has not", references, told, want)
 		}
+	}
+}
+
+// A registry that throttles by DENIED is not asked again with the next credential, nor without any.
+func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
+	manifests := 0
+	server := fixture.NewRegistry(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, _, named := r.BasicAuth(); !named {
+				w.Header().Set("WWW-Authenticate", basicChallenge)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			manifests++
+			w.Header().Set("Retry-After", "90")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"errors":[{"code":"DENIED","message":"quota exceeded"}]}`)
+		})
+	})
+	p := puller(server.Host)
+	withCredentials(t, p, map[string]string{server.Host: "one", server.Host + "/team": "two"})
+	_, err := p.Pull(t.Context(), []string{server.Host + "/team/app:1"}, amd64)
+	told := failure.Describe(err, "none")
+	if told.Reason != workerapi.ReasonRegistryThrottled || told.RetryAfterSeconds != 90 || manifests != 1 {
+		t.Errorf("failure %+v after %d requests, want %s for 90 seconds after one", told, manifests, workerapi.ReasonRegistryThrottled)
 	}
 }

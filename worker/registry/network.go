@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // network is the transport to registries. A host with authorities of its own has a transport of its own, so that
@@ -48,7 +50,7 @@ func newTransport() *http.Transport {
 
 // RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
-	if own, found := n.own[canonicalHost(request.URL.Host)]; found {
+	if own, found := n.own[workerapi.CanonicalHost(request.URL.Host)]; found {
 		return own.RoundTrip(request)
 	}
 	return n.others.RoundTrip(request)

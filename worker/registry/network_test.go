@@ -103,6 +103,8 @@ func TestValidate(t *testing.T) {
 		"a host with a path":         {workerapi.Registry{Host: "a.b/c"}, "not a host name"},
 		"no certificates":            {workerapi.Registry{Host: "a.b", CABundle: "x"}, "caBundle of a.b"},
 		"a mirror of Docker Hub's":   {workerapi.Registry{Host: "a.b", Mirrors: []string{"mirror/hub"}}, "mirror/hub"},
+		"Docker Hub as a mirror":     {workerapi.Registry{Host: "a.b", Mirrors: []string{"registry-1.docker.io/library"}}, ""},
+		"a mirror in capitals":       {workerapi.Registry{Host: "a.b", Mirrors: []string{"MIRROR.example:5000/hub"}}, ""},
 		"a mirror with a scheme":     {workerapi.Registry{Host: "a.b", Mirrors: []string{"http://mirror.example"}}, "mirror.example"},
 		"a mirror that is no prefix": {workerapi.Registry{Host: "a.b", Mirrors: []string{"mirror.example/A B"}}, "A B"},
 	} {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 type Puller struct {
 	// Registries say how to reach those that need more than the defaults; they are valid (see Validate).
 	Registries []workerapi.Registry
-	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked.
+	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked, and they are no mirrors.
 	Spared []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
@@ -37,6 +38,8 @@ type Puller struct {
 
 	// avoided are mirrors that have disappointed.
 	avoided []string
+	// sent is for all attempts: what one of them got may be quoted to the next.
+	sent sent
 }
 
 // Image is an image of one platform in a registry. Its layers are pulled when they are read.
@@ -97,16 +100,21 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 		return image, nil
 	}
 	host := ref.Context().RegistryStr()
-	if slices.ContainsFunc(p.Spared, func(spared string) bool { return canonicalHost(spared) == canonicalHost(host) }) {
+	if p.isSpared(host) {
 		return nil, &failure.Error{
-			Reason: workerapi.ReasonRegistryThrottled, Registry: referenceHost(host),
-			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", referenceHost(host), mirrors),
+			Reason: workerapi.ReasonRegistryThrottled, Registry: workerapi.CanonicalHost(host),
+			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
 		}
 	}
-	if image, err = p.ask(ctx, ref, platform); err != nil && mirrors != "" {
+	if image, err = p.ask(ctx, ref, platform, p.patience()); err != nil && mirrors != "" {
 		err = fmt.Errorf("%w%s", err, mirrors)
 	}
 	return image, err
+}
+
+// isSpared says that a host has asked to wait.
+func (p *Puller) isSpared(host string) bool {
+	return slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
 }
 
 // parse reads a reference. A host is marked for plain HTTP only if it is listed for it.
@@ -122,7 +130,7 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 }
 
 // ask tries each credential for a repository, and then none.
-func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, options ...remote.Option) (*Image, error) {
+func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options ...remote.Option) (*Image, error) {
 	credentials := p.Credentials.For(ref.Context())
 	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
 	var auths []authn.Authenticator
@@ -133,7 +141,7 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	var refused []Credential
 	// Anonymous last: an image may be public although the secret for its registry has expired.
 	for i, auth := range append(auths, authn.Anonymous) {
-		image, err := p.resolve(ctx, ref, platform, append(options, remote.WithAuth(auth)))
+		image, err := p.resolve(ctx, ref, platform, patience, append(options, remote.WithAuth(auth)))
 		if err == nil {
 			return image, nil
 		}
@@ -156,8 +164,11 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	return nil, p.Credentials.refusal(ref, refused, firstErr)
 }
 
-// resolve asks the registry with one credential. Its layers are pulled with the same one.
-func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, options []remote.Option) (*Image, error) {
+// patience is how long a registry may send nothing.
+func (p *Puller) patience() time.Duration { return cmp.Or(p.Patience, stallTimeout) }
+
+// resolve asks the registry with one credential. Its layers are pulled with the same one, and may take their time.
+func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options []remote.Option) (*Image, error) {
 	configured := hostsOf(p.Registries)
 	transport, err := p.transport(configured)
 	if err != nil {
@@ -165,8 +176,8 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	}
 	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
 	guard := &guard{
-		next: transport, hosts: configured, now: p.Now, patience: p.Patience,
-		registry: referenceHost(ref.Context().RegistryStr()), credentials: p.Credentials,
+		next: transport, hosts: configured, now: p.Now, patience: patience,
+		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
 	image, err := resolve(ref, platform, append(options,
 		remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))...)
@@ -178,7 +189,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		return nil, guard.classify(err)
 	}
 	// Only now is it known what may be large; until here everything is a document.
-	guard.allowLayers(ref.Context(), manifest.Layers)
+	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
 	image.Content = &loggedImage{Image: image.Content, log: p.Log, guard: guard}
 	return image, nil
 }

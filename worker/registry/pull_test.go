@@ -277,6 +277,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 		"unknown name as 400": {400, `{"errors":[{"code":"NAME_UNKNOWN"}]}`, "", workerapi.Failure{Reason: workerapi.ReasonImageNotFound}},
 		"429 with a time":     {429, "", "120", workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 120}},
 		"429 for ever":        {429, "", "9000000000000000000", workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 24 * 60 * 60}},
+		"429 for a quota":     {429, `{"errors":[{"code":"DENIED","message":"quota exceeded"}]}`, "60", workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 60}},
 		"429 without a time":  {429, `{"errors":[{"code":"TOOMANYREQUESTS"}]}`, "", workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled}},
 		"501":                 {501, "", "", workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
 		"a signature":         {200, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","size":2,"digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","data":"e30="},"layers":[]}`, "", workerapi.Failure{Reason: workerapi.ReasonNotAnImage}},

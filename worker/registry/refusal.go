@@ -39,7 +39,7 @@ func onlyNodesHave(host string) bool {
 // refusal completes the answer of a registry that let nobody in, neither with the credentials that fit nor
 // without any: whose fault that may be, and what to do. Refused are those that it did not accept.
 func (c Credentials) refusal(ref name.Reference, refused []Credential, err error) error {
-	host, missing := referenceHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
+	host, missing := workerapi.CanonicalHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
 	switch {
 	case !hasReason(err, workerapi.ReasonUnauthorized):
 		if len(missing) == 0 {

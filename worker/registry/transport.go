@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,12 +33,13 @@ type guard struct {
 	now   func() time.Time
 	// registry is what is asked, as it stands in image references; wherever it redirects to, it is who answers.
 	registry string
-	// credentials are what no error may quote.
+	// credentials, and what was sent in their place, are what no error may quote.
 	credentials Credentials
-	// patience with a registry that sends nothing; 0 for stallTimeout.
-	patience time.Duration
+	sent        *sent
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	// patience with a registry that sends nothing.
+	patience   time.Duration
 	retryAfter time.Duration
 	// layers are the host and path of each blob that may be of any size.
 	layers map[string]bool
@@ -51,8 +51,11 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Scheme != "https" && !g.hosts.of(request.URL.Host).PlainHTTP {
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, ErrPlainHTTP)
 	}
+	if err := g.sent.remember(request); err != nil {
+		return nil, err
+	}
 	// Redirects come back here as requests of their own, and are held to the same rule.
-	response, err := impatient(g.next, request, cmp.Or(g.patience, stallTimeout))
+	response, err := impatient(g.next, request, g.waits())
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +71,22 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // allowLayers lifts the bound of documents for the layers of a manifest, and for nothing else that the
-// registry could pass for one.
-func (g *guard) allowLayers(repository name.Repository, layers []v1.Descriptor) {
+// registry could pass for one. From now on the patience is that for layers.
+func (g *guard) allowLayers(repository name.Repository, layers []v1.Descriptor, patience time.Duration) {
 	allowed := make(map[string]bool, len(layers))
 	for _, layer := range layers {
 		allowed[fmt.Sprintf("%s/v2/%s/blobs/%s", repository.RegistryStr(), repository.RepositoryStr(), layer.Digest)] = true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.layers = allowed
+	g.layers, g.patience = allowed, patience
+}
+
+// waits is how long to wait for an answer, and for each piece of it.
+func (g *guard) waits() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.patience
 }
 
 // isLayer says that a request asks for a layer. One for a token always has a body or a query, so that a

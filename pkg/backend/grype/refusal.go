@@ -39,8 +39,17 @@ var refusals = []struct{ words, reason string }{
 	{" max limit to request ratio per ", ReasonLimitRange},
 }
 
+// ownPolicies is how the API server names those of config/policy, which allow nothing but what the manager makes. That one
+// of them refuses a Job is a fault of the installation, and no exception from it would help.
+const ownPolicies = "ValidatingAdmissionPolicy 'scanner-operator-manager-"
+
 // refusal says who did not allow the Job or its pod, and what helps. The API server's words come last: they may be long.
 func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backend.Failure {
+	if _, own, found := strings.Cut(text, ownPolicies); found {
+		_, words, _ := strings.Cut(own, "denied request: ")
+		return &backend.Failure{Reason: ReasonJobRejected, Message: "the operator's own policy does not know the Job: either something changes it, " +
+			"or the policy and RELATED_IMAGE_WORKER of the manager differ (see docs/security.md): " + quoted(words)}
+	}
 	reason := otherwise
 	for _, r := range refusals {
 		if strings.Contains(text, r.words) {

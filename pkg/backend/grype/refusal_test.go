@@ -227,6 +227,10 @@ func TestNamespacesThatRefuse(t *testing.T) {
 			nil, func(ns string) []client.Object { return undecided(ns, "", "pods") },
 			asItIs, "PolicyUnavailable: an admission webhook of the cluster does not answer", `failed calling webhook "policy.example.com"`,
 		},
+		"scanner-operator-manager-jobs": { // the operator's own policy, of another installation than the manager
+			nil, func(ns string) []client.Object { return denying(ns, "batch", "jobs") },
+			asItIs, "JobRejected: the operator's own policy does not know the Job", "docs/security.md): only images of the house",
+		},
 		"pod-security-and-injection": {
 			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
 			injected, "PodSecurity: the namespace's pod security level does not allow the worker's pod", `violates PodSecurity "restricted:latest": privileged`,
@@ -264,6 +268,24 @@ func TestNamespacesThatRefuse(t *testing.T) {
 				return got
 			})
 		})
+	}
+}
+
+// TestOwnPolicyIsReadable: a fault of the installation is told as one, and of the API server's words the bound leaves
+// those that help, whatever names come before them.
+func TestOwnPolicyIsReadable(t *testing.T) {
+	name := "scan-catalog-" + strings.Repeat("a", 100)
+	why := "spec.template.spec.containers[0].image: is not the worker's image, " + strings.Repeat("registry.example.com/", 8) + " (variable workerImage)"
+	text := `jobs.batch "` + name + `" is forbidden: ValidatingAdmissionPolicy 'scanner-operator-manager-jobs' with binding ` +
+		`'scanner-operator-manager-jobs' denied request: ` + why
+	failure := newEngine(t).refusal(store.Job{Namespace: "shop"}, ReasonJobRejected, "no Job", text)
+	if failure.Reason != ReasonJobRejected || !strings.HasSuffix(failure.Message, ": "+why) {
+		t.Errorf("%s: %q, want JobRejected and the policy's words to their end: %q", failure.Reason, failure.Message, why)
+	}
+	for _, word := range []string{"exception", name} {
+		if strings.Contains(failure.Message, word) {
+			t.Errorf("message %q speaks of %s", failure.Message, word)
+		}
 	}
 }
 

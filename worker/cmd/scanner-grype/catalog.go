@@ -44,7 +44,7 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set := p.flags("catalog")
 	var images, spared list
 	set.Var(&images, "image", "image `reference`, preferably by digest; repeated ones are tried where the first is not found")
-	set.Var(&spared, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked; may be repeated")
+	set.Var(&spared, "spare", "`host` of a registry that has asked to wait: only its mirrors are asked, and it is no mirror; may be repeated")
 	platform := set.String("platform", "", "`os/arch[/variant]` of the node that runs the image")
 	scratch := set.Int64("scratch-size", 0, "`bytes` that the unpacked image may take in the temporary directory; 0 for no bound")
 	if err := set.parse(args); err != nil {

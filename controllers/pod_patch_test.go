@@ -1,0 +1,93 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// deniesPodChanges has the API server refuse finalizers and annotations on the pods of the test's namespace.
+func (p *place) deniesPodChanges(probe *corev1.Pod) {
+	p.t.Helper()
+	name := metav1.ObjectMeta{Name: "pods-stay-" + p.namespace}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.namespace}},
+			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}}},
+		},
+		Validations: []admissionv1.Validation{{
+			Expression: "!has(object.metadata.finalizers) && !has(object.metadata.annotations)", Message: "pods are nobody's notebook",
+		}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}
+	p.creates(policy, binding)
+	p.t.Cleanup(func() {
+		p.must(errors.Join(p.client.Delete(context.Background(), binding), p.client.Delete(context.Background(), policy)))
+	})
+	p.Eventually(func() error {
+		changed := now(p, probe.DeepCopy())
+		changed.Annotations = map[string]string{"example.com/probe": "true"}
+		return p.client.Update(p.t.Context(), changed, client.DryRunAll)
+	}, patience).Should(MatchError(ContainSubstring("notebook")), "the policy is in force")
+}
+
+// TestPolicyEngineDeniesPodChanges: the pods' images are scanned all the same, and the Scanner says once what is
+// refused, whatever the number of pods.
+func TestPolicyEngineDeniesPodChanges(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all", holdingPods)
+	one, two := aPod(p.namespace, "one", running("main", web)), aPod(p.namespace, "two", running("main", vulnerable))
+	p.creates(one, two)
+	p.deniesPodChanges(one)
+	p.creates(scanner)
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
+	said := func() (said []eventsv1.Event) {
+		var all eventsv1.EventList
+		p.must(p.client.List(t.Context(), &all, client.InNamespace(p.namespace)))
+		for _, event := range all.Items {
+			if event.Reason == v1alpha1.ReasonPodChangeRefused {
+				said = append(said, event)
+			}
+		}
+		return said
+	}
+	p.Eventually(func() bool { return len(said()) > 0 && said()[0].Series != nil }, patience).Should(BeTrue(), "it was refused for the second pod too")
+	p.Expect(said()).To(HaveLen(1))
+	event := said()[0]
+	p.Expect(event.Regarding.UID).To(Equal(scanner.UID), "it is an event of the Scanner")
+	p.Expect(event.Type).To(Equal(corev1.EventTypeWarning))
+	p.Expect(event.Note).To(And(ContainSubstring("notebook"), ContainSubstring("spec.podFinalizer")))
+}
+
+// TestStoreFailsToRecordRelease: a running pod that is to be let go is scanned although its release cannot be recorded.
+func TestStoreFailsToRecordRelease(t *testing.T) {
+	pod := aPod(shop, "a", running("main", web), running("other", vulnerable), finalizedBy(releaseOf("all")))
+	u := newUnit(t, theScanner(), scanOf(theScanner(), web), pod)
+	u.pods.Uses = &recorder{err: errors.New("the disk is full")}
+	_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+	if err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("error %v, want that of the store", err)
+	}
+	if u.read(scanOf(theScanner(), vulnerable)) == nil {
+		t.Error("the other image has no ImageScan")
+	}
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	if len(pod.Finalizers) != 1 {
+		t.Errorf("the pod has %q, want it held until its release is recorded", pod.Finalizers)
+	}
+}

@@ -1,0 +1,97 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Recording a release fails only with the store. Then it is tried again after releaseRetry, and for no longer than
+// releasePatience after the pod's grace period: a store that is full must not keep a namespace's pods from going.
+// Nothing is lost by that: when the store works again, uses are counted from the pods that are there.
+const (
+	releaseRetry    = 2 * time.Second
+	releasePatience = 15 * time.Second
+)
+
+// How many pods are released at once, and the longest pause before a release that the API server refused is asked for
+// again. A pod that cannot go keeps its node and its namespace waiting, so this is far shorter than what is usual.
+const (
+	releasesAtOnce  = 8
+	maxReleasePause = 30 * time.Second
+)
+
+// setupRelease registers a controller of its own, so that no pod waits to go until others have been scanned or marked.
+func (r *PodReconciler) setupRelease(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("pod-release").
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(waitsForRelease))).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: releasesAtOnce,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, maxReleasePause),
+		}).
+		Complete(reconcile.Func(r.Release))
+}
+
+func waitsForRelease(pod client.Object) bool {
+	return !pod.GetDeletionTimestamp().IsZero() && len(podFinalizers(pod.GetFinalizers())) > 0
+}
+
+// Release lets a pod go that is being deleted: its release is recorded, then its finalizers go, all with one call.
+func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var pod corev1.Pod
+	if err := r.Client.Get(ctx, req.NamespacedName, &pod); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !waitsForRelease(&pod) {
+		return ctrl.Result{}, nil
+	}
+	held := podFinalizers(pod.Finalizers)
+	late := func() time.Duration { return r.Clock.Since(pod.DeletionTimestamp.Time) }
+	// A store that never answers is waited for no longer than one that refuses; a pod that is late already gets one try.
+	if err := r.recordRelease(ctx, &pod, held, min(max(releasePatience-late(), releaseRetry), releasePatience)); err != nil {
+		log := ctrl.LoggerFrom(ctx)
+		if late() < releasePatience {
+			log.Error(err, "Recording the release of a pod; it is held until then")
+			return ctrl.Result{RequeueAfter: releaseRetry}, nil
+		}
+		log.Error(err, "Recording the release of a pod; it goes without")
+	}
+	return ctrl.Result{}, r.patch(ctx, &pod, podPatch{remove: held})
+}
+
+// recordRelease has the store know what the pods run without this one, for the Scanners of these finalizers.
+func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, finalizers []string, patience time.Duration) error {
+	if len(finalizers) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resolved, _ := imagesOf(pod)
+	var errs []error
+	for _, img := range resolved {
+		var scans v1alpha1.ImageScanList
+		err := r.Client.List(ctx, &scans, client.InNamespace(pod.Namespace), client.MatchingFields{imageScansByDigest: img.ID.Digest})
+		if err != nil {
+			return err
+		}
+		for i := range scans.Items {
+			if slices.Contains(finalizers, scans.Items[i].Spec.Scanner+podFinalizerSuffix) {
+				errs = append(errs, r.Uses.RecordUse(ctx, &scans.Items[i]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

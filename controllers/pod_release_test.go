@@ -1,0 +1,149 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// recorder stands for a store that may not take anything.
+type recorder struct {
+	err      error
+	recorded []string
+	// patience is how long the last call may have taken; negative without a bound.
+	patience time.Duration
+}
+
+func (r *recorder) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error {
+	r.recorded, r.patience = append(r.recorded, scan.Name), -1
+	if deadline, bounded := ctx.Deadline(); bounded {
+		r.patience = time.Until(deadline)
+	}
+	return r.err
+}
+
+// deletedPod is a unit with a pod whose grace period ends now, held for a Scanner that has an ImageScan of its image.
+func deletedPod(t *testing.T) (*unit, *corev1.Pod, *v1alpha1.ImageScan) {
+	t.Helper()
+	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
+	going := metav1.NewTime(noon)
+	pod := aPod(shop, "a", running("main", web), finalizedBy(foreign, releaseOf("all")))
+	pod.DeletionTimestamp = &going
+	scan := scanOf(scanner, web, scanned)
+	return newUnit(t, scanner, scan, pod), pod, scan
+}
+
+// TestReleaseWithoutStore: a store that takes nothing holds a pod for seconds after its grace period, not for as
+// long as it is broken.
+func TestReleaseWithoutStore(t *testing.T) {
+	u, pod, scan := deletedPod(t)
+	broken := &recorder{err: errors.New("the disk is full")}
+	u.pods.Uses = broken
+	look := func() (time.Duration, []string) {
+		t.Helper()
+		result, err := u.pods.Release(t.Context(), requestFor(pod))
+		u.must(err)
+		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+		return result.RequeueAfter, pod.Finalizers
+	}
+	if again, finalizers := look(); again != releaseRetry || len(finalizers) != 2 {
+		t.Errorf("looked at again after %s, with %q; want %s, and the pod held", again, finalizers, releaseRetry)
+	}
+	if !slices.Contains(broken.recorded, scan.Name) {
+		t.Errorf("recorded: %q, want the ImageScan of its image", broken.recorded)
+	}
+	u.pass(releasePatience)
+	if again, finalizers := look(); again != 0 || !slices.Equal(finalizers, []string{foreign}) {
+		t.Errorf("after %s it is looked at again after %s, with %q; want it to be free", releasePatience, again, finalizers)
+	}
+}
+
+// TestReleaseWithSilentStore: a store that never answers holds a pod no longer than one that refuses.
+func TestReleaseWithSilentStore(t *testing.T) {
+	u, pod, _ := deletedPod(t)
+	silent := &recorder{err: context.DeadlineExceeded}
+	u.pods.Uses = silent
+	for _, step := range []struct{ late, want time.Duration }{
+		{-time.Hour, releasePatience}, // its grace period has only begun
+		{0, releasePatience},
+		{10 * time.Second, releasePatience - 10*time.Second},
+		{time.Hour, releaseRetry}, // no manager ran
+	} {
+		u.clock.SetTime(noon.Add(step.late))
+		_, err := u.pods.Release(t.Context(), requestFor(pod))
+		u.must(err)
+		if silent.patience > step.want || silent.patience < step.want-time.Second {
+			t.Errorf("%s after its grace period the store has %s to answer, want %s", step.late, silent.patience, step.want)
+		}
+	}
+}
+
+// TestReleaseIsOneControllers: the one for pods that run leaves alone those that are being deleted, and the other way round.
+func TestReleaseIsOneControllers(t *testing.T) {
+	u, deleted, _ := deletedPod(t)
+	runs := aPod(shop, "b", running("main", web), finalizedBy(releaseOf("all")))
+	u.must(u.client.Create(t.Context(), runs))
+	store := &recorder{}
+	u.pods.Uses = store
+	_, err := u.pods.Reconcile(t.Context(), requestFor(deleted))
+	u.must(err)
+	_, err = u.pods.Release(t.Context(), requestFor(runs))
+	u.must(err)
+	for _, pod := range []*corev1.Pod{deleted, runs} {
+		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+		if !slices.Contains(pod.Finalizers, releaseOf("all")) || len(store.recorded) > 0 {
+			t.Errorf("pod %s has %q, and %q was recorded; want it held, and nothing recorded", pod.Name, pod.Finalizers, store.recorded)
+		}
+	}
+}
+
+// stuck is a store that never says of a pod of the Job "endless" whose it is.
+type stuck struct {
+	store.Store
+	asked chan struct{}
+}
+
+func (s *stuck) IsRecorded(ctx context.Context, namespace, name, uid string) (bool, error) {
+	if name != "endless" {
+		return s.Store.IsRecorded(ctx, namespace, name, uid)
+	}
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return false, ctx.Err()
+}
+
+// TestReleaseDoesNotQueue: pods go while whatever is done with others takes its time.
+func TestReleaseDoesNotQueue(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = busy
+	next := &operatorUnderTest{config: p.config, client: p.client, wakeups: &Wakeups{}, slack: &mailbox{}}
+	p.must(next.openStore())
+	endless := &stuck{next.store, make(chan struct{}, 2)}
+	next.store = endless
+	scanner := aScanner(busy, "all", holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
+	going := aPod(busy, "going", running("main", web), finalizedBy(releaseOf("all")))
+	p.creates(scanner, going, aPod(busy, "slow", running("main", slow), ownedBy("batch/v1", "Job", "endless", "endless-uid")))
+	t.Cleanup(p.empty)
+	stop, err := next.startManager(fields.OneTermEqualSelector("metadata.namespace", busy))
+	p.must(err)
+	t.Cleanup(func() { p.must(stop()) })
+	for range 2 { // for the coverage of the Scanner, and for the pod
+		p.Eventually(endless.asked, patience).Should(Receive(), "the other pod is being looked at")
+	}
+	p.deletes(going)
+	p.Eventually(p.gone(going), patience).Should(BeTrue())
+}
