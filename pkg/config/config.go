@@ -56,9 +56,9 @@ type DatabaseVolume struct {
 type Catalog struct {
 	// MaxJobs is the number of catalog Jobs at a time in the cluster. Default 4.
 	MaxJobs int `json:"maxJobs"`
-	// MaxJobsPerScanner is how many of them may be for the Scanners of one namespace together, 1 to 1000: Scanners are free to make.
+	// MaxJobsPerNamespace is how many of them may be for the Scanners of one namespace together, 1 to 1000: Scanners are free to make.
 	// Default 3: one namespace never has all places.
-	MaxJobsPerScanner int `json:"maxJobsPerScanner"`
+	MaxJobsPerNamespace int `json:"maxJobsPerNamespace"`
 	// Deadline of one Job. Default 15m.
 	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a Job's container. Default: requests 100m CPU and 512Mi, limit 2Gi memory.
@@ -118,7 +118,7 @@ func Default() Config {
 			Volume: DatabaseVolume{Size: resource.MustParse("10Gi")},
 		},
 		Catalog: Catalog{
-			MaxJobs: 4, MaxJobsPerScanner: 3, Deadline: metav1.Duration{Duration: 15 * time.Minute},
+			MaxJobs: 4, MaxJobsPerNamespace: 3, Deadline: metav1.Duration{Duration: 15 * time.Minute},
 			Resources: resources("100m", "512Mi", "2Gi"), ScratchSize: resource.MustParse("10Gi"),
 			MemoryLadder: []resource.Quantity{resource.MustParse("4Gi"), resource.MustParse("8Gi")},
 			History:      JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}},
@@ -173,7 +173,7 @@ func (c Config) Validate() error {
 	check(database.MaxAge.Duration >= time.Hour, "grype.database.maxAge", "must be at least 1h")
 	check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
 	check(catalog.MaxJobs >= 1 && catalog.MaxJobs <= 1000, "grype.catalog.maxJobs", "must be between 1 and 1000")
-	check(catalog.MaxJobsPerScanner >= 1 && catalog.MaxJobsPerScanner <= 1000, "grype.catalog.maxJobsPerScanner", "must be between 1 and 1000")
+	check(catalog.MaxJobsPerNamespace >= 1 && catalog.MaxJobsPerNamespace <= 1000, "grype.catalog.maxJobsPerNamespace", "must be between 1 and 1000")
 	errs = append(errs, validateMemory(catalog)...)
 	history := catalog.History
 	check(history.Failed >= 0 && history.Failed <= 1000, "grype.catalog.history.failed", "must be between 0 and 1000")

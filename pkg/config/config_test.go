@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		"grype.catalog.maxJobs":           {config.Grype.Catalog.MaxJobs, 4},
 		"grype.catalog.deadline":          {config.Grype.Catalog.Deadline.Duration, 15 * time.Minute},
 		"grype.catalog.scratchSize":       {config.Grype.Catalog.ScratchSize.String(), "10Gi"},
-		"grype.catalog.maxJobsPerScanner": {config.Grype.Catalog.MaxJobsPerScanner, 3},
+		"grype.catalog.maxJobsPerNamespace": {config.Grype.Catalog.MaxJobsPerNamespace, 3},
 		"grype.catalog.memoryLadder":      {fmt.Sprint(config.Grype.Catalog.MemoryLadder[0].String(), " ", config.Grype.Catalog.MemoryLadder[1].String()), "4Gi 8Gi"},
 		"grype.catalog.history":           {config.Grype.Catalog.History, JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}}},
 		"grype.catalog memory limit":      {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
@@ -146,7 +146,7 @@ var invalid = map[string]struct {
 	"no volume":                   {"grype.database.volume.size", func(c *Config) { c.Grype.Database.Volume.Size = resource.Quantity{} }},
 	"no Jobs":                     {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 0 }},
 	"far too many Jobs":           {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 1001 }},
-	"no Jobs of a Scanner":        {"grype.catalog.maxJobsPerScanner", func(c *Config) { c.Grype.Catalog.MaxJobsPerScanner = 0 }},
+	"no Jobs of a Scanner":        {"grype.catalog.maxJobsPerNamespace", func(c *Config) { c.Grype.Catalog.MaxJobsPerNamespace = 0 }},
 	"a ladder that does not rise": {"grype.catalog.memoryLadder[1]", func(c *Config) { c.Grype.Catalog.MemoryLadder[1] = resource.MustParse("0") }},
 	"a rung of nothing": {"grype.catalog.memoryLadder[0]", func(c *Config) {
 		c.Grype.Catalog.MemoryLadder[0] = resource.MustParse("0")

@@ -82,7 +82,7 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
 	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
 	if running := p.running[img.Namespace]; running >= p.limit {
-		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerScanner in the operator's configuration)", running)
+		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)", running)
 	}
 	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }

@@ -55,7 +55,7 @@ func TestIndexSharesJobs(t *testing.T) {
 	elsewhere.Namespace = "blog"
 	secret, foreign := private("web", "pull"), private("web", "pull")
 	foreign.Namespace, foreign.Scope = "blog", "blog"
-	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobsPerScanner = 4 })
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobsPerNamespace = 4 })
 	for _, img := range []struct {
 		name string
 		jobs int

@@ -28,7 +28,7 @@ type places struct {
 // places counts the Jobs that live: those that have ended take none.
 func (b *Backend) places(live []store.Job) places {
 	catalog := b.Config.Grype.Catalog
-	p := places{free: catalog.MaxJobs, running: map[string]int{}, limit: catalog.MaxJobsPerScanner}
+	p := places{free: catalog.MaxJobs, running: map[string]int{}, limit: catalog.MaxJobsPerNamespace}
 	for _, job := range live {
 		if job.Purpose == store.JobCatalog {
 			p.free--

@@ -24,7 +24,7 @@ func of(scanner, name string) backend.Image {
 // limits bounds the catalog Jobs.
 func limits(all, perScanner int) func(*Options) {
 	return func(o *Options) {
-		o.Config.Grype.Catalog.MaxJobs, o.Config.Grype.Catalog.MaxJobsPerScanner = all, perScanner
+		o.Config.Grype.Catalog.MaxJobs, o.Config.Grype.Catalog.MaxJobsPerNamespace = all, perScanner
 	}
 }
 
@@ -140,7 +140,7 @@ func TestPlacesOfOneNamespace(t *testing.T) {
 	}
 	progress, err := e.Index(t.Context(), in("shop", "scanner 2", "2"))
 	e.must(err)
-	if want := "waiting for one of this namespace's 2 catalog Jobs to end (grype.catalog.maxJobsPerScanner in the operator's configuration)"; progress.Message != want {
+	if want := "waiting for one of this namespace's 2 catalog Jobs to end (grype.catalog.maxJobsPerNamespace in the operator's configuration)"; progress.Message != want {
 		t.Errorf("it is told %q, want %q", progress.Message, want)
 	}
 	e.must(e.Store.ForgetScanners(t.Context(), []string{"scanner 0"}))
