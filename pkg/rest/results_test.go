@@ -263,7 +263,7 @@ func TestWorkloads(t *testing.T) {
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
 		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
-		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1}, answer.JSON200); diff != "" {
+		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, answer.JSON200); diff != "" {
 			t.Errorf("who runs %s in shop (-want +got):\n%s", id, diff)
 		}
 	}
@@ -287,6 +287,41 @@ func TestWorkloads(t *testing.T) {
 	w.must(err)
 	if nobody.JSON200 == nil || nobody.JSON200.Total != 0 {
 		t.Errorf("who runs what nobody has: %s", nobody.Body)
+	}
+}
+
+// TestWorkloadsNotCovered: "nobody runs it" can be told from "nobody has looked", in the namespaces that the caller sees.
+func TestWorkloadsNotCovered(t *testing.T) {
+	w, api := imaginary(t)
+	counts := func(pending, failed int32) func(*v1alpha1.Scanner) {
+		return func(s *v1alpha1.Scanner) {
+			s.Status.ObservedGeneration = 1
+			s.Status.Images = v1alpha1.ImageCounts{Total: 9 + pending + failed, Scanned: 9, Pending: pending, Failed: failed}
+		}
+	}
+	w.scanner("clean", "main", counts(0, 0))
+	w.scanner("shop", "main", counts(2, 1))
+	w.scanner("shop", "second", counts(0, 3))
+	w.scanner("young", "main", func(s *v1alpha1.Scanner) { s.Status = v1alpha1.ScannerStatus{} })
+	w.scanner("hidden", "main", counts(100, 100))
+	api.allowed = onlyIn("clean", "shop", "young", "bare")
+	for namespace, want := range map[string]restv1.WorkloadList{
+		"clean": {Scanners: 1},
+		"shop":  {Scanners: 2, NotCovered: restv1.NotCovered{Pending: 2, Failed: 4}},
+		"young": {Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}},
+		"bare":  {},
+		"":      {Scanners: 4, NotCovered: restv1.NotCovered{Pending: 2, Failed: 4, NewScanners: 1}},
+	} {
+		params := &restv1.ListWorkloadsParams{}
+		if namespace != "" {
+			params.Namespace = &namespace
+		}
+		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", params)
+		w.must(err)
+		want.Items = []restv1.Workload{}
+		if diff := cmp.Diff(&want, answer.JSON200); diff != "" {
+			t.Errorf("who runs what was found nowhere, in namespace %q (-want +got):\n%s", namespace, diff)
+		}
 	}
 }
 
