@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -23,7 +22,6 @@ import (
 type Store interface {
 	store.Views
 	ID() string
-	Findings(ctx context.Context, s store.Subject) ([]finding.Finding, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 }
 
@@ -43,14 +41,16 @@ type API struct {
 	authorizer    authorizer
 	metrics       *metrics
 	rules         rules
-	// queries are those to the store, documents those that need much memory, downloads those that last.
-	queries, documents, downloads semaphore
+	// queries are those to the store.
+	queries semaphore
+	// documents need much memory, downloads last.
+	documents, downloads *turns
 }
 
 // How many do something at once. The store has few readers, and the controllers need them too.
 const (
 	maxQueries   = 2
-	maxDocuments = 2
+	maxDocuments = 1 // each may take a fifth of the process's memory
 	maxDownloads = 4
 )
 
@@ -75,7 +75,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	reviews := make(semaphore, maxReviews)
 	a.authenticator = authenticator{reviews: a.Reviews, known: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock), asking: reviews}
 	a.authorizer = authorizer{reviews: a.Reviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: reviews}
-	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), make(semaphore, maxDownloads)
+	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), newTurns(maxDocuments), newTurns(maxDownloads)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: a.answer, ResponseErrorHandlerFunc: a.answer,

@@ -83,18 +83,3 @@ func bearer(r *http.Request) (string, error) {
 	}
 	return "", refuse(restv1.ReasonUnauthorized, "a token is needed: send one header, Authorization: Bearer <token> (kubectl create token gives one)")
 }
-
-// semaphore bounds how many do something at once.
-type semaphore chan struct{}
-
-// acquire waits for its turn; busy if that does not come in time.
-func (s semaphore) acquire(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return busy("too much is asked at once; come back later")
-	}
-}
-
-func (s semaphore) release() { <-s }

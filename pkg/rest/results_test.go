@@ -357,7 +357,7 @@ func TestSBOM(t *testing.T) {
 	if newer, body := w.gets(path, anyone, "If-None-Match", plain.Header.Get("ETag")); newer.StatusCode != http.StatusOK || string(body) != "{}" {
 		t.Errorf("after it was replaced: %d %s", newer.StatusCode, body)
 	}
-	if n := len(w.api.downloads); n != 0 {
+	if n := w.api.downloads.taken(); n != 0 {
 		t.Errorf("%d downloads are taken for running", n)
 	}
 }
@@ -412,7 +412,7 @@ func TestCycloneDX(t *testing.T) {
 	if changed, _ := w.gets(path, anyone, "If-None-Match", tag); changed.StatusCode != http.StatusOK {
 		t.Errorf("after the report was replaced: %d, want 200", changed.StatusCode)
 	}
-	if n := len(w.api.documents); n != 0 {
+	if n := w.api.documents.taken(); n != 0 {
 		t.Errorf("%d documents are taken for being made", n)
 	}
 }
@@ -433,14 +433,25 @@ func TestEmptyReport(t *testing.T) {
 
 // TestReportTooLarge: a report that would take too much memory as one document is refused, and can be paged through.
 func TestReportTooLarge(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", strings.Repeat("x", maxDocumentBytes/4)), vulnerable("CVE-2026-0002", strings.Repeat("y", maxDocumentBytes/4)))
-	response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
-	if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), "page through its findings") || len(w.api.documents) != 0 {
-		t.Errorf("the document of a large report: %d, %d bytes", response.StatusCode, len(body))
+	many := make([]finding.Finding, maxDocumentFindings+1)
+	for i := range many {
+		many[i] = vulnerable(fmt.Sprintf("CVE-2026-%06d", i), "a")
 	}
-	if all := w.findings("shop", "web", restv1.ListFindingsParams{}); len(all) != 2 {
-		t.Errorf("%d findings on all pages, want 2", len(all))
+	control := func(f *finding.Finding) { f.Description = strings.Repeat("\x01", maxDocumentBytes/6/2) }
+	for name, findings := range map[string][]finding.Finding{
+		"long texts":         {vulnerable("CVE-2026-0001", strings.Repeat("x", maxDocumentBytes/4)), vulnerable("CVE-2026-0002", strings.Repeat("y", maxDocumentBytes/4))},
+		"control characters": {vulnerable("CVE-2026-0001", "a", control), vulnerable("CVE-2026-0002", "a", control)},
+		"many findings":      many,
+	} {
+		w, _ := imaginary(t)
+		w.scanned(w.scanner("shop", "main"), "web", findings...)
+		response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
+		if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), "page through its findings") || w.api.documents.taken() != 0 {
+			t.Errorf("%s: %d, %d bytes, want 422 that says to page through the findings", name, response.StatusCode, len(body))
+		}
+		if all := w.findings("shop", "web", restv1.ListFindingsParams{Limit: ptr.To(500)}); len(all) != len(findings) {
+			t.Errorf("%s: %d findings on all pages, want %d", name, len(all), len(findings))
+		}
 	}
 }
 
