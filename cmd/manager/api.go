@@ -27,7 +27,7 @@ const (
 	// apiWriteTime is for an answer, unless the API gives it more. There is no such time for reading: a request is a
 	// header only, and net/http would take it for the time that the caller may stay.
 	apiWriteTime = time.Minute
-	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers.
+	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers' tokens, and about their rights.
 	reviewsPerSecond = 50
 	reviewsBurst     = 200
 )
@@ -37,15 +37,16 @@ func (op *operator) addAPI(ctx context.Context) error {
 	if op.options.APIAddress == "0" {
 		return nil
 	}
-	// A client of its own: whoever knocks at the API takes nothing of the rate at which the controllers may ask.
-	config := rest.CopyConfig(op.manager.GetConfig())
-	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
-	reviews, err := ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})
+	tokenReviews, err := op.newReviewer()
+	if err != nil {
+		return err
+	}
+	accessReviews, err := op.newReviewer()
 	if err != nil {
 		return err
 	}
 	api := &restapi.API{
-		Reader: op.manager.GetClient(), Reviews: reviews, Store: op.store, Clock: op.clock,
+		Reader: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
 		Log: ctrl.Log.WithName("api"), Metrics: metrics.Registry,
 	}
 	handler, err := api.Handler()
@@ -68,4 +69,12 @@ func (op *operator) addAPI(ctx context.Context) error {
 		Listener: tls.NewListener(netutil.LimitListener(listener, apiConnections),
 			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})
+}
+
+// newReviewer is a client with a rate of its own: whoever knocks at the API takes nothing of that at which the controllers
+// may ask.
+func (op *operator) newReviewer() (ctrlclient.Client, error) {
+	config := rest.CopyConfig(op.manager.GetConfig())
+	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
+	return ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})
 }

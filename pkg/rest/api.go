@@ -29,13 +29,15 @@ type Store interface {
 type API struct {
 	// Reader has Scanners and ImageScans, from a cache. What it gives is not changed.
 	Reader client.Reader
-	// Reviews creates TokenReviews and SubjectAccessReviews. Anybody who reaches the API can have one made, so its rate
-	// should be limited apart from that of the operator's own work.
-	Reviews client.Client
-	Store   Store
-	Clock   clock.PassiveClock
-	Log     logr.Logger
-	Metrics prometheus.Registerer
+	// TokenReviews creates TokenReviews. Anybody who reaches the API can have one made, so its rate should be limited apart
+	// from that of the operator's own work and of AccessReviews: made-up tokens then keep out only callers who are new.
+	TokenReviews client.Client
+	// AccessReviews creates SubjectAccessReviews, of callers whose token the API server accepted.
+	AccessReviews client.Client
+	Store         Store
+	Clock         clock.PassiveClock
+	Log           logr.Logger
+	Metrics       prometheus.Registerer
 
 	authenticator authenticator
 	authorizer    authorizer
@@ -72,9 +74,13 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	if a.metrics, err = newMetrics(a.Metrics); err != nil {
 		return nil, err
 	}
-	reviews := make(semaphore, maxReviews)
-	a.authenticator = authenticator{reviews: a.Reviews, known: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock), asking: reviews}
-	a.authorizer = authorizer{reviews: a.Reviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: reviews}
+	a.authenticator = authenticator{
+		reviews: a.TokenReviews, known: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock),
+		refused: cache.NewLRUExpireCacheWithClock(maxRefused, a.Clock), asking: make(semaphore, maxReviews),
+	}
+	a.authorizer = authorizer{
+		reviews: a.AccessReviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: make(semaphore, maxReviews),
+	}
 	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), newTurns(maxDocuments), newTurns(maxDownloads)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
