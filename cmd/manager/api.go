@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +26,8 @@ const (
 	// apiWriteTime is for an answer, unless the API gives it more. There is no such time for reading: a request is a
 	// header only, and net/http would take it for the time that the caller may stay.
 	apiWriteTime = time.Minute
+	// apiIdleTime is short, since the OpenAPI document is for those without a token too.
+	apiIdleTime = 15 * time.Second
 	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers' tokens, and about their rights.
 	reviewsPerSecond = 50
 	reviewsBurst     = 200
@@ -62,11 +63,11 @@ func (op *operator) addAPI(ctx context.Context) error {
 	return op.manager.Add(&manager.Server{
 		Name: "api", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: idleTimeout, MaxHeaderBytes: apiHeaderBytes,
+			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: apiIdleTime, MaxHeaderBytes: apiHeaderBytes,
 			// Downloads are broken off when the process is to end, instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 		},
-		Listener: tls.NewListener(netutil.LimitListener(listener, apiConnections),
+		Listener: tls.NewListener(limited(listener, apiConnections),
 			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})
 }
