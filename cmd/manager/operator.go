@@ -270,6 +270,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.grype.Tender,
 		op.grype.Poller,
 		op.watchStore,
+		op.inspectStore,
 		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {
 			_, err := op.store.Sweep(ctx, op.clock.Now().Add(-unusedRecords))
 			return err
