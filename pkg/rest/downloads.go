@@ -144,7 +144,7 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 	report := cyclonedx.Report{
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
-		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro,
+		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
 	}
 	if report.Findings, err = a.allFindings(ctx, found); err != nil {
 		return nil, err

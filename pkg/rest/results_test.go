@@ -409,8 +409,12 @@ func TestCycloneDX(t *testing.T) {
 		t.Errorf("asked for what the caller has: %d, want 304", same.StatusCode)
 	}
 	w.reported("web", store.Cluster, vulnerable("CVE-2026-0002", "zlib"))
-	if changed, _ := w.gets(path, anyone, "If-None-Match", tag); changed.StatusCode != http.StatusOK {
+	changed, body := w.gets(path, anyone, "If-None-Match", tag)
+	if changed.StatusCode != http.StatusOK {
 		t.Errorf("after the report was replaced: %d, want 200", changed.StatusCode)
+	}
+	if strings.Contains(string(body), bom.SerialNumber) {
+		t.Errorf("after the report was replaced the serial number is still %s", bom.SerialNumber)
 	}
 	if n := w.api.documents.taken(); n != 0 {
 		t.Errorf("%d documents are taken for being made", n)

@@ -630,7 +630,9 @@ type ClientInterface interface {
 	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+	// serial number stays the same as long as the report and the image's reference do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -710,7 +712,9 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // GetCycloneDX Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+// serial number stays the same as long as the report and the image's reference do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1545,7 +1549,9 @@ type ClientWithResponsesInterface interface {
 	// GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+	// serial number stays the same as long as the report and the image's reference do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2032,7 +2038,9 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+// serial number stays the same as long as the report and the image's reference do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
