@@ -125,6 +125,23 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 e2e: $(NEED_CLUSTER) images story-images bin/e2e.test bin/grype ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=25m $(E2E_ARGS)
 
+# All parts but the last need only this machine, and are measured before a cluster takes a share of it.
+BENCH_HERE := rematch catalogue scale store
+BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
+
+.PHONY: bench
+bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalogue scale store latency)
+	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
+	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
+	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }
+
+.PHONY: bench-programs
+bench-programs: build bin/grype bin/syft bin/kwok story-images bin/bench bin/measured bin/worker-bench.test
+
+.PHONY: bench-latency
+bench-latency: images
+	REGISTRY=$(REGISTRY) $(RUN) bin/bench latency
+
 ##@ Cluster
 
 .PHONY: cluster-up
@@ -166,18 +183,23 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 	$(RUN) hack/undeploy.sh
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint
+.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
+bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
+bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
+bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench
 bin/e2e.test: ; go test -c -o $@ ./test/e2e
 
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/syft: TOOL := github.com/anchore/syft/cmd/syft
+bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@

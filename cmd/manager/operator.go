@@ -167,7 +167,7 @@ func (op *operator) makeBackends() {
 	})
 	op.backends = map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendGrype: op.grype}
 	if op.options.FakeBackend {
-		op.backends[v1alpha1.BackendFake] = &fake.Backend{Store: op.store, Clock: op.clock}
+		op.backends[v1alpha1.BackendFake] = &fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")}
 	}
 }
 

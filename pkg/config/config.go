@@ -56,7 +56,8 @@ type DatabaseVolume struct {
 type Catalog struct {
 	// MaxJobs is the number of catalog Jobs at a time in the cluster. Default 4.
 	MaxJobs int `json:"maxJobs"`
-	// MaxJobsPerScanner is how many of them may be for one Scanner, 1 to 1000. Default 3: one Scanner never has all places.
+	// MaxJobsPerScanner is how many of them may be for the Scanners of one namespace together, 1 to 1000: Scanners are free to make.
+	// Default 3: one namespace never has all places.
 	MaxJobsPerScanner int `json:"maxJobsPerScanner"`
 	// Deadline of one Job. Default 15m.
 	Deadline metav1.Duration `json:"deadline"`
@@ -73,7 +74,8 @@ type Catalog struct {
 
 // JobHistory says how many ended catalog Jobs stay, and how long. They take no place of a running one.
 type JobHistory struct {
-	// Failed and Succeeded are the numbers of ended Jobs that stay in the cluster, the latest ones; at most 1000 each. Default 10 and 0.
+	// Failed and Succeeded are the numbers of ended Jobs that stay in the cluster for the Scanners of one namespace,
+	// the latest ones; at most 1000 each. Default 10 and 0.
 	Failed    int `json:"failed"`
 	Succeeded int `json:"succeeded"`
 	// TTL is the longest time that an ended Job stays, 1m to 168h. Default 1h. A manager that is away for longer does not

@@ -42,16 +42,22 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 	return err
 }
 
+// selectJobs finds the namespace in the use of the image: that of the Job's Scanner or, when it has left the image to
+// others, of one that needs the Job now.
 const selectJobs = `
 	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
-		scanner, memory, most_memory, ended_at, failed FROM jobs `
+		scanner, memory, most_memory, ended_at, failed,
+		coalesce((SELECT si.namespace FROM scanner_images si
+			WHERE si.digest = jobs.digest AND si.scope = jobs.scope AND si.platform = jobs.platform
+			ORDER BY si.scanner = jobs.scanner DESC, si.id LIMIT 1), '')
+	FROM jobs `
 
 func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var job Job
 	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
 		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
-		&job.Scanner, &job.Memory, &job.MostMemory, &endedAt, &job.Failed)
+		&job.Scanner, &job.Memory, &job.MostMemory, &endedAt, &job.Failed, &job.ScannerNamespace)
 	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }

@@ -143,6 +143,28 @@ func TestEndedJobsAreOrderedLatestFirst(t *testing.T) {
 	equal(t, "ended jobs", names, []string{"b", "c", "a"})
 }
 
+// A Job counts for the namespace of its Scanner or, when that has left the image to others, of one that needs it: a
+// Scanner that is deleted takes nothing off its namespace's account as long as another one there has the image.
+func TestWhoseAJobIs(t *testing.T) {
+	f := newStore(t)
+	job := catalogJob(f, "catalog-1", "uid-1")
+	job.Scanner = "second"
+	must(t, f.SaveJob(t.Context(), job))
+	whose := func() string { return got[Job](t)(f.JobByUID(t.Context(), "uid-1")).ScannerNamespace }
+	equal(t, "the namespace while nobody has the image", whose(), "")
+	for i, scanner := range []string{"first", "second", "third"} {
+		u := used(scanner, "app")
+		u.Scope, u.Namespace = "shop", []string{"blog", "shop", "bank"}[i]
+		must(t, f.SetUsed(t.Context(), u))
+	}
+	other := used("second", "another")
+	other.Scope, other.Namespace = "shop", "elsewhere"
+	must(t, f.SetUsed(t.Context(), other))
+	equal(t, "the namespace while its Scanner has the image", whose(), "shop")
+	must(t, f.ForgetScanners(t.Context(), []string{"second"}))
+	equal(t, "the namespace when others have it", whose(), "blog")
+}
+
 // A Job is known by its name only as long as its UID is not: whoever makes another one of that name is not believed.
 func TestRecordedJobs(t *testing.T) {
 	f := newStore(t)

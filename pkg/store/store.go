@@ -117,6 +117,9 @@ type Job struct {
 	CreatedAt time.Time
 	// Scanner is the UID of the one on whose behalf a catalog Job was made. Others may use what it brings.
 	Scanner string
+	// ScannerNamespace is that Scanner's, or that of another one which has the image now; empty if none has. It is read,
+	// never saved.
+	ScannerNamespace string
 	// Memory is the Job's limit in bytes, 0 for none, and MostMemory the greatest that the image may get.
 	Memory, MostMemory int64
 	// EndedAt is zero while the Job lives. Failed says how it ended.
@@ -288,6 +291,8 @@ type Usage interface {
 	SetUsed(ctx context.Context, u Used) error
 	// InUse says whether any Scanner has an image in a scope.
 	InUse(ctx context.Context, key image.Key, scope Scope) (bool, error)
+	// Wanted says whether a Scanner that is not suspended has an image in a scope, and a workload runs it.
+	Wanted(ctx context.Context, key image.Key, scope Scope) (bool, error)
 	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 	ImagesInUse(ctx context.Context, engine string) (int, error)
 	// Reported gives the images of a Scanner that this store has a report of, in the scope and by the engine that

@@ -132,6 +132,17 @@ func (s *SQLite) InUse(ctx context.Context, key image.Key, scope Scope) (used bo
 	return used, err
 }
 
+// Wanted implements Usage.
+func (s *SQLite) Wanted(ctx context.Context, key image.Key, scope Scope) (wanted bool, err error) {
+	err = s.read(ctx, "look up who wants "+key.String(), func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, `
+			SELECT EXISTS (SELECT 1 FROM scanner_images si JOIN workloads w ON w.image_id = si.id
+				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.suspended = 0)`,
+			key.Digest, platform(key.Platform), scope).Scan(&wanted)
+	})
+	return wanted, err
+}
+
 // ImagesInUse implements Usage.
 func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err error) {
 	err = s.read(ctx, "count images in use", func(ctx context.Context, q query) error {

@@ -233,3 +233,28 @@ func TestAffected(t *testing.T) {
 	})
 	equal(t, "workloads with an unknown one", got[[]Affected](t)(f.Affected(t.Context(), "CVE-2026-0003")), []Affected(nil))
 }
+
+// Nobody waits for an image that no workload runs, or only for suspended Scanners, though it stays in use.
+func TestWanted(t *testing.T) {
+	f := newStore(t)
+	for _, step := range []struct {
+		what      string
+		scanner   string
+		suspended bool
+		workloads []Workload
+		want      bool
+	}{
+		{"no workload", "first", false, nil, false},
+		{"a workload", "first", false, []Workload{workload("api", "r")}, true},
+		{"suspended", "first", true, []Workload{workload("api", "r")}, false},
+		{"another Scanner without a workload", "second", false, nil, false},
+		{"another Scanner with one", "second", false, []Workload{workload("api", "r")}, true},
+	} {
+		u := used(step.scanner, "app", step.workloads...)
+		u.Suspended = step.suspended
+		must(t, f.SetUsed(t.Context(), u))
+		equal(t, step.what+": wanted", got[bool](t)(f.Wanted(t.Context(), u.Key, u.Scope)), step.want)
+		equal(t, step.what+": wanted in another scope", got[bool](t)(f.Wanted(t.Context(), u.Key, "another")), false)
+		equal(t, step.what+": in use", got[bool](t)(f.InUse(t.Context(), u.Key, u.Scope)), true)
+	}
+}

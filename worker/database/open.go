@@ -25,6 +25,10 @@ type DB struct {
 	// failures counts queries that failed. Grype itself only logs them, or not even that.
 	failures atomic.Int64
 	last     atomic.Pointer[error]
+
+	// idle are the Lookups that no match uses.
+	mu   sync.Mutex
+	idle []*Lookups
 }
 
 // Open opens an installed version directly: it was verified when it was installed.
@@ -81,6 +85,22 @@ func (db *DB) fail(err error) {
 
 // Provider gives Grype's view of the database.
 func (db *DB) Provider() vulnerability.Provider { return db.provider }
+
+// Borrow gives a view that remembers what earlier matches looked up. It is the caller's alone until it calls done.
+func (db *DB) Borrow() (lookups *Lookups, done func()) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if n := len(db.idle); n > 0 {
+		lookups, db.idle = db.idle[n-1], db.idle[:n-1]
+	} else {
+		lookups = newLookups(db, db.provider)
+	}
+	return lookups, func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.idle = append(db.idle, lookups)
+	}
+}
 
 // Failures returns how many queries have failed since the database was opened. A match during which the
 // number grew is not complete.

@@ -46,9 +46,11 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	if err != nil {
 		return nil, fmt.Errorf("reading the SBOM: %w", err)
 	}
-	// A matcher keeps state of its run: one for each SBOM. The database is shared.
+	lookups, done := db.Borrow()
+	defer done()
+	// A matcher keeps state of its run: one for each SBOM.
 	matcher := grype.VulnerabilityMatcher{
-		VulnerabilityProvider: db.Provider(),
+		VulnerabilityProvider: lookups,
 		Matchers:              matcher.NewDefaultMatchers(matcherConfig()),
 		IgnoreRules:           ignoreRules(),
 	}
@@ -60,7 +62,7 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	matches, err := present(packages, about, remaining.Sorted(), db.Provider())
+	matches, err := present(packages, about, remaining.Sorted(), lookups)
 	if err != nil {
 		return nil, err
 	}

@@ -201,7 +201,7 @@ func TestSameFindingsAsTheCommandLine(t *testing.T) {
 				"image": "oci-registry:" + reference, "full SBOM": "sbom:" + write(t, full(s)), "compact SBOM": "sbom:" + compact,
 			} {
 				want, ignored := printed(t, grype, cache, target, asked...)
-				if diff := cmp.Diff(want, lines(report.Findings)); diff != "" {
+				if diff := cmp.Diff(want, fixture.Lines(report.Findings)); diff != "" {
 					t.Errorf("findings (-grype for the %s +worker):\n%s", what, diff)
 				}
 				if report.Ignored != ignored {
@@ -252,7 +252,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// printed runs the command and returns a line for each of its matches, sorted.
+// printed runs the command and returns what it prints, see fixture.Printed.
 func printed(t *testing.T, grype, cache, target string, more ...string) (matches []string, ignored int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), grype, append(more, target, "-q", "-o", "json")...)
@@ -264,74 +264,7 @@ func printed(t *testing.T, grype, cache, target string, more ...string) (matches
 	if err != nil {
 		t.Fatal(err)
 	}
-	var document struct {
-		Matches []struct {
-			Vulnerability struct {
-				ID, Namespace, Severity string
-				Risk                    float64
-				KnownExploited          []any
-				Fix                     struct {
-					State    string
-					Versions []string
-				}
-			}
-			RelatedVulnerabilities []struct{ ID string }
-			Artifact               struct {
-				Name, Version, Type, PURL string
-				Locations                 []struct {
-					Path, LayerID string
-					Annotations   map[string]string
-				}
-			}
-		}
-		IgnoredMatches []any
-	}
-	if err := json.Unmarshal(out, &document); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range document.Matches {
-		v, a := m.Vulnerability, m.Artifact
-		f := workerapi.Finding{
-			ID: v.ID, Namespace: v.Namespace, Severity: v.Severity, FixState: v.Fix.State, FixVersions: v.Fix.Versions,
-			Risk: v.Risk, KnownExploited: len(v.KnownExploited) > 0,
-			Package: workerapi.Package{Name: a.Name, Version: a.Version, Type: a.Type, PURL: a.PURL},
-		}
-		for _, r := range m.RelatedVulnerabilities {
-			if r.ID != v.ID {
-				f.Aliases = append(f.Aliases, r.ID)
-			}
-		}
-		for _, l := range a.Locations {
-			if evidence := l.Annotations["evidence"]; evidence == "" || evidence == "primary" {
-				f.Locations = append(f.Locations, workerapi.Location{Path: l.Path, Layer: l.LayerID})
-			}
-		}
-		matches = append(matches, line(f))
-	}
-	slices.Sort(matches)
-	return matches, len(document.IgnoredMatches)
-}
-
-// lines makes findings comparable with what the command prints.
-func lines(findings []workerapi.Finding) []string {
-	var all []string
-	for _, f := range findings {
-		all = append(all, line(workerapi.Finding{
-			ID: f.ID, Namespace: f.Namespace, Severity: f.Severity, FixState: f.FixState, FixVersions: f.FixVersions,
-			Risk: f.Risk, KnownExploited: f.KnownExploited, Aliases: f.Aliases, Locations: f.Locations,
-			Package: workerapi.Package{Name: f.Package.Name, Version: f.Package.Version, Type: f.Package.Type, PURL: f.Package.PURL},
-		}))
-	}
-	slices.Sort(all)
-	return all
-}
-
-func line(f workerapi.Finding) string {
-	if len(f.FixVersions) == 0 {
-		f.FixVersions = nil
-	}
-	raw, _ := json.Marshal(f)
-	return string(raw)
+	return fixture.Printed(t, out)
 }
 
 // The rules that look across packages are applied; without them the tests above would compare nothing.

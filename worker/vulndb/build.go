@@ -29,6 +29,12 @@ type Result struct {
 // Build writes a database to out/cache and out/dist, whose previous content is replaced. built is the
 // build time that the database tells; workers take only a later one for an update.
 func Build(ctx context.Context, a *Advisories, out string, built time.Time) (*Result, error) {
+	return BuildPadded(ctx, a, out, built, 0)
+}
+
+// BuildPadded is Build of a database whose file has at least the given number of bytes, as large as the published
+// ones: it also holds copies of the advisories under names that no package and no vulnerability has.
+func BuildPadded(ctx context.Context, a *Advisories, out string, built time.Time, bytes int64) (*Result, error) {
 	result := &Result{Cache: filepath.Join(out, "cache"), Dist: filepath.Join(out, "dist"), Records: map[string]int{}}
 	cache := filepath.Join(result.Cache, strconv.Itoa(v6.ModelVersion))
 	dist := filepath.Join(result.Dist, "v"+strconv.Itoa(v6.ModelVersion))
@@ -40,6 +46,9 @@ func Build(ctx context.Context, a *Advisories, out string, built time.Time) (*Re
 	}
 	if err := compile(ctx, a, cache, built.UTC(), result.Records); err != nil {
 		return nil, err
+	}
+	if err := pad(ctx, filepath.Join(cache, v6.VulnerabilityDBFileName), bytes); err != nil {
+		return nil, fmt.Errorf("padding: %w", err)
 	}
 	// Before the indexes are there: an archive has none, they are created where it is installed.
 	if err := archive(cache, dist, built.UTC()); err != nil {

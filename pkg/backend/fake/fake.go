@@ -2,19 +2,22 @@
 // for tests, benchmarks and trying things out: nothing is pulled, everything else is as with any other engine.
 //
 // The last part of the repository tells what to find: "vulnerable" in it gives one Critical and one High
-// finding, "failing" a failure, "slow" never ends to be indexed; everything else is clean.
+// finding, "riddled" as many as a large image has, "failing" a failure, "slow" never ends to be indexed; everything
+// else is clean.
 package fake
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -23,6 +26,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
+// IndexedMessage is what is logged for each image that is indexed. The benchmarks count it.
+const IndexedMessage = "Indexed"
+
+// riddledFindings is how many findings a "riddled" image has.
+const riddledFindings = 200
+
 // Engine is the name under which this backend's reports are stored.
 const Engine = "fake"
 
@@ -30,6 +39,11 @@ const Engine = "fake"
 type Backend struct {
 	Store store.Store
 	Clock clock.PassiveClock
+	// Log is told of each image when it is indexed. The zero value tells nobody.
+	Log logr.Logger
+
+	// indexing is held while an image is looked for and indexed: Scanners in many namespaces ask at once.
+	indexing sync.Mutex
 
 	mu    sync.Mutex
 	extra []finding.Finding
@@ -57,9 +71,12 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	case strings.Contains(name, "slow"):
 		return backend.Waiting(v1alpha1.ReasonCataloging, "the name of the image says that it takes its time", time.Minute), nil
 	}
+	b.indexing.Lock()
+	defer b.indexing.Unlock()
 	if _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
 		return backend.Done, err
 	}
+	b.Log.Info(IndexedMessage, "digest", img.Key.Digest, "image", img.PullReferences)
 	err := b.Store.SaveCatalogue(ctx, store.Catalogued{
 		Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CataloguedAt: b.Clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})
@@ -96,6 +113,9 @@ func (b *Backend) DataVersion(context.Context) (store.DataVersion, error) {
 }
 
 func (b *Backend) findings(name string) []finding.Finding {
+	if strings.Contains(name, "riddled") {
+		return riddled()
+	}
 	if !strings.Contains(name, "vulnerable") {
 		return nil
 	}
@@ -105,6 +125,16 @@ func (b *Backend) findings(name string) []finding.Finding {
 		Finding("CVE-2024-0001", finding.Critical, "openssl", "3.0.1"),
 		Finding("CVE-2024-0002", finding.High, "zlib", ""),
 	}, b.extra...))
+}
+
+// riddled are many findings in fewer packages, of all severities.
+func riddled() []finding.Finding {
+	severities := []finding.Severity{finding.Critical, finding.High, finding.Medium, finding.Low, finding.Negligible, finding.Unknown}
+	findings := make([]finding.Finding, riddledFindings)
+	for i := range findings {
+		findings[i] = Finding(fmt.Sprintf("CVE-2023-%05d", 10000+i), severities[i%len(severities)], fmt.Sprintf("library-%d", i/3), "3.0.1")
+	}
+	return findings
 }
 
 // Finding makes a finding in a package of version 3.0.0, fixed in the given version if there is one.

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -58,6 +61,7 @@ func TestNames(t *testing.T) {
 		"registry.example.com/vulnerable":    {"done", finding.Counts{Critical: 1, High: 1, Fixable: 1}},
 		"registry.example.com/a-vulnerable":  {"done", finding.Counts{Critical: 1, High: 1, Fixable: 1}},
 		"registry.example.com/vulnerable/ok": {"done", finding.Counts{}}, // not the last part
+		"registry.example.com/riddled":       {"done", finding.Counts{Critical: 34, High: 34, Medium: 33, Low: 33, Negligible: 33, Unknown: 33, Fixable: 200}},
 		"registry.example.com/failing":       {"failure ImageNotFound", finding.Counts{}},
 		"registry.example.com/slow":          {v1alpha1.ReasonCataloging, finding.Counts{}},
 		"registry.example.com:5000/nginx":    {"done", finding.Counts{}},
@@ -149,5 +153,28 @@ func TestNoReference(t *testing.T) {
 	nameless.PullReferences = nil
 	if got, err := b.Index(t.Context(), nameless); err != nil || !got.Done {
 		t.Errorf("index says %+v, %v, want done", got, err)
+	}
+}
+
+// TestIndexedOnce: Scanners in many namespaces ask for an image at the same time; it is indexed, and told of, once.
+func TestIndexedOnce(t *testing.T) {
+	b, _ := newFake(t)
+	var told atomic.Int32
+	b.Log = funcr.New(func(_, args string) {
+		if strings.Contains(args, IndexedMessage) {
+			told.Add(1)
+		}
+	}, funcr.Options{})
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			if progress, err := b.Index(t.Context(), img("registry.example.com/vulnerable")); err != nil || !progress.Done {
+				t.Errorf("index says %+v, %v, want done", progress, err)
+			}
+		})
+	}
+	group.Wait()
+	if told.Load() != 1 {
+		t.Errorf("the image was indexed %d times, want once", told.Load())
 	}
 }

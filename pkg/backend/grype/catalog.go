@@ -2,12 +2,16 @@ package grype
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -20,35 +24,75 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
 		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
 	}
+	start, progress, err := b.decide(ctx, img)
+	if err != nil || start == nil {
+		return progress, err
+	}
+	return b.startCatalog(ctx, *start)
+}
+
+// intent is a catalog Job that is recorded and not made yet.
+type intent struct {
+	record store.Job
+	job    *batchv1.Job
+	// image is for which it is, and exceeded so many bytes of memory as were not enough for it.
+	image    backend.Image
+	exceeded int64
+}
+
+// decide takes a place for an image and records the Job that is to be made, or says what is waited for. The record is
+// there before the Job, so that a Job without record can only be somebody else's, and others see that it is on its way.
+func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backend.Progress, error) {
 	b.starting.Lock()
 	defer b.starting.Unlock()
 	live, err := b.Store.LiveJobs(ctx)
 	if err != nil {
-		return backend.Progress{}, err
+		return nil, backend.Progress{}, err
 	}
 	exceeded, err := b.Store.MemoryExceeded(ctx, img.Key, img.Scope)
 	if err != nil {
-		return backend.Progress{}, err
+		return nil, backend.Progress{}, err
 	}
 	for _, job := range live {
 		if job.Purpose == store.JobCatalog && job.Key == img.Key && job.Scope == img.Scope {
 			b.line.leave(img.Key, img.Scope)
-			return b.cataloging(job, exceeded), nil
+			return nil, b.cataloging(job, exceeded), nil
 		}
 	}
 	p := b.places(live)
-	if b.line.admit(img, p) {
-		return b.startCatalog(ctx, img, exceeded)
+	if !b.line.admit(img, p) {
+		return nil, b.waiting(img, p), nil
 	}
+	asked := question{image: img, spared: b.spared(img)}
+	job := b.catalogJob("scan-catalog-"+b.Random(10), img, exceeded)
+	record := store.Job{
+		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
+		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner,
+		Memory:     job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
+		MostMemory: slices.Max(b.ladderOf(img).limits()),
+	}
+	if err := b.Store.SaveJob(ctx, record); err != nil {
+		return nil, backend.Progress{}, err
+	}
+	b.asked.note(record, asked)
+	return &intent{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
+}
+
+// waiting says what an image in the line waits for.
+func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
 	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
-	if p.running[img.Scanner] >= p.perScanner {
-		message = fmt.Sprintf("waiting for one of this Scanner's %d catalog Jobs to end", p.running[img.Scanner])
+	if running := p.running[img.Namespace]; running >= p.limit {
+		message = fmt.Sprintf("waiting for one of this namespace's %d catalog Jobs to end (grype.catalog.maxJobsPerScanner in the operator's configuration)", running)
 	}
-	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue), nil
+	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }
 
 // cataloging says how a Job gets on.
 func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
+	if job.UID == "" {
+		message := fmt.Sprintf("the API server's answer to the catalog Job %s/%s is outstanding", job.Namespace, job.Name)
+		return backend.Waiting(v1alpha1.ReasonPending, message, checkIntent)
+	}
 	if trouble := b.troubles.of(job); trouble != nil {
 		return backend.Waiting(trouble.Reason, trouble.Message, checkCatalog)
 	}
@@ -59,49 +103,65 @@ func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
 	return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog)
 }
 
-// startCatalog records the Job before it makes it, so that a Job without record can only be somebody else's.
-func (b *Backend) startCatalog(ctx context.Context, img backend.Image, exceeded int64) (backend.Progress, error) {
-	job := b.catalogJob("scan-catalog-"+b.Random(10), img, exceeded)
-	record := store.Job{
-		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
-		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner,
-		Memory:     job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
-		MostMemory: slices.Max(b.ladderOf(img).limits()),
+// startCatalog makes a Job that was decided on.
+func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progress, error) {
+	record := start.record
+	if err := b.Client.Create(ctx, start.job); err != nil {
+		return b.notCreated(ctx, start, err)
 	}
+	record.UID = string(start.job.UID)
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return backend.Progress{}, err
 	}
-	if err := b.Client.Create(ctx, job); err != nil {
-		return b.notCreated(ctx, record, err)
-	}
-	record.UID = string(job.UID)
-	if err := b.Store.SaveJob(ctx, record); err != nil {
-		return backend.Progress{}, err
-	}
-	b.Log.Info("Started a catalog job", "job", job.Namespace+"/"+job.Name, "image", img.Key.String(),
-		"references", img.PullReferences, "memory", inBytes(record.Memory))
-	return b.cataloging(record, exceeded), nil
+	b.Log.Info("Started a catalog job", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(),
+		"references", start.image.PullReferences, "memory", inBytes(record.Memory))
+	return b.cataloging(record, start.exceeded), nil
 }
 
 // notCreated tells a namespace that does not want the Job (a quota, a policy) from one that is being deleted, which is
 // nobody's failure, and from an API server in trouble. The latter may have made the Job nevertheless: its record
 // stays, for the Tender to clean up.
-func (b *Backend) notCreated(ctx context.Context, record store.Job, err error) (backend.Progress, error) {
-	if !rejected(err) {
-		return backend.Progress{}, fmt.Errorf("creating a catalog job: %w", err)
+func (b *Backend) notCreated(ctx context.Context, start intent, err error) (backend.Progress, error) {
+	record, trouble := start.record, fmt.Errorf("creating a catalog job: %w", err)
+	if unanswered(err) {
+		failure := &backend.Failure{Reason: ReasonPolicyUnavailable, Message: fmt.Sprintf("the API server does not say within %s whether it takes the catalog Job: "+
+			"an admission webhook seems to hang (kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations): %s", callTimeout, quoted(err.Error()))}
+		b.failures.remember(start.image, failure)
+		return backend.Progress{}, failure
+	}
+	if !notMade(err) {
+		return backend.Progress{}, trouble
 	}
 	if err := b.Store.DeleteJob(ctx, record.Namespace, record.Name); err != nil {
 		return backend.Progress{}, err
 	}
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+	b.asked.forget(record)
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
 		return backend.Waiting(v1alpha1.ReasonPending, "the namespace is being deleted", checkQueue), nil
+	case apierrors.IsTooManyRequests(err), apierrors.IsConflict(err), apierrors.IsUnauthorized(err):
+		return backend.Progress{}, trouble
 	}
 	failure := b.refusal(record, ReasonJobRejected, "the API server does not take the catalog Job", err.Error())
-	b.failures.remember(record.Key, record.Scope, failure)
+	b.failures.remember(start.image, failure)
 	return backend.Progress{}, failure
 }
 
-// rejected says whether the API server surely did not make an object.
-func rejected(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+// unanswered says that admission took longer than this operator, or the API server itself, waits.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err)
+}
+
+// notMade says whether the API server surely did not make an object. What is decided before admission ends comes
+// before anything is written, a webhook's failure too.
+func notMade(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonNotFound,
+		metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonTooManyRequests, metav1.StatusReasonConflict,
+		metav1.StatusReasonUnauthorized, metav1.StatusReasonMethodNotAllowed:
+		return true
+	case metav1.StatusReasonInternalError:
+		return strings.Contains(err.Error(), webhookFailed)
+	}
+	return apierrors.IsRequestEntityTooLargeError(err)
 }

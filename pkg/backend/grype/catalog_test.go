@@ -1,7 +1,9 @@
 package grype
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -132,7 +134,12 @@ func TestJobsThatAreNotTaken(t *testing.T) {
 		"a policy engine's webhook": {apierrors.NewBadRequest(`admission webhook "validate.kyverno.svc" denied the request: no`), "failure PolicyDenied", 0},
 		"a namespace that has gone": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), v1alpha1.ReasonPending, 0},
 		"a namespace being deleted": {terminating, v1alpha1.ReasonPending, 0},
-		"too many requests":         {apierrors.NewTooManyRequests("later", 1), "", 1},
+		"a webhook that is down":    {apierrors.NewInternalError(errors.New(`failed calling webhook "policy.example.com": failed to call webhook: connection refused`)), "failure PolicyUnavailable", 0},
+		"a webhook that hangs":      {fmt.Errorf("Post: %w", context.DeadlineExceeded), "failure PolicyUnavailable", 1},
+		"too slow for itself":       {apierrors.NewTimeoutError("request did not complete within requested timeout", 0), "failure PolicyUnavailable", 1},
+		"more than it takes":        {apierrors.NewRequestEntityTooLargeError("limit is 3145728"), "failure JobRejected", 0},
+		"too many requests":         {apierrors.NewTooManyRequests("later", 1), "", 0},
+		"a quota being updated":     {apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "compute", errors.New("modified")), "", 0},
 		"no answer":                 {errors.New("connection reset by peer"), "", 1},
 		"an internal error":         {apierrors.NewInternalError(errors.New("etcd")), "", 1},
 	} {
@@ -211,6 +218,45 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 	if failureMemory >= time.Minute {
 		t.Error("failures are remembered for longer than an ImageScan waits, and would suppress its attempts")
+	}
+}
+
+// TestFailuresOfOtherReferences: who names a digest at a host of its own, or with Secrets of its own, makes it fail for
+// nobody else; nor does what failed before a restart answer anybody.
+func TestFailuresOfOtherReferences(t *testing.T) {
+	theirs, mine := public("web"), public("web")
+	theirs.Namespace, theirs.PullReferences = "blog", []string{"hostile.example.com/web@" + theirs.Key.Digest}
+	own, other := private("web", "pull"), private("web", "another")
+	for name, tt := range map[string]struct {
+		fails, asks backend.Image
+		restart     bool
+		want        string
+	}{
+		"another host":      {theirs, mine, false, v1alpha1.ReasonCataloging},
+		"the same host":     {theirs, theirs, false, "failure ImageNotFound"},
+		"other Secrets":     {own, other, false, v1alpha1.ReasonCataloging},
+		"the same Secrets":  {own, own, false, "failure ImageNotFound"},
+		"after a restart":   {mine, mine, true, v1alpha1.ReasonCataloging},
+		"without a restart": {mine, mine, false, "failure ImageNotFound"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.uses(tt.fails)
+			e.index(tt.fails)
+			job := e.job("catalog")
+			e.pod(job, terminated(1, "Error", `{"reason":"ImageNotFound","message":"it is not there"}`))
+			e.ends(job, "Failed", "BackoffLimitExceeded", "")
+			if tt.restart {
+				e.Backend = New(e.Options)
+			}
+			e.tends()
+			if got := e.index(tt.asks); got != tt.want {
+				t.Errorf("the image is told %q, want %q", got, tt.want)
+			}
+			if got := len(e.asked.jobs); got > 1 {
+				t.Errorf("what is known of %d Jobs is kept, want only those that live", got)
+			}
+		})
 	}
 }
 

@@ -28,6 +28,10 @@ const (
 	mostRetryAfter  = 6 * time.Hour
 )
 
+// scratchFull begins what the kubelet says of a pod that wrote more to its scratch space than that may hold
+// (k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go: emptyDirMessageFmt).
+const scratchFull = `Usage of EmptyDir volume "` + scratchVolume + `"`
+
 var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
 
 // end is how a Job ended.
@@ -41,13 +45,8 @@ type end struct {
 
 // explain says why a Job failed, best from its worker's own words.
 func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (end, error) {
-	seen := b.troubles.of(record)
 	if condition.Reason == batchv1.JobReasonDeadlineExceeded { // the worker's words would be about being stopped
-		message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
-		if seen != nil {
-			message += ": " + seen.Message
-		}
-		return end{failure: &backend.Failure{Reason: ReasonDeadline, Message: message}}, nil
+		return end{failure: b.tooLate(record)}, nil
 	}
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
@@ -58,13 +57,22 @@ func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Jo
 			return e, nil //nolint:nilerr // it is what was asked for
 		}
 	}
-	switch {
+	switch seen := b.troubles.of(record); {
 	case seen != nil:
 		return end{failure: seen}, nil //nolint:nilerr // it is what was asked for
 	case len(pods) == 0:
 		return end{failure: podDeleted}, nil
 	}
 	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
+}
+
+// tooLate is the failure of a catalog Job that took too long, with what it waited for.
+func (b *Backend) tooLate(record store.Job) *backend.Failure {
+	message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
+	if seen := b.troubles.of(record); seen != nil {
+		message += ": " + seen.Message
+	}
+	return &backend.Failure{Reason: ReasonDeadline, Message: message}
 }
 
 // podsOf lists the pods that a Job controls.
@@ -86,7 +94,7 @@ func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
 
 // explainPod reads how a worker's pod ended. Without a failure it ended well, or has not ended.
 func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
-	if failure := disrupted(pod); failure != nil {
+	if failure := disrupted(record, pod); failure != nil {
 		return end{failure: failure}
 	}
 	worker := workerOf(pod)
@@ -123,10 +131,14 @@ func memoryLimit(pod *corev1.Pod) int64 {
 }
 
 // disrupted says why a pod was ended by its node, the scheduler or an eviction; nil if it was not.
-func disrupted(pod *corev1.Pod) *backend.Failure {
+func disrupted(record store.Job, pod *corev1.Pod) *backend.Failure {
 	const message = "the worker's pod was evicted: "
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
-		return &backend.Failure{Reason: ReasonEvicted, Message: message + pod.Status.Reason + ": " + pod.Status.Message}
+		text := message + pod.Status.Reason + ": " + pod.Status.Message
+		if record.Purpose == store.JobCatalog && strings.Contains(pod.Status.Message, scratchFull) {
+			text = strings.TrimSpace(text) + " Raise grype.catalog.scratchSize in the operator's configuration"
+		}
+		return &backend.Failure{Reason: ReasonEvicted, Message: text}
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {

@@ -71,6 +71,9 @@ func TestExplainPod(t *testing.T) {
 		"evicted by its node": {func(pod *corev1.Pod) {
 			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: ephemeral-storage."
 		}, "Evicted: the worker's pod was evicted: Evicted: The node was low on resource: ephemeral-storage.", false},
+		"evicted for its scratch space": {func(pod *corev1.Pod) {
+			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", `Usage of EmptyDir volume "tmp" exceeds the limit "10Gi". `
+		}, `Evicted: the worker's pod was evicted: Evicted: Usage of EmptyDir volume "tmp" exceeds the limit "10Gi". Raise grype.catalog.scratchSize in the operator's configuration`, false},
 		"evicted for a more important pod": {all(disruption("PreemptionByScheduler", "preempted"), terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`)),
 			"Evicted: the worker's pod was evicted: PreemptionByScheduler: preempted", false},
 		"deleted by somebody":                           {all(deleted, terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`)), podDeleted.Error(), false},

@@ -24,7 +24,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
-	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -34,6 +33,7 @@ const Engine = "grype"
 // How often things are looked at when nothing wakes them.
 const (
 	checkCatalog = 30 * time.Second
+	checkIntent  = callTimeout     // then the API server has answered, or does not
 	checkQueue   = 2 * time.Minute // the Tender calls those who wait
 	checkMatch   = time.Minute
 )
@@ -74,14 +74,16 @@ type Options struct {
 type Backend struct {
 	Options
 
-	// starting is held while it is decided whether a Job is to be made, so that no image gets two.
+	// starting is held while it is decided and recorded that a catalog Job is to be made, so that no image gets two. The
+	// API server is never asked meanwhile: admission in a tenant's namespace may take its time.
 	starting  sync.Mutex
+	lanes     lanes
 	failures  failureMemo
 	throttles throttles
 	data      dataState
-	// line is guarded by starting.
-	line     waitingLine
-	troubles troubles
+	line      waitingLine
+	asked     asked
+	troubles  troubles
 	// work wakes the tender.
 	work chan struct{}
 	// volume of the vulnerability database, once chosen.
@@ -95,7 +97,11 @@ var (
 
 // New returns a Backend. Its Tender and Poller must run for anything to happen.
 func New(o Options) *Backend {
-	return &Backend{Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1)}
+	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
+	return &Backend{
+		Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1),
+		lanes: lanes{after: time.After},
+	}
 }
 
 // Engine implements backend.Backend.
@@ -111,7 +117,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	case !errors.Is(err, store.ErrNotFound):
 		return backend.Progress{}, err
 	}
-	if failure := b.failures.recent(img.Key, img.Scope); failure != nil {
+	if failure := b.failures.recent(img); failure != nil {
 		b.line.leave(img.Key, img.Scope)
 		return backend.Progress{}, failure
 	}
@@ -177,7 +183,8 @@ func (b *Backend) wakeTender() {
 	}
 }
 
-// failureMemo remembers failures for a short while.
+// failureMemo remembers failures for a short while, for those who ask for the same with the same references and pull
+// secrets: whoever names a digest at a host of its own makes it fail for nobody else.
 type failureMemo struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -189,19 +196,21 @@ type rememberedFailure struct {
 	until   time.Time
 }
 
-func memoKey(key image.Key, scope store.Scope) string { return fmt.Sprintf("%s@%s", key, scope) }
+func memoKey(img backend.Image) string {
+	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, img.PullReferences, img.PullSecrets)
+}
 
-func (m *failureMemo) recent(key image.Key, scope store.Scope) *backend.Failure {
+func (m *failureMemo) recent(img backend.Image) *backend.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, found := m.known[memoKey(key, scope)]; found && m.clock.Now().Before(known.until) {
+	if known, found := m.known[memoKey(img)]; found && m.clock.Now().Before(known.until) {
 		return known.failure
 	}
 	return nil
 }
 
 // remember notes a failure, and drops those whose time is over.
-func (m *failureMemo) remember(key image.Key, scope store.Scope, failure *backend.Failure) {
+func (m *failureMemo) remember(img backend.Image, failure *backend.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.Now()
@@ -213,5 +222,5 @@ func (m *failureMemo) remember(key image.Key, scope store.Scope, failure *backen
 	if m.known == nil {
 		m.known = map[string]rememberedFailure{}
 	}
-	m.known[memoKey(key, scope)] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
+	m.known[memoKey(img)] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,8 +51,9 @@ type engine struct {
 	t       *testing.T
 	cluster client.Client
 	clock   *clocktesting.FakePassiveClock
-	// woken are the digests that the controllers were told about.
-	woken []string
+	// woken are the digests that the controllers were told about. Namespaces are tended side by side.
+	woken   []string
+	wokenMu sync.Mutex
 	// onCreate and onDelete stand in the way of the API server.
 	onCreate, onDelete func(client.Object) error
 	dataChanges        int
@@ -73,7 +75,11 @@ func newEngine(t *testing.T, change ...func(*Options)) *engine {
 		Client: e.cluster, Reader: e.cluster, Store: db, Config: config.Default(), Clock: e.clock, Log: testr.New(t),
 		HTTP: http.DefaultClient, Namespace: operatorNamespace, WorkerImage: "registry.example.com/scanner-grype:v1",
 		ServerURL: "https://ingest.example.com:9443", ServerCA: func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },
-		Wake:        func(_ context.Context, digest string) { e.woken = append(e.woken, digest) },
+		Wake: func(_ context.Context, digest string) {
+			e.wokenMu.Lock()
+			defer e.wokenMu.Unlock()
+			e.woken = append(e.woken, digest)
+		},
 		DataChanged: func(context.Context) { e.dataChanges++ },
 		Random:      func(n int) string { names++; return fmt.Sprintf("%0*d", n, names) },
 	}

@@ -1,8 +1,8 @@
 package grype
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +12,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// pruneHistory removes ended Jobs that nobody is to look at any more: those beyond the numbers, those whose time is
+// mostEnded bounds the ended Jobs of all namespaces together.
+const mostEnded = 1000
+
+// pruneHistory removes ended Jobs that nobody is to look at any more: those beyond the numbers of their Scanners' namespace, those whose time is
 // over, and those of Scanners that have gone. The TTL of a Job does the second even without the operator.
 func (b *Backend) pruneHistory(ctx context.Context) error {
 	ended, err := b.Store.EndedJobs(ctx)
@@ -24,17 +27,25 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 		return err
 	}
 	history := b.Config.Grype.Catalog.History
-	left := map[bool]int{true: history.Failed, false: history.Succeeded}
-	var errs []error
+	most := map[bool]int{true: history.Failed, false: history.Succeeded}
+	type account struct {
+		namespace string
+		failed    bool
+	}
+	kept, all := map[account]int{}, 0
+	var over []store.Job
 	for _, job := range ended {
+		// One namespace whose Jobs keep failing leaves others theirs, also in the operator's namespace.
+		own := account{cmp.Or(job.ScannerNamespace, job.Namespace), job.Failed}
 		known := slices.Contains(scanners, job.Scanner)
-		if known && left[job.Failed] > 0 && b.Clock.Since(job.EndedAt) < history.TTL.Duration {
-			left[job.Failed]--
+		if known && kept[own] < most[job.Failed] && all < mostEnded && b.Clock.Since(job.EndedAt) < history.TTL.Duration {
+			kept[own]++
+			all++
 			continue
 		}
-		errs = append(errs, b.remove(ctx, job))
+		over = append(over, job)
 	}
-	return errors.Join(errs...)
+	return b.lanes.run(over, func(job store.Job) error { return b.remove(ctx, job) })
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get

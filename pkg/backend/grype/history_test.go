@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
@@ -70,6 +71,28 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%d records, want one of each Job that stays", got)
 			}
 		})
+	}
+}
+
+// TestHistoryOfOneNamespace: a namespace whose Jobs keep failing leaves another's failed Job to be looked at, though all
+// of them are in the operator's namespace.
+func TestHistoryOfOneNamespace(t *testing.T) {
+	e := newEngine(t, history(2, 0))
+	fails := func(img backend.Image) string {
+		e.uses(img)
+		e.index(img)
+		job := e.jobFor(img)
+		e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+		e.pass(time.Second)
+		e.tends()
+		return job.Name
+	}
+	theirs := fails(in("blog", "theirs", "blog"))
+	for i := range 5 {
+		fails(in("shop", fmt.Sprint("scanner ", i), fmt.Sprint("shop-", i)))
+	}
+	if records := e.records(); !contains(records, theirs+"!") || len(records) != 3 {
+		t.Errorf("records %q, want %s and two of the other namespace", records, theirs)
 	}
 }
 

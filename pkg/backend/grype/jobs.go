@@ -26,6 +26,9 @@ const workerUser = 65532
 // workerContainer is the name of a worker's container. Others in its pod are not the operator's.
 const workerContainer = "worker"
 
+// scratchVolume is the name of the volume at /tmp.
+const scratchVolume = "tmp"
+
 // tokenLifetime of the projected token. The kubelet renews it at 80 % of that; the API server wants at least 10 minutes.
 const tokenLifetime = 600
 
@@ -129,7 +132,7 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 			},
 		}},
 	}
-	mount(&pod, "tmp", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &scratch}}, "/tmp", false)
+	mount(&pod, scratchVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &scratch}}, "/tmp", false)
 	mount(&pod, "token", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
 			Audience: workerapi.Audience, ExpirationSeconds: ptr.To[int64](tokenLifetime), Path: path.Base(workerapi.TokenFile),

@@ -1,7 +1,9 @@
 package grype
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,26 +18,29 @@ const callPatience = 20 * time.Second
 
 // places are those for catalog Jobs.
 type places struct {
-	free       int
-	running    map[string]int // by Scanner
-	perScanner int
+	free int
+	// running counts Jobs by the namespace of their Scanner, wherever they run, and limit is the most of one namespace:
+	// Scanners are made by whoever likes, namespaces are given out.
+	running map[string]int
+	limit   int
 }
 
 // places counts the Jobs that live: those that have ended take none.
 func (b *Backend) places(live []store.Job) places {
 	catalog := b.Config.Grype.Catalog
-	p := places{free: catalog.MaxJobs, running: map[string]int{}, perScanner: catalog.MaxJobsPerScanner}
+	p := places{free: catalog.MaxJobs, running: map[string]int{}, limit: catalog.MaxJobsPerScanner}
 	for _, job := range live {
 		if job.Purpose == store.JobCatalog {
 			p.free--
-			p.running[job.Scanner]++
+			p.running[job.ScannerNamespace]++
 		}
 	}
 	return p
 }
 
-// waitingLine holds the images that wait for a place. Scanners take turns, and the images of one come in the order in
-// which they asked: one Scanner with hundreds of them keeps no other waiting for longer than its turn.
+// waitingLine holds the images that wait for a place. Namespaces take turns, in each its Scanners do, and the images of
+// one come in the order in which they asked: who has hundreds of them, of images or of Scanners, keeps no other
+// namespace waiting for longer than its turn.
 type waitingLine struct {
 	mu sync.Mutex
 	// turns are the Scanners with waiting images; the first is the next.
@@ -43,8 +48,8 @@ type waitingLine struct {
 }
 
 type turn struct {
-	scanner string
-	images  []waitingImage
+	namespace, scanner string
+	images             []waitingImage
 }
 
 type waitingImage struct {
@@ -64,7 +69,7 @@ func (w *waitingLine) admit(img backend.Image, p places) bool {
 		return false
 	}
 	w.remove(img.Key, img.Scope)
-	w.toEnd(img.Scanner)
+	w.toEnd(img.Namespace, img.Scanner)
 	return true
 }
 
@@ -73,7 +78,7 @@ func (w *waitingLine) enter(img backend.Image) *waitingImage {
 	at := slices.IndexFunc(w.turns, func(t *turn) bool { return t.scanner == img.Scanner })
 	if at < 0 {
 		at = len(w.turns)
-		w.turns = append(w.turns, &turn{scanner: img.Scanner})
+		w.turns = append(w.turns, &turn{namespace: img.Namespace, scanner: img.Scanner})
 	}
 	t := w.turns[at]
 	own := slices.IndexFunc(t.images, func(i waitingImage) bool { return i.key == img.Key && i.scope == img.Scope })
@@ -84,18 +89,21 @@ func (w *waitingLine) enter(img backend.Image) *waitingImage {
 	return &t.images[own]
 }
 
-// next are those who are to have the free places: one image of each Scanner, then a second one of each, and so on.
+// next are those who are to have the free places: one image of each Scanner, then a second one of each, and so on, as far
+// as the limit of their namespace goes.
 func (w *waitingLine) next(p places) (next []*waitingImage) {
+	taken := maps.Clone(p.running)
 	for round, more := 0, true; more; round++ {
 		more = false
 		for _, t := range w.turns {
-			if round >= len(t.images) || p.running[t.scanner]+round >= p.perScanner {
+			if round >= len(t.images) || taken[t.namespace] >= p.limit {
 				continue
 			}
 			if len(next) >= p.free {
 				return next
 			}
 			next, more = append(next, &t.images[round]), true
+			taken[t.namespace]++
 		}
 	}
 	return next
@@ -110,33 +118,39 @@ func (w *waitingLine) leave(key image.Key, scope store.Scope) {
 
 // remove does so for whomever it waits: a Job for it serves all of them.
 func (w *waitingLine) remove(key image.Key, scope store.Scope) {
+	w.removeAll(func(i waitingImage) bool { return i.key == key && i.scope == scope })
+}
+
+func (w *waitingLine) removeAll(which func(waitingImage) bool) {
 	for _, t := range w.turns {
-		t.images = slices.DeleteFunc(t.images, func(i waitingImage) bool { return i.key == key && i.scope == scope })
+		t.images = slices.DeleteFunc(t.images, which)
 	}
 	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool { return len(t.images) == 0 })
 }
 
-// toEnd has a Scanner wait for its next turn.
-func (w *waitingLine) toEnd(scanner string) {
-	if at := slices.IndexFunc(w.turns, func(t *turn) bool { return t.scanner == scanner }); at >= 0 {
-		t := w.turns[at]
-		w.turns = append(slices.Delete(w.turns, at, at+1), t)
+// toEnd has a namespace wait for its next turn, and in it the Scanner that had this one.
+func (w *waitingLine) toEnd(namespace, scanner string) {
+	rank := func(t *turn) int {
+		switch {
+		case t.namespace != namespace:
+			return 0
+		case t.scanner != scanner:
+			return 1
+		}
+		return 2
 	}
+	slices.SortStableFunc(w.turns, func(a, b *turn) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// dropAbsent removes the images of Scanners that did not come when called: they are suspended or gone. Those that
-// still wait ask again by themselves, and wait behind the others.
+// dropAbsent removes the images that did not come when called. Those that still wait ask again by themselves, and wait
+// behind the others.
 func (w *waitingLine) dropAbsent(now time.Time) {
-	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool {
-		return slices.ContainsFunc(t.images, func(i waitingImage) bool {
-			return !i.called.IsZero() && now.Sub(i.called) >= callPatience
-		})
-	})
+	w.removeAll(func(i waitingImage) bool { return !i.called.IsZero() && now.Sub(i.called) >= callPatience })
 }
 
-// call returns the digests of those whose turn it is and who were not called yet. Images that no Scanner has any more
-// are passed over.
-func (w *waitingLine) call(p places, now time.Time, inUse func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
+// call returns the digests of those whose turn it is and who were not called yet. Images that nobody
+// wants any more, or not now, are passed over.
+func (w *waitingLine) call(p places, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dropAbsent(now)
@@ -147,10 +161,10 @@ func (w *waitingLine) call(p places, now time.Time, inUse func(image.Key, store.
 			return digests, nil
 		}
 		img := next[fresh]
-		switch used, err := inUse(img.key, img.scope); {
+		switch wanted, err := wanted(img.key, img.scope); {
 		case err != nil:
 			return digests, err
-		case !used:
+		case !wanted:
 			w.remove(img.key, img.scope)
 		default:
 			img.called = now
@@ -166,7 +180,7 @@ func (b *Backend) callWaiting(ctx context.Context) error {
 		return err
 	}
 	digests, err := b.line.call(b.places(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
-		return b.Store.InUse(ctx, key, scope)
+		return b.Store.Wanted(ctx, key, scope)
 	})
 	for _, digest := range digests { // without the lock: whoever is woken asks for it
 		b.Wake(ctx, digest)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // of is an image that a Scanner wants.
@@ -119,21 +120,68 @@ func TestScannersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestPlacesOfOneScanner: a Scanner never has more places than its share, and says so; others get the rest.
-func TestPlacesOfOneScanner(t *testing.T) {
+// in is an image that a Scanner of a namespace wants, and everybody may pull.
+func in(namespace, scanner, name string) backend.Image {
+	img := of(scanner, name)
+	img.Namespace = namespace
+	return img
+}
+
+// TestPlacesOfOneNamespace: a namespace never has more places than its share, however many Scanners it has and although
+// the Jobs are the operator's, and is told so; others get the rest.
+func TestPlacesOfOneNamespace(t *testing.T) {
 	e := newEngine(t, limits(4, 2))
 	for i, want := range []string{v1alpha1.ReasonCataloging, v1alpha1.ReasonCataloging, v1alpha1.ReasonPending} {
-		if got := e.index(of("one", fmt.Sprint(i))); got != want {
-			t.Errorf("image %d of a Scanner with 2 places is told %q, want %q", i, got, want)
+		img := in("shop", fmt.Sprint("scanner ", i), fmt.Sprint(i))
+		e.uses(img)
+		if got := e.index(img); got != want {
+			t.Errorf("image %d of a namespace with 2 places is told %q, want %q", i, got, want)
 		}
 	}
-	progress, err := e.Index(t.Context(), of("one", "2"))
+	progress, err := e.Index(t.Context(), in("shop", "scanner 2", "2"))
 	e.must(err)
-	if want := "waiting for one of this Scanner's 2 catalog Jobs to end"; progress.Message != want {
+	if want := "waiting for one of this namespace's 2 catalog Jobs to end (grype.catalog.maxJobsPerScanner in the operator's configuration)"; progress.Message != want {
 		t.Errorf("it is told %q, want %q", progress.Message, want)
 	}
-	if got := e.index(of("two", "x")); got != v1alpha1.ReasonCataloging {
-		t.Errorf("another Scanner's image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+	e.must(e.Store.ForgetScanners(t.Context(), []string{"scanner 0"}))
+	e.tends() // its Job is removed: nobody else wants it
+	if got := e.index(in("shop", "scanner 2", "2")); got != v1alpha1.ReasonCataloging {
+		t.Errorf("when a Scanner is deleted its namespace's next image is told %q, want its place", got)
+	}
+	other := in("blog", "two", "x")
+	e.uses(other)
+	if got := e.index(other); got != v1alpha1.ReasonCataloging {
+		t.Errorf("another namespace's image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+}
+
+// TestNamespacesTakeTurns: a namespace with many Scanners has one turn as any other, and in it its Scanners take turns.
+func TestNamespacesTakeTurns(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	var all []backend.Image
+	for i := range 4 {
+		all = append(all, in("shop", fmt.Sprint("shop ", i), fmt.Sprint("shop-", i)), in("shop", fmt.Sprint("shop ", i), fmt.Sprint("shop-again-", i)))
+	}
+	all = append(all, in("blog", "blog", "blog-0"), in("blog", "blog", "blog-1"), in("blog", "blog", "blog-2"))
+	e.uses(all...)
+	for _, img := range all {
+		e.index(img)
+	}
+	var order []string
+	for range 7 {
+		current := e.running(all...)[0]
+		order = append(order, current)
+		for _, img := range all {
+			if strings.Contains(img.PullReferences[0], "/"+current+"@") {
+				e.finishes(img)
+			}
+		}
+		e.comes(all...)
+	}
+	// The first came before anybody waited, and its Scanner's other image before the other namespace.
+	want := []string{"shop-0", "shop-again-0", "blog-0", "shop-1", "blog-1", "shop-2", "blog-2"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("the order in which images are cataloged (-want +got):\n%s", diff)
 	}
 }
 
@@ -153,8 +201,8 @@ func TestNobodyJumpsTheLine(t *testing.T) {
 	}
 }
 
-// TestGoneImagesBlockNobody: an image that nobody has any more is passed over at once, one that does not come when
-// called (its Scanner is suspended) after a moment; whoever is behind gets the place.
+// TestGoneImagesBlockNobody: an image that nobody wants any more, or not now, is passed over at once, one that does not
+// come when called after a moment; whoever is behind gets the place.
 func TestGoneImagesBlockNobody(t *testing.T) {
 	for name, tt := range map[string]struct {
 		goes func(e *engine, gone backend.Image)
@@ -164,10 +212,19 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 		"its Scanner is deleted": {func(e *engine, gone backend.Image) {
 			e.must(e.Store.ForgetScanners(e.t.Context(), []string{gone.Scanner}))
 		}, 0},
-		"its Scanner is suspended":      {func(*engine, backend.Image) {}, callPatience},
+		"its Scanner is suspended": {func(e *engine, gone backend.Image) {
+			e.must(e.Store.SetUsed(e.t.Context(), store.Used{
+				Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key, Scope: gone.Scope, Engine: Engine, Suspended: true,
+				Workloads: []store.Workload{{Namespace: gone.Namespace, Kind: "Deployment", Name: "web"}},
+			}))
+		}, 0},
+		"its pods have ended": {func(e *engine, gone backend.Image) {
+			e.must(e.Store.SetUsed(e.t.Context(), store.Used{Scanner: gone.Scanner, Namespace: gone.Namespace, Key: gone.Key}))
+		}, 0},
+		"it does not come":              {func(*engine, backend.Image) {}, callPatience},
 		"another brought its catalogue": {func(e *engine, gone backend.Image) { e.catalogues(gone); e.index(gone) }, 0},
 		"another found that it is wrong": {func(e *engine, gone backend.Image) {
-			e.failures.remember(gone.Key, gone.Scope, podDeleted)
+			e.failures.remember(gone, podDeleted)
 			e.index(gone)
 		}, 0},
 	} {
@@ -189,6 +246,23 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 				t.Errorf("who waits behind it is told %q, want %q", got, v1alpha1.ReasonCataloging)
 			}
 		})
+	}
+}
+
+// TestAbsentImageKeepsItsScannersLine: one image that does not come when called leaves the others of its Scanner where
+// they are.
+func TestAbsentImageKeepsItsScannersLine(t *testing.T) {
+	e := newEngine(t, limits(1, 1))
+	first, absent, behind := of("one", "first"), of("two", "absent"), of("two", "behind")
+	e.uses(first, absent, behind)
+	for _, img := range []backend.Image{first, absent, behind} {
+		e.index(img)
+	}
+	e.finishes(first)
+	e.pass(callPatience)
+	e.tends()
+	if !contains(e.woken, behind.Key.Digest) {
+		t.Error("the Scanner's next image is not called")
 	}
 }
 

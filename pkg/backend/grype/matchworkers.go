@@ -11,10 +11,8 @@ import (
 )
 
 // staffMatchWorkers starts match workers while there is something to match, or newer data to install for
-// images in use. They end by themselves when they are idle.
+// images in use. They end by themselves when they are idle. Nobody but the Tender does so.
 func (b *Backend) staffMatchWorkers(ctx context.Context) error {
-	b.starting.Lock()
-	defer b.starting.Unlock()
 	wanted, err := b.workersWanted(ctx)
 	if err != nil || wanted == 0 {
 		return err
@@ -71,7 +69,7 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 	if err := b.Client.Create(ctx, job); err != nil {
 		b.data.workerEnded(b.Clock.Now(), &backend.Failure{Reason: ReasonJobRejected, Message: err.Error()})
 		err = fmt.Errorf("creating a match worker: %w", err)
-		if rejected(err) {
+		if notMade(err) {
 			return errors.Join(err, b.Store.DeleteJob(ctx, job.Namespace, job.Name))
 		}
 		return err // it may have been made nevertheless: the record stays, for the Tender to clean up

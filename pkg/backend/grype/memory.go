@@ -86,6 +86,7 @@ func (l ladder) after(exceeded int64) corev1.ResourceRequirements {
 // outOfMemory follows a Job whose worker was killed for its memory. While there is a next rung that is no failure: the
 // image is tried again at once, and begins there from now on.
 func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64) (again bool, err error) {
+	// The record's comes first: what a tenant makes of the pod's limit must not have the same rung tried again.
 	exceeded := record.Memory
 	if exceeded == 0 {
 		exceeded = limit // not the Job's own: the namespace's LimitRange gave it one
@@ -99,13 +100,18 @@ func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64
 	return record.MostMemory > exceeded, nil
 }
 
-// tooMuchMemory is the failure at the top of the ladder, which names the setting that helps.
+// tooMuchMemory is the failure at the top of the ladder, which names the setting that helps. The limit is the pod's own,
+// which webhooks and LimitRanges may have made another than the Job's.
 func (b *Backend) tooMuchMemory(record store.Job, limit int64) *backend.Failure {
-	if limit = max(record.Memory, limit); limit == 0 {
+	lowered := ""
+	if limit > 0 && limit < record.Memory {
+		lowered = fmt.Sprintf(" (the Job has a limit of %s, which something in its namespace lowers)", inBytes(record.Memory))
+	}
+	if limit = cmp.Or(limit, record.Memory); limit == 0 {
 		return &backend.Failure{Reason: ReasonOutOfMemory, Message: "the worker was killed because its node had no memory left: " +
 			"set a memory request and limit in " + b.setting(record, "resources")}
 	}
-	message := fmt.Sprintf("the worker needed more memory than %s: ", inBytes(limit))
+	message := fmt.Sprintf("the worker needed more memory than %s%s: ", inBytes(limit), lowered)
 	if record.Purpose == store.JobMatch {
 		return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "raise grype.match.resources in the operator's configuration"}
 	}

@@ -198,6 +198,37 @@ func TestMemoryIsRememberedByScope(t *testing.T) {
 	}
 }
 
+// TestMemoryThatWasChanged: the message names the limit that the pod had; the ladder goes on by the Job's own, whatever
+// was made of it.
+func TestMemoryThatWasChanged(t *testing.T) {
+	const rest = ": add a larger limit to spec.backend.grype.job.memoryLadder of the Scanner (or grype.catalog.memoryLadder in the operator's configuration)"
+	for name, tt := range map[string]struct{ pod, want string }{
+		"lowered": {"1Gi", "OutOfMemory: the worker needed more memory than 1Gi (the Job has a limit of 8Gi, which something in its namespace lowers)" + rest},
+		"raised":  {"16Gi", "OutOfMemory: the worker needed more memory than 16Gi" + rest},
+		"kept":    {"8Gi", "OutOfMemory: the worker needed more memory than 8Gi" + rest},
+		"removed": {"0", "OutOfMemory: the worker needed more memory than 8Gi" + rest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			own := private("web", "pull")
+			e.uses(own)
+			for _, memory := range []string{"2Gi", "4Gi", "8Gi"} {
+				e.index(own)
+				if got := e.memoryOf(); got != memory {
+					t.Errorf("an attempt has %s, want %s", got, memory)
+				}
+				job := e.jobFor(own)
+				e.pod(job, limited(tt.pod), terminated(137, "OOMKilled", ""))
+				e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+				e.tends()
+			}
+			if _, err := e.Index(t.Context(), own); err == nil || err.Error() != tt.want {
+				t.Errorf("at the top it is told %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
 // TestForgedOutOfMemory: a worker in a tenant's namespace that only says so gets no more memory.
 func TestForgedOutOfMemory(t *testing.T) {
 	e := newEngine(t)

@@ -18,6 +18,10 @@ const (
 	involvedID = "involvedObject.uid"
 )
 
+// webhookFailed begins what the API server says of an admission webhook that it cannot ask and may not do without
+// (k8s.io/apiserver, pkg/util/webhook/error.go: ErrCallingWebhook).
+const webhookFailed = "failed calling webhook"
+
 // refusals are the words by which API servers say who did not allow an object (k8s.io/apiserver,
 // plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go;
 // k8s.io/pod-security-admission, admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and
@@ -29,6 +33,7 @@ var refusals = []struct{ words, reason string }{
 	{"violates PodSecurity", ReasonPodSecurity},
 	{"denied the request", ReasonPolicyDenied},
 	{"denied request", ReasonPolicyDenied},
+	{webhookFailed, ReasonPolicyUnavailable},
 	{" usage per Container is ", ReasonLimitRange},
 	{" usage per Pod is ", ReasonLimitRange},
 	{" max limit to request ratio per ", ReasonLimitRange},
@@ -61,6 +66,8 @@ func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backe
 		what = "the namespace's pod security level does not allow the worker's pod, which itself is of the restricted level: something is added to it"
 	case ReasonPolicyDenied:
 		what = "a policy does not allow the Job: make an exception for it"
+	case ReasonPolicyUnavailable:
+		what = "an admission webhook of the cluster does not answer, and nothing is made without it: see to the service behind it"
 	}
 	return &backend.Failure{Reason: reason, Message: what + ": " + quoted(text)}
 }

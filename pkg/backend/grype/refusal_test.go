@@ -155,6 +155,23 @@ func denying(namespace, group, objects string) []client.Object {
 	}
 }
 
+// undecided is a webhook that is to decide about a kind of object in a namespace, and is down.
+func undecided(namespace, group, objects string) []client.Object {
+	return []client.Object{&admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "policy.example.com", AdmissionReviewVersions: []string{"v1"},
+			SideEffects: ptr.To(admissionv1.SideEffectClassNone), FailurePolicy: ptr.To(admissionv1.Fail),
+			ClientConfig:      admissionv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")}, // nobody listens there
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{objects}},
+			}},
+		}},
+	}}
+}
+
 // TestNamespacesThatRefuse: whatever keeps a Job or its pod out of a namespace is named, in the API server's own words,
 // and with the setting that helps. It is shown while the Job still waits.
 func TestNamespacesThatRefuse(t *testing.T) {
@@ -201,6 +218,14 @@ func TestNamespacesThatRefuse(t *testing.T) {
 		"policy-against-pods": {
 			nil, func(ns string) []client.Object { return denying(ns, "", "pods") },
 			asItIs, "PolicyDenied: a policy does not allow the Job: ", "only images of the house",
+		},
+		"webhook-for-jobs-that-is-down": {
+			nil, func(ns string) []client.Object { return undecided(ns, "batch", "jobs") },
+			asItIs, "PolicyUnavailable: an admission webhook of the cluster does not answer", `failed calling webhook "policy.example.com"`,
+		},
+		"webhook-for-pods-that-is-down": {
+			nil, func(ns string) []client.Object { return undecided(ns, "", "pods") },
+			asItIs, "PolicyUnavailable: an admission webhook of the cluster does not answer", `failed calling webhook "policy.example.com"`,
 		},
 		"scanner-operator-manager-jobs": { // the operator's own policy, of another installation than the manager
 			nil, func(ns string) []client.Object { return denying(ns, "batch", "jobs") },
@@ -280,11 +305,12 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 // TestWhatAPolicySays: webhooks and texts that no real API server is needed for.
 func TestWhatAPolicySays(t *testing.T) {
 	for text, want := range map[string]string{
-		`admission webhook "validate.kyverno.svc-fail" denied the request: no`: ReasonPolicyDenied,
-		`admission webhook "validation.gatekeeper.sh" denied the request: no`:  ReasonPolicyDenied,
-		"Internal error occurred: failed calling webhook":                      ReasonNoPod,
-		strings.Repeat("long ", 1000):                                          ReasonNoPod,
-		"\x00\xff\n\n":                                                         ReasonNoPod,
+		`admission webhook "validate.kyverno.svc-fail" denied the request: no`:  ReasonPolicyDenied,
+		`admission webhook "validation.gatekeeper.sh" denied the request: no`:   ReasonPolicyDenied,
+		`Internal error occurred: failed calling webhook "a.b": failed to call`: ReasonPolicyUnavailable,
+		"Internal error occurred: etcd":                                         ReasonNoPod,
+		strings.Repeat("long ", 1000):                                           ReasonNoPod,
+		"\x00\xff\n\n":                                                          ReasonNoPod,
 	} {
 		failure := newEngine(t).refusal(store.Job{Namespace: "shop"}, ReasonNoPod, "no pod", text)
 		if failure.Reason != want || len(failure.Message) > 2*maxQuoted || strings.Contains(failure.Message, "\n") {

@@ -3,6 +3,7 @@ package grype
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -30,6 +31,7 @@ const intentLifetime = time.Minute
 func (b *Backend) Tender(ctx context.Context) error {
 	ticker := time.NewTicker(tendInterval)
 	defer ticker.Stop()
+	defer b.lanes.running.Wait()
 	for {
 		if err := b.tend(ctx); err != nil && ctx.Err() == nil {
 			b.Log.Error(err, "Looking after jobs")
@@ -48,17 +50,24 @@ func (b *Backend) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, job := range jobs {
-		errs = append(errs, b.tendJob(ctx, job))
+	err = b.lanes.run(jobs, func(job store.Job) error { return b.tendJob(ctx, job) })
+	return errors.Join(err, b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
+}
+
+// age of a Job, which decides how long it is waited for. One that was recorded later than a moment from now was recorded
+// while the clock was ahead: it counts as older than any patience, as else it would be young for as long as that was.
+func (b *Backend) age(record store.Job) time.Duration {
+	age := b.Clock.Since(record.CreatedAt)
+	if age <= -intentLifetime {
+		return math.MaxInt64
 	}
-	return errors.Join(errors.Join(errs...), b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
+	return age
 }
 
 // tendJob follows one Job to its end.
 func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 	if record.UID == "" {
-		if b.Clock.Since(record.CreatedAt) < intentLifetime {
+		if b.age(record) < intentLifetime {
 			return nil
 		}
 		return b.remove(ctx, record) // the manager ended between recording and making it
@@ -105,7 +114,7 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	}
 	if !needed {
 		b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
-		return b.remove(ctx, record)
+		return b.giveUp(ctx, record)
 	}
 	now, err := b.observe(ctx, record, job)
 	switch {
@@ -133,16 +142,24 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 		return err
 	}
 	if finished {
-		b.troubles.note(record, nil)
+		b.forget(record)
 		err = b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), failed)
 	} else {
-		err = b.remove(ctx, record)
-	}
-	if err != nil {
-		return err
+		err = b.giveUp(ctx, record)
 	}
 	b.Wake(ctx, record.Key.Digest)
-	return nil
+	return err
+}
+
+// giveUp removes a Job that has not ended. Who controls its namespace may keep it from being deleted, but that is all:
+// it takes no place any more and nothing that it brings is taken. It is removed with the history.
+func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
+	err := b.remove(ctx, record)
+	if err == nil || record.Purpose != store.JobCatalog {
+		return err
+	}
+	b.forget(record)
+	return errors.Join(err, b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), true))
 }
 
 // catalogEnded decides what a catalog Job's end means for its image: the failure counts only if the result is not there.
@@ -164,9 +181,15 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	}
 	b.Log.Info("A catalog job failed", "job", record.Namespace+"/"+record.Name, "image", record.Key.String(),
 		"reason", e.failure.Reason, "message", e.failure.Message, "againWithMoreMemory", again)
-	if !again {
+	if again {
+		return true, nil
+	}
+	q, known := b.asked.of(record)
+	if !q.sparedOnly(e.failure) {
 		b.throttles.note(b.Clock.Now(), record.Scope, e.failure)
-		b.failures.remember(record.Key, record.Scope, e.failure)
+	}
+	if known {
+		b.failures.remember(q.image, e.failure)
 	}
 	return true, nil
 }
@@ -182,8 +205,14 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 	if err := b.Client.Delete(ctx, job, opts...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return err
 	}
-	b.troubles.note(record, nil)
+	b.forget(record)
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
+}
+
+// forget what is known of a Job beside its record.
+func (b *Backend) forget(record store.Job) {
+	b.troubles.note(record, nil)
+	b.asked.forget(record)
 }
 
 // finished returns the condition by which a Job has ended; nil while it has not.

@@ -60,6 +60,22 @@ func TestTendCatalogJobs(t *testing.T) {
 			e.pod(job, terminated(1, "Error", `{"reason":"CatalogFailed","message":"context canceled"}`))
 			e.ends(job, batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "")
 		}, "failure DeadlineExceeded", true, kept},
+		"it took too long, and somebody took its deadline away": {func(e *engine, job *batchv1.Job) {
+			job.Spec.ActiveDeadlineSeconds = nil
+			e.must(e.cluster.Update(e.t.Context(), job))
+			e.pod(job, runningOn("node"))
+			e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience)
+		}, "failure DeadlineExceeded", true, removed},
+		"it took too long, and its worker's end is said to be to come": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, runningOn("node"), terminated(0, "Completed", ""), func(pod *corev1.Pod) {
+				pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.Time{Time: noon.AddDate(1, 0, 0)}
+			})
+			e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience)
+		}, "failure DeadlineExceeded", true, removed},
+		"it may take a moment longer": {func(e *engine, job *batchv1.Job) {
+			e.pod(job, runningOn("node"))
+			e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience - 1)
+		}, v1alpha1.ReasonCataloging, false, runs},
 		"it failed without a word": {func(e *engine, job *batchv1.Job) {
 			e.pod(job, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 			e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
@@ -294,6 +310,65 @@ func TestOrphanedIntent(t *testing.T) {
 			}
 			if jobs := e.jobs("catalog"); len(jobs) != 0 {
 				t.Error("the Job still runs, and nothing that it brings would be taken")
+			}
+		})
+	}
+}
+
+// TestJobThatCannotBeDeleted: who keeps a Job that is given up from being deleted keeps neither its place nor its rights.
+func TestJobThatCannotBeDeleted(t *testing.T) {
+	for name, happens := range map[string]func(e *engine){
+		"it took too long":     func(e *engine) { e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience) },
+		"nobody needs it more": func(e *engine) { e.must(e.Store.Release(e.t.Context(), scannerUID, key("web"))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, limits(1, 1))
+			web, next := private("web", "pull"), of("another", "next")
+			e.uses(web, next)
+			e.index(web)
+			job := e.job("catalog")
+			e.pod(job, runningOn("node"))
+			e.onDelete = func(client.Object) error {
+				return apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, job.Name, errors.New("a policy wants it to stay"))
+			}
+			happens(e)
+			if err := e.tend(t.Context()); err == nil {
+				t.Error("that it cannot be deleted is not reported")
+			}
+			if _, err := e.Store.JobByUID(t.Context(), string(job.UID)); err == nil {
+				t.Error("the ingest API takes what it brings")
+			}
+			if got := e.index(next); got != v1alpha1.ReasonCataloging {
+				t.Errorf("the next image is told %q, want the Job's place", got)
+			}
+			e.onDelete = nil
+			e.pass(e.Config.Grype.Catalog.History.TTL.Duration)
+			e.tends()
+			if contains(e.records(), job.Name+"!") {
+				t.Error("it is never removed")
+			}
+		})
+	}
+}
+
+// TestClockThatWasAhead: Jobs recorded before the clock was put back by hours are waited for no longer than others; a
+// correction of seconds changes nothing.
+func TestClockThatWasAhead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		back time.Duration
+		left int
+	}{"by seconds": {20 * time.Second, 2}, "by hours": {5 * time.Hour, 0}} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			e.uses(public("web"), public("api"))
+			e.index(public("web")) // its pod is never made
+			e.must(e.Store.SaveJob(t.Context(), store.Job{
+				Namespace: operatorNamespace, Name: "scan-catalog-x", Purpose: store.JobCatalog, Key: public("api").Key, CreatedAt: e.clock.Now(),
+			}))
+			e.pass(-tt.back)
+			e.tends()
+			if got := e.records(); len(got) != tt.left {
+				t.Errorf("records %q of a Job without a pod and of one that was not made, want %d", got, tt.left)
 			}
 		})
 	}

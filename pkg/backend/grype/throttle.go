@@ -56,10 +56,22 @@ func (t *throttles) note(now time.Time, scope store.Scope, failure *backend.Fail
 	case !found && failure.RetryAfter <= 0:
 		until = now.Add(throttlePause)
 	}
-	if found || len(hosts) < maxThrottled {
-		hosts[host] = until
+	hosts[host] = until
+	if len(hosts) > maxThrottled {
+		delete(hosts, longest(hosts, host))
 	}
 	failure.RetryAfter = until.Sub(now)
+}
+
+// longest is the host that wants to be left alone for the longest time, of all but one. That one goes when there is no
+// room: who wants to keep others out names hosts that stay.
+func longest(hosts map[string]time.Time, but string) (last string) {
+	for host, until := range hosts {
+		if host != but && (last == "" || until.After(hosts[last])) {
+			last = host
+		}
+	}
+	return last
 }
 
 // of is until when a registry wants to be left alone; false if it does not.

@@ -199,6 +199,29 @@ func TestLongestThrottleCounts(t *testing.T) {
 	}
 }
 
+// TestSparedRegistrySaysNothing: a Job that left a registry alone, and got nothing from its mirrors until the pause was
+// over, does not begin another one: the registry was not asked.
+func TestSparedRegistrySaysNothing(t *testing.T) {
+	e := newEngine(t, func(o *Options) {
+		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
+	})
+	first, second := from("first", "docker.io/library"), from("second", "docker.io/library")
+	e.slowedDown(first, "docker.io", 60)
+	e.uses(second)
+	e.index(second)
+	e.pass(2 * time.Minute)
+	job := e.jobFor(second)
+	e.pod(job, terminated(1, "Error", `{"reason":"RegistryThrottled","message":"docker.io asked to wait","registry":"index.docker.io"}`))
+	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
+	e.tends()
+	if until, found := e.throttles.of(e.clock.Now(), store.Cluster, "docker.io"); found {
+		t.Errorf("docker.io is left alone until %s, want that it is asked again", until)
+	}
+	if got := e.index(second); got != "failure RegistryThrottled" {
+		t.Errorf("the image is told %q, want why its Job failed", got)
+	}
+}
+
 // TestThrottlesAreBounded: a tenant's Jobs may name any number of registries.
 func TestThrottlesAreBounded(t *testing.T) {
 	var known throttles
@@ -207,6 +230,14 @@ func TestThrottlesAreBounded(t *testing.T) {
 	}
 	if got := len(known.until["shop"]); got != maxThrottled {
 		t.Errorf("%d registries are remembered, want %d", got, maxThrottled)
+	}
+	known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "docker.io", RetryAfter: time.Minute})
+	if _, found := known.of(noon, "shop", "docker.io"); !found || len(known.until["shop"]) != maxThrottled {
+		t.Errorf("of %d registries docker.io is left alone: %v, want that nobody can take the room of who comes later", len(known.until["shop"]), found)
+	}
+	known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "last.example.com", RetryAfter: time.Hour})
+	if _, found := known.of(noon, "shop", "docker.io"); !found {
+		t.Error("docker.io is forgotten for one that wants to be left alone for longer")
 	}
 	later := noon.Add(time.Hour)
 	known.note(later, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "new.example.com", RetryAfter: time.Hour})

@@ -38,12 +38,23 @@ type standing struct {
 	over bool
 }
 
-// observe looks at the pod of a Job that has not ended.
+// observe looks at a Job that has not ended. Its own deadline ends a catalog Job, unless somebody who controls its
+// namespace took that away or keeps its pod from ending: then it is over by the operator's own record.
 func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Job) (standing, error) {
-	age := b.Clock.Since(record.CreatedAt)
+	age := b.age(record)
 	if age < firstLook {
 		return standing{}, nil
 	}
+	now, err := b.observePod(ctx, record, job, age)
+	late := record.Purpose == store.JobCatalog && age >= b.Config.Grype.Catalog.Deadline.Duration+slowPatience
+	if err == nil && late && !now.over {
+		return standing{end: end{failure: b.tooLate(record)}, over: true}, nil
+	}
+	return now, err
+}
+
+// observePod looks at the pod of a Job of that age.
+func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1.Job, age time.Duration) (standing, error) {
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
 		return standing{}, err
@@ -63,7 +74,7 @@ func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Jo
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
 		// On a node that is lost it stays for ever.
-		return standing{end: end{failure: cmp.Or(disrupted(pod), podDeleted)}, over: b.Clock.Since(pod.DeletionTimestamp.Time) >= endPatience}, nil
+		return standing{end: end{failure: cmp.Or(disrupted(record, pod), podDeleted)}, over: b.Clock.Since(pod.DeletionTimestamp.Time) >= endPatience}, nil
 	case pod.Status.Phase == corev1.PodRunning:
 		failure, err := b.nodeLost(ctx, pod)
 		return standing{end: end{failure: failure}, over: failure != nil}, err

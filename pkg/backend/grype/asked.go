@@ -1,0 +1,51 @@
+package grype
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// asked remembers for which image Jobs were made, with its references and pull secrets, and which registries they were to
+// leave alone. After a restart nothing is known of the Jobs of before.
+type asked struct {
+	mu   sync.Mutex
+	jobs map[string]question // by namespace and name
+}
+
+type question struct {
+	image  backend.Image
+	spared []string
+}
+
+func (a *asked) note(job store.Job, q question) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.jobs == nil {
+		a.jobs = map[string]question{}
+	}
+	a.jobs[job.Namespace+"/"+job.Name] = q
+}
+
+func (a *asked) of(job store.Job) (question, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q, found := a.jobs[job.Namespace+"/"+job.Name]
+	return q, found
+}
+
+func (a *asked) forget(job store.Job) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.jobs, job.Namespace+"/"+job.Name)
+}
+
+// sparedOnly says that a Job failed because it left a registry alone: the registry itself said nothing.
+func (q question) sparedOnly(failure *backend.Failure) bool {
+	return failure.Reason == workerapi.ReasonRegistryThrottled && failure.RetryAfter <= 0 &&
+		slices.Contains(q.spared, config.CanonicalHost(failure.Registry))
+}

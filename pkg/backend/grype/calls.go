@@ -1,0 +1,126 @@
+package grype
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// callTimeout bounds a call of the API server. A namespace's admission webhooks may take up to 30 s each
+	// (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#timeouts); who decides
+	// about them is not trusted with that much of the operator's time.
+	callTimeout = 15 * time.Second
+	// lanePatience is how long a look of the Tender waits for slow namespaces.
+	lanePatience = 5 * time.Second
+)
+
+// boundedClient and boundedReader end each call after callTimeout.
+type (
+	boundedClient struct{ client.Client }
+	boundedReader struct{ client.Reader }
+)
+
+func (c boundedClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.Client.Create(ctx, o, opts...)
+}
+
+func (c boundedClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.Client.Delete(ctx, o, opts...)
+}
+
+func (r boundedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return r.Reader.Get(ctx, key, o, opts...)
+}
+
+func (r boundedReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return r.Reader.List(ctx, list, opts...)
+}
+
+// lanes look after Jobs: one after the other in each namespace, and side by side in all of them. Who is slow, by an
+// admission webhook that hangs, holds up its own namespace only.
+type lanes struct {
+	mu      sync.Mutex
+	busy    map[string]bool
+	running sync.WaitGroup
+	// after is time.After.
+	after func(time.Duration) <-chan time.Time
+}
+
+// run does something with each Job, and waits for lanePatience at most. A namespace that takes longer is left to itself,
+// and left out until it is through: then its turn comes with what is true by then.
+func (l *lanes) run(jobs []store.Job, do func(store.Job) error) error {
+	byNamespace := map[string][]store.Job{}
+	for _, job := range jobs {
+		byNamespace[job.Namespace] = append(byNamespace[job.Namespace], job)
+	}
+	type result struct {
+		namespace string
+		err       error
+	}
+	results, slow, started := make(chan result, len(byNamespace)), []string{}, 0
+	for namespace, jobs := range byNamespace {
+		slow = append(slow, namespace)
+		if !l.enter(namespace) {
+			continue
+		}
+		started++
+		l.running.Go(func() {
+			var errs []error
+			for _, job := range jobs {
+				errs = append(errs, do(job))
+			}
+			l.leave(namespace)
+			results <- result{namespace, errors.Join(errs...)}
+		})
+	}
+	var errs []error
+	for patience, over := l.after(lanePatience), false; started > 0 && !over; started-- {
+		select {
+		case r := <-results:
+			errs = append(errs, r.err)
+			slow = slices.DeleteFunc(slow, func(namespace string) bool { return namespace == r.namespace })
+		case <-patience:
+			over = true
+		}
+	}
+	if len(slow) > 0 {
+		slices.Sort(slow)
+		errs = append(errs, fmt.Errorf("the API server takes long over Jobs in the namespaces %q: an admission webhook may hang", slow))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *lanes) enter(namespace string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy[namespace] {
+		return false
+	}
+	if l.busy == nil {
+		l.busy = map[string]bool{}
+	}
+	l.busy[namespace] = true
+	return true
+}
+
+func (l *lanes) leave(namespace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.busy, namespace)
+}

@@ -1,0 +1,124 @@
+package grype
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// TestHangingWebhookHoldsUpNobodyElse: while a namespace's admission does not answer, other images get their Jobs, the
+// Tender goes on, and the Job that is on its way is neither made twice nor given up.
+func TestHangingWebhookHoldsUpNobodyElse(t *testing.T) {
+	e := newEngine(t)
+	mine, other := private("web", "pull"), public("other")
+	e.uses(mine, other)
+	asked, answer, told := make(chan struct{}), make(chan struct{}), make(chan string)
+	e.onCreate = func(o client.Object) error {
+		if o.GetNamespace() == "shop" {
+			close(asked)
+			<-answer
+		}
+		return nil
+	}
+	go func() { told <- e.index(mine) }()
+	<-asked
+	if got := e.index(other); got != v1alpha1.ReasonCataloging {
+		t.Errorf("another namespace's image is told %q, want a Job", got)
+	}
+	e.tends()
+	if got := e.index(mine); got != v1alpha1.ReasonPending {
+		t.Errorf("who asks for the image again is told %q, want %q", got, v1alpha1.ReasonPending)
+	}
+	close(answer)
+	if got := <-told; got != v1alpha1.ReasonCataloging {
+		t.Errorf("after the answer the image is told %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+	if got := len(e.jobs("catalog")); got != 2 {
+		t.Errorf("%d Jobs, want one for each image", got)
+	}
+}
+
+// TestHangingDeletionHoldsUpNobodyElse: while a namespace's admission does not answer whether a Job may be deleted, Jobs
+// of other namespaces are looked after; the namespace is asked once.
+func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
+	e := newEngine(t)
+	mine, other := private("web", "pull"), public("other")
+	e.uses(mine, other)
+	e.index(mine)
+	e.index(other)
+	e.must(e.Store.ForgetScanners(t.Context(), []string{scannerUID}))
+	asked, answer, patience := make(chan struct{}, 2), make(chan struct{}), make(chan time.Time)
+	e.onDelete = func(o client.Object) error {
+		if o.GetNamespace() == "shop" {
+			asked <- struct{}{}
+			<-answer
+			return nil
+		}
+		<-asked
+		close(patience)
+		return nil
+	}
+	e.lanes.after = func(time.Duration) <-chan time.Time { return patience }
+	for look := range 2 {
+		if err := e.tend(t.Context()); err == nil {
+			t.Errorf("look %d: nothing is said of the namespace that does not answer", look+1)
+		}
+	}
+	close(answer)
+	e.lanes.running.Wait()
+	if got := len(asked); got != 0 {
+		t.Errorf("the namespace that does not answer is asked %d times more", got)
+	}
+	if got := e.records(); len(got) != 0 {
+		t.Errorf("records %q after the answer, want none", got)
+	}
+}
+
+// TestCallsEnd: no call of the API server may take for ever.
+func TestCallsEnd(t *testing.T) {
+	calls := map[string]bool{}
+	note := func(ctx context.Context, call string) {
+		deadline, bounded := ctx.Deadline()
+		calls[call] = bounded && time.Until(deadline) <= callTimeout
+	}
+	e := newEngine(t)
+	withCalls := interceptor.NewClient(e.cluster.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			note(ctx, "create")
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			note(ctx, "delete")
+			return c.Delete(ctx, o, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			note(ctx, "get")
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			note(ctx, "list")
+			return c.List(ctx, list, opts...)
+		},
+	})
+	options := e.Options
+	options.Client, options.Reader = withCalls, withCalls
+	b := New(options)
+	job := &batchv1.Job{}
+	job.Namespace, job.Name = "shop", "x"
+	e.must(b.Client.Create(t.Context(), job))
+	e.must(b.Reader.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	e.must(b.Reader.List(t.Context(), &corev1.PodList{}))
+	e.must(b.Client.Delete(t.Context(), job))
+	for _, call := range []string{"create", "get", "list", "delete"} {
+		if !calls[call] {
+			t.Errorf("%s has no deadline of at most %s", call, callTimeout)
+		}
+	}
+}

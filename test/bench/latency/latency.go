@@ -1,0 +1,153 @@
+// Package latency measures how long it takes from a running pod to the message in Slack, on a real cluster with the
+// operator as it is shipped: catalog Job, upload, match, digest, notifier, webhook.
+//
+// Everything is warm: the worker's image is on the node, a match worker has the vulnerability database open, and nothing
+// is in the way of a message (groupWait is zero, groupInterval at its least, shorter than a round). Each pod runs an image that the cluster has never
+// seen, so it is catalogued.
+package latency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/test/bench/page"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+const (
+	// rounds that count. One more before them warms everything up.
+	rounds    = 5
+	namespace = "bench-latency"
+	// patience for a message, the first database included.
+	patience = 5 * time.Minute
+	// cleanUpTime is how long removing everything may take, after an interruption too.
+	cleanUpTime = 4 * time.Minute
+	// atOnce is the shortest time that the story's settings know as one.
+	atOnce = time.Nanosecond
+)
+
+// Measure sets the operator up in the cluster that KUBECONFIG names, measures, and removes everything.
+func Measure(ctx context.Context) (section page.Section, err error) {
+	options, err := story.OptionsFromEnvironment(os.Stdout)
+	if err != nil {
+		return section, err
+	}
+	environment, err := story.Connect(ctx, options)
+	if err != nil {
+		return section, err
+	}
+	defer func() {
+		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+		defer cancel()
+		_, removing := environment.Remove(cleaning)
+		err = errors.Join(err, removing)
+	}()
+	if err := story.Tell(ctx, os.Stdout, time.Now, environment.SetUp()); err != nil {
+		return section, err
+	}
+	if err := environment.MakeNamespace(ctx, namespace); err != nil {
+		return section, err
+	}
+	settings := story.ScannerSettings{FirstScan: "All", GroupWait: atOnce, GroupInterval: time.Second}
+	if err := environment.MakeScanner(ctx, namespace, settings); err != nil {
+		return section, err
+	}
+	var all []time.Duration
+	for i := range rounds + 1 {
+		took, err := run(ctx, environment, i)
+		if err != nil {
+			environment.Diagnose(ctx)
+			return section, fmt.Errorf("pod %d: %w", i, err)
+		}
+		fmt.Printf("  pod %d: message after %.1f s\n", i, took.Seconds())
+		if i > 0 {
+			all = append(all, took)
+		}
+	}
+	return describe(all), nil
+}
+
+// run starts a pod with a new image and returns how long it took from the moment at which its container was seen to run
+// to the message about it.
+func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, err error) {
+	name := fmt.Sprintf("%s/web-%d", namespace, i)
+	reference, err := e.PushVariant(ctx, images.Web, name)
+	if err != nil {
+		return 0, err
+	}
+	repository, _, _ := strings.Cut(reference, "@")
+	pod := fmt.Sprintf("web-%d", i)
+	running := make(chan time.Time, 1)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := watch(watching, e, pod, running); err != nil {
+		return 0, err
+	}
+	if err := e.RunPods(ctx, namespace, story.Pod{Name: pod, Image: reference}); err != nil {
+		return 0, err
+	}
+	var began time.Time
+	select {
+	case began = <-running:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	err = story.Eventually(ctx, patience, func(ctx context.Context) error {
+		messages, err := e.Messages(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			// The stand-in runs on this machine: its clock is the same.
+			if strings.Contains(m.Text, repository) {
+				took = m.Time.Sub(began)
+				return nil
+			}
+		}
+		return fmt.Errorf("no message about %s among %d", repository, len(messages))
+	})
+	return took, err
+}
+
+// watch tells when the pod's container was first seen to run, by a client that watches as the operator does.
+func watch(ctx context.Context, e *story.Environment, pod string, running chan<- time.Time) error {
+	watcher, err := e.Clientset.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer watcher.Stop()
+		for event := range watcher.ResultChan() {
+			p, ok := event.Object.(*corev1.Pod)
+			if ok && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil }) {
+				running <- time.Now()
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func describe(all []time.Duration) page.Section {
+	each := make([]string, len(all))
+	for i, took := range all {
+		each[i] = fmt.Sprintf("%.1f s", took.Seconds())
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	median := sorted[len(sorted)/2]
+	return page.Section{
+		Text: fmt.Sprintf("On the local cluster, groupWait zero, all warm: a pod runs an image that the cluster has never seen. From the moment "+
+			"at which a watch shows its container running to the arrival of the message at the stand-in for Slack: median %.1f s of %d (%s). "+
+			"In that time the image is catalogued by a Job, uploaded, matched, and told.\n", median.Seconds(), len(all), strings.Join(each, ", ")),
+		Bounds: []page.Bound{{What: fmt.Sprintf("each of %d pods had its message", len(all)), Kept: len(all) == rounds && sorted[0] > 0}},
+	}
+}

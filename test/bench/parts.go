@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/scanner-operator/scanner-operator/test/bench/latency"
+	"github.com/scanner-operator/scanner-operator/test/bench/page"
+	"github.com/scanner-operator/scanner-operator/test/bench/scale"
+	"github.com/scanner-operator/scanner-operator/test/bench/storage"
+)
+
+// sizes of the clusters, in pods.
+var sizes = []int{1000, 5000}
+
+// workerPart runs a part that is in the worker's module, since it needs the worker's libraries.
+func workerPart(test string) func(context.Context, project) (page.Section, error) {
+	return func(ctx context.Context, p project) (section page.Section, err error) {
+		result := filepath.Join(p.bin, "bench-result.json")
+		if err := os.RemoveAll(result); err != nil {
+			return section, err
+		}
+		command := exec.CommandContext(ctx, filepath.Join(p.bin, "worker-bench.test"), "-test.run", "^"+test+"$", "-test.timeout", "30m")
+		command.Dir = filepath.Join(p.root, "worker", "bench")
+		command.Env = append(os.Environ(), "BENCH_RESULT="+result, "BENCH_BIN="+p.bin)
+		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+		failed := command.Run()
+		raw, err := os.ReadFile(result)
+		if err != nil {
+			return section, errors.Join(failed, err)
+		}
+		if err := json.Unmarshal(raw, &section); err != nil {
+			return section, err
+		}
+		// A failure that is not one of the bounds is in the log only.
+		if failed != nil && section.Kept() {
+			return section, fmt.Errorf("%s: %w", test, failed)
+		}
+		return section, nil
+	}
+}
+
+func scalePart(ctx context.Context, p project) (page.Section, error) {
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		return page.Section{}, errors.New(`KUBEBUILDER_ASSETS must name the directory of etcd and kube-apiserver: run "make bench"`)
+	}
+	var all []scale.Figures
+	for _, pods := range sizes {
+		figures, err := scale.Measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress}, pods)
+		if err != nil {
+			return page.Section{}, fmt.Errorf("%d pods: %w", pods, err)
+		}
+		all = append(all, figures)
+	}
+	return scale.Section(all), nil
+}
+
+func progress(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
+
+func storePart(ctx context.Context, _ project) (page.Section, error) {
+	return storage.Measure(ctx, progress)
+}
+
+func latencyPart(ctx context.Context, _ project) (page.Section, error) { return latency.Measure(ctx) }

@@ -1,0 +1,241 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+//go:embed stages.yaml
+var stages []byte
+
+//go:embed audit-policy.yaml
+var auditPolicy []byte
+
+// managerUser is the manager's name for the API server, by which the audit log finds its requests.
+const managerUser = "scanner-operator"
+
+// systemNamespace is the manager's.
+const systemNamespace = "scanner-operator-system"
+
+// cluster is an API server with etcd and kwok, and the manager once it is started.
+type cluster struct {
+	options Options
+	dir     string
+	server  *envtest.Environment
+	client  client.Client
+	audit   *auditLog
+	kwok    *process
+	manager *process
+}
+
+// startCluster starts API server, etcd and kwok with its nodes.
+func startCluster(ctx context.Context, options Options) (_ *cluster, err error) {
+	c := &cluster{options: options}
+	if c.dir, err = os.MkdirTemp("", "bench-scale-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.stop())
+		}
+	}()
+	if err := c.startServer(); err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	if err := c.startKwok(); err != nil {
+		return nil, fmt.Errorf("kwok: %w", err)
+	}
+	return c, c.createNodes(ctx)
+}
+
+func (c *cluster) startServer() error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	policy, log := filepath.Join(c.dir, "audit-policy.yaml"), filepath.Join(c.dir, "audit.log")
+	if err := os.WriteFile(policy, auditPolicy, 0o600); err != nil {
+		return err
+	}
+	c.audit = &auditLog{file: log}
+	c.server = &envtest.Environment{
+		BinaryAssetsDirectory: c.options.Assets, Scheme: scheme,
+		CRDDirectoryPaths: []string{filepath.Join(c.options.Root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+	}
+	c.server.ControlPlane.GetAPIServer().Configure().
+		Set("audit-policy-file", policy).Set("audit-log-path", log).Set("audit-log-maxsize", "2000") // MB: one file
+	config, err := c.server.Start()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1 // the benchmark's own requests are not measured
+	c.client, err = client.New(config, client.Options{Scheme: scheme})
+	return err
+}
+
+// kubeconfig writes one for a user who may do everything.
+func (c *cluster) kubeconfig(user string) (string, error) {
+	added, err := c.server.AddUser(envtest.User{Name: user, Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return "", err
+	}
+	content, err := added.KubeConfig()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(c.dir, user+".kubeconfig")
+	return file, os.WriteFile(file, content, 0o600)
+}
+
+func (c *cluster) startKwok() error {
+	config, err := c.kubeconfig("kwok")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(c.dir, "stages.yaml")
+	if err := os.WriteFile(file, stages, 0o600); err != nil {
+		return err
+	}
+	c.kwok, err = start(c.dir, "kwok", nil, filepath.Join(c.options.Bin, "kwok"),
+		"--kubeconfig", config, "--config", file, "--manage-all-nodes", "--node-lease-duration-seconds", "40")
+	return err
+}
+
+// nodes is how many there are; a real one has at most 110 pods, and kwok's nodes do not mind more.
+const nodes = 20
+
+func nodeName(i int) string { return fmt.Sprintf("node-%02d", i%nodes) }
+
+func (c *cluster) createNodes(ctx context.Context) error {
+	for i := range nodes {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}
+		if err := c.client.Create(ctx, node); err != nil {
+			return err
+		}
+	}
+	return c.createNamespace(ctx, systemNamespace)
+}
+
+func (c *cluster) createNamespace(ctx context.Context, name string) error {
+	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// startManager starts the operator as it runs in a cluster, with the fake backend allowed, and waits until it works.
+func (c *cluster) startManager(ctx context.Context) error {
+	config, err := c.kubeconfig(managerUser)
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(c.dir, "data")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	c.manager, err = start(c.dir, "manager", []string{"KUBECONFIG=" + config}, filepath.Join(c.options.Bin, "manager"),
+		"--namespace", systemNamespace, "--data-dir", data, "--spool-dir", filepath.Join(c.dir, "spool"),
+		"--worker-image", "registry.example.com/unused", "--enable-fake-backend",
+		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	return eventually(ctx, time.Minute, often, func(context.Context) error {
+		if err := c.manager.alive(); err != nil {
+			return err
+		}
+		// Each controller says so when its caches are filled.
+		if n := c.manager.logged("Starting workers"); n < controllers {
+			return fmt.Errorf("%d of %d controllers have started", n, controllers)
+		}
+		return nil
+	})
+}
+
+// controllers that the manager has: pods, ImageScans, Scanners, notifications.
+const controllers = 4
+
+func (c *cluster) stop() error {
+	var errs []error
+	for _, p := range []*process{c.manager, c.kwok} {
+		if p != nil {
+			errs = append(errs, p.stop())
+		}
+	}
+	if c.server != nil {
+		errs = append(errs, c.server.Stop())
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+}
+
+// process is a program that runs beside this one, with its log in a file.
+type process struct {
+	name    string
+	command *exec.Cmd
+	log     string
+	ended   chan struct{}
+}
+
+func start(dir, name string, environment []string, program string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.command = exec.Command(program, args...)
+	p.command.Env = append(os.Environ(), environment...)
+	p.command.Stdout, p.command.Stderr = log, log
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.command.Wait() // that it ended is what matters
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// alive is an error with the end of its log once the process has ended.
+func (p *process) alive() error {
+	select {
+	case <-p.ended:
+		log, _ := os.ReadFile(p.log)
+		return &final{fmt.Errorf("%s has ended: %s", p.name, log[max(0, len(log)-2000):])}
+	default:
+		return nil
+	}
+}
+
+// logged counts the lines of the log that hold a text.
+func (p *process) logged(text string) int {
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(log, []byte(text))
+}
+
+func (p *process) stop() error {
+	_ = p.command.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(30 * time.Second):
+		return p.command.Process.Kill()
+	}
+}

@@ -1,0 +1,81 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+)
+
+// memory is what a process has resident now, and had at most, in bytes.
+func (p *process) memory() (current, peak int64, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		var kibibytes int64
+		name, value, _ := strings.Cut(line, ":")
+		if name != "VmRSS" && name != "VmHWM" {
+			continue
+		}
+		if _, err := fmt.Sscan(value, &kibibytes); err != nil {
+			return 0, 0, fmt.Errorf("%q: %w", line, err)
+		}
+		if name == "VmRSS" {
+			current = kibibytes << 10
+		} else {
+			peak = kibibytes << 10
+		}
+	}
+	return current, peak, nil
+}
+
+// storedSizes asks etcd for everything below a prefix and returns the sizes in bytes, smallest first: what is stored, with
+// managed fields and all. etcd answers gRPC as JSON, too (https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/).
+func (c *cluster) storedSizes(ctx context.Context, prefix string) ([]int, error) {
+	after := []byte(prefix)
+	after[len(after)-1]++ // the first key that does not begin with the prefix
+	body, err := json.Marshal(map[string]string{
+		"key": base64.StdEncoding.EncodeToString([]byte(prefix)), "range_end": base64.StdEncoding.EncodeToString(after),
+	})
+	if err != nil {
+		return nil, err
+	}
+	address := c.server.ControlPlane.Etcd.URL.JoinPath("v3", "kv", "range").String()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var answer struct {
+		KVs []struct {
+			Value []byte `json:"value"`
+		} `json:"kvs"`
+		More bool `json:"more"`
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcd answers %s", response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("etcd's answer: %w", err)
+	}
+	if answer.More {
+		return nil, fmt.Errorf("etcd gave only %d keys", len(answer.KVs))
+	}
+	var sizes []int
+	for _, kv := range answer.KVs {
+		sizes = append(sizes, len(kv.Value))
+	}
+	slices.Sort(sizes)
+	return sizes, nil
+}

@@ -1,0 +1,40 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Intervals between looks: at what is timed, and at what is only waited for and takes the server some work to tell.
+const (
+	often  = 100 * time.Millisecond
+	rarely = 2 * time.Second
+)
+
+// final is an error that waiting does not mend.
+type final struct{ error }
+
+// Unwrap returns what is wrong.
+func (f *final) Unwrap() error { return f.error }
+
+// eventually asks until there is no error any more.
+func eventually(ctx context.Context, within, interval time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		var end *final
+		if err == nil || errors.As(err, &end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", within, err)
+		case <-ticker.C:
+		}
+	}
+}

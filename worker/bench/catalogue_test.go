@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/anchore/syft/syft/format/syftjson/model"
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Bounds of the worker beside the stock command, in time and in memory.
+const (
+	timesTime   = 1.3
+	timesMemory = 1.3
+	// catalogueRounds of both, in turns.
+	catalogueRounds = 7
+)
+
+// catalogueImage is one of those that are catalogued: those of the demonstration, which have something of every kind, and a large one.
+type catalogueImage struct {
+	name  string
+	image v1.Image
+}
+
+func catalogueImages(t *testing.T, s settings) []catalogueImage {
+	t.Helper()
+	saved := filepath.Join(s.bin, "story", "images")
+	return []catalogueImage{
+		{"Debian 12, a Go program", load(t, filepath.Join(saved, "shop_web"))},
+		{"Alpine 3.18, a Go program", load(t, filepath.Join(saved, "shop_cache"))},
+		{"Rocky Linux 9, a Go program", load(t, filepath.Join(saved, "test_rocky"))},
+		{"a Go program with modules", load(t, filepath.Join(saved, "shop_api"))},
+		{"Debian 12, full, with two large Go programs", large(t, s)},
+	}
+}
+
+// load reads an image that the demonstration has saved.
+func load(t *testing.T, dir string) v1.Image {
+	t.Helper()
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatalf("make story-images: %v", err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// large has many packages, and programs of this project that link hundreds of modules.
+func large(t *testing.T, s settings) v1.Image {
+	t.Helper()
+	programs := fixture.Files{}
+	for _, name := range []string{"scanner-grype", "kwok"} {
+		raw, err := os.ReadFile(s.program(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs["usr/local/bin/"+name] = string(raw)
+	}
+	return fixture.Image(t, bases(t)[1].files, programs)
+}
+
+// TestCatalogue: the same images, from the same registry on this machine, by the worker and by the stock command.
+func TestCatalogue(t *testing.T) {
+	s := setUp(t)
+	registry := fixture.NewRegistry(t, nil)
+	rows := [][]string{{"image", "packages", "`syft`: time", "worker: time", "times", "`syft`: peak memory", "worker: peak memory", "times"}}
+	var bounds []bound
+	for i, c := range catalogueImages(t, s) {
+		reference := registry.Push(t, fmt.Sprintf("bench/image%d:1", i), c.image)
+		var stock, worker []run
+		var want, got []string
+		for range catalogueRounds {
+			var result run
+			result, want = s.syft(t, reference)
+			stock = append(stock, result)
+			result, got = s.catalogue(t, registry.Host, reference)
+			worker = append(worker, result)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
+			t.Errorf("packages of %s (-syft +worker):\n%s", c.name, diff)
+		}
+		time, memory := ratio(worker, stock), float64(spreadOf(peaks(worker)).median)/float64(spreadOf(peaks(stock)).median)
+		rows = append(rows, []string{
+			c.name, fmt.Sprint(len(want)), seconds(spreadOf(walls(stock))), seconds(spreadOf(walls(worker))), fmt.Sprintf("%.2f", time),
+			mebibytes(spreadOf(peaks(stock))), mebibytes(spreadOf(peaks(worker))), fmt.Sprintf("%.2f", memory),
+		})
+		bounds = append(bounds, bound{
+			fmt.Sprintf("%s: at most %.1f times the time and %.1f times the memory of the stock command, the same packages: %.2f, %.2f, %d packages",
+				c.name, timesTime, timesMemory, time, memory, len(want)),
+			time <= timesTime && memory <= timesMemory && slices.Equal(want, got),
+		})
+	}
+	s.write(t, section{
+		Text: fmt.Sprintf("`scanner-grype catalog` beside `syft scan registry:IMAGE -o syft-json` of the same version, each a process of its own, in turns, %d times. "+
+			"The registry is on this machine. The worker also makes the compact match input, compresses both documents and uploads them over TLS. "+
+			"Figures are the median with the smallest and the largest.\n\n", catalogueRounds) + table(rows...),
+		Bounds: bounds,
+	})
+}
+
+// syft runs the stock command as its manual has it.
+func (s settings) syft(t *testing.T, reference string) (run, []string) {
+	t.Helper()
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out.json")
+	took := s.measure(t, program{
+		args: []string{s.program("syft"), "scan", "registry:" + reference, "-q", "-o", "syft-json=" + out},
+		environment: []string{
+			"SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_REGISTRY_INSECURE_USE_HTTP=true", "XDG_CONFIG_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "HOME=" + dir, "TMPDIR=" + dir,
+		},
+		core: -1,
+	})
+	raw, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run{wall: took.Wall, taken: took}, packages(t, raw)
+}
+
+// catalogue runs the worker as a Job does.
+func (s settings) catalogue(t *testing.T, host, reference string) (run, []string) {
+	t.Helper()
+	server := fixture.NewIngest(t)
+	took := s.measure(t, program{
+		args: []string{s.program("scanner-grype"), "catalog", "--image", reference, "--platform", "linux/amd64"},
+		environment: []string{
+			workerapi.EnvServer + "=" + server.URL, workerapi.EnvServerCA + "=" + server.CA,
+			workerapi.EnvRegistries + fmt.Sprintf(`=[{"host": %q, "plainHTTP": true}]`, host), "TMPDIR=" + t.TempDir(),
+		},
+		core: -1, asWorker: true,
+	})
+	raw, err := fixture.Decompress(server.Artifacts[workerapi.PathCatalogSBOM])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run{wall: took.Wall, taken: took}, packages(t, raw)
+}
+
+// packages are what a document has, in the same form from both: those without a version left out, as Grype does.
+func packages(t *testing.T, raw []byte) []string {
+	t.Helper()
+	var document model.Document
+	if err := json.Unmarshal(raw, &document); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, p := range document.Artifacts {
+		// What the command writes in place of a missing version.
+		if p.Version == "" || p.Version == "UNKNOWN" {
+			continue
+		}
+		var places []string
+		for _, l := range p.Locations {
+			places = append(places, l.RealPath)
+		}
+		slices.Sort(places)
+		all = append(all, strings.Join([]string{string(p.Type), p.Name, p.Version, p.PURL, strings.Join(places, " ")}, " | "))
+	}
+	slices.Sort(all)
+	return all
+}

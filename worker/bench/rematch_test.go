@@ -1,0 +1,263 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anchore/syft/syft/format/syftjson"
+	"github.com/anchore/syft/syft/format/syftjson/model"
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/worker/catalog"
+	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/worker/vulndb"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// The bounds, and how large the database is: what the Grype project publishes has about this size.
+const (
+	databaseBytes = 950_000_000
+	timesFaster   = 5.0
+	// core is the processor that worker and command are confined to.
+	core = 0
+	// rounds of the worker. In each the command matches its share of the SBOMs, so that a slow minute of the machine hits
+	// both.
+	rounds = 3
+)
+
+// sbom is one image's documents as the worker uploads them.
+type sbom struct {
+	digest, base string
+	packages     int
+	// full is the file with the syft-json document.
+	full string
+	// Both as sent.
+	fullSent, compactSent []byte
+	// Sizes before compression.
+	fullBytes, compactBytes int
+}
+
+// TestRematch: the database has changed, and every SBOM is matched again.
+func TestRematch(t *testing.T) {
+	s := setUp(t)
+	sboms := s.catalogued(t)
+	database, source := publish(t)
+	dir := t.TempDir()
+	installed := s.match(t, source, dir, nil, nil)
+
+	var compact, full []run
+	var stock run
+	var want, got []outcome
+	for round := range rounds {
+		var result run
+		result, got = s.matchAll(t, source, dir, sboms, func(s sbom) []byte { return s.compactSent })
+		compact = append(compact, result)
+		result, _ = s.matchAll(t, source, dir, sboms, func(s sbom) []byte { return s.fullSent })
+		full = append(full, result)
+		result, outcomes := s.stock(t, database.Cache, sboms[round*len(sboms)/rounds:(round+1)*len(sboms)/rounds])
+		stock, want = stock.and(result), append(want, outcomes...)
+	}
+	different, findings := 0, 0
+	for i := range sboms {
+		findings += len(want[i].matches)
+		if diff := cmp.Diff(want[i], got[i], cmp.AllowUnexported(outcome{})); diff != "" {
+			different++
+			t.Errorf("findings of %s on %s (-grype +worker):\n%s", sboms[i].digest, sboms[i].base, diff)
+		}
+	}
+	faster := ratio([]run{stock}, compact)
+	s.write(t, section{
+		Text: describe(sboms, findings, database, installed, stock, compact, full),
+		Bounds: []bound{
+			{fmt.Sprintf("at least %.0f times faster than the stock command, once per SBOM, on one core: %.1f times", timesFaster, faster), faster >= timesFaster},
+			{fmt.Sprintf("identical findings: %d of %d SBOMs differ, %d findings compared", different, len(sboms), findings), different == 0 && findings > len(sboms)},
+			{fmt.Sprintf("the database file has at least %d MB: %d MB", databaseBytes/1_000_000, fileSize(t, database)/1_000_000), fileSize(t, database) >= databaseBytes},
+			{fmt.Sprintf("SBOMs with digests of their own: %d", distinct(sboms)), distinct(sboms) == perBase*len(bases(t))},
+		},
+	})
+}
+
+// catalogued makes the images and catalogues each through a registry, as the worker does.
+func (s settings) catalogued(t *testing.T) []sbom {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	host := fixture.NewRegistry(t, nil)
+	dir := t.TempDir()
+	all := bases(t)
+	sboms := make([]sbom, len(all)*perBase)
+	// As many at a time as there are processors: nothing is measured here.
+	var group sync.WaitGroup
+	next := make(chan int)
+	for range 2 {
+		group.Go(func() {
+			for i := range next {
+				b := all[i/perBase]
+				reference := host.Push(t, fmt.Sprintf("bench/image%d:1", i), b.image(t, i%perBase))
+				sboms[i] = documents(t, host.Host, reference, filepath.Join(dir, fmt.Sprintf("%d.json", i)))
+				sboms[i].base = b.name
+			}
+		})
+	}
+	for i := range sboms {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+	return sboms
+}
+
+// documents catalogues one image.
+func documents(t *testing.T, host, reference, file string) sbom {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	puller := registry.Puller{Registries: []workerapi.Registry{{Host: host, PlainHTTP: true}}, Log: log, Now: time.Now}
+	img, err := puller.Pull(t.Context(), []string{reference}, v1.Platform{OS: "linux", Architecture: "amd64"})
+	if err != nil {
+		t.Error(err)
+		return sbom{}
+	}
+	contents, err := catalog.SBOM(t.Context(), img, log)
+	if err != nil {
+		t.Error(err)
+		return sbom{}
+	}
+	result := sbom{digest: img.Digest.String(), packages: contents.Artifacts.Packages.PackageCount(), full: file}
+	raw := encoded(t, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()))
+	result.fullBytes, result.fullSent = len(raw), fixture.Compress(raw)
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Error(err)
+	}
+	raw = encoded(t, input.Compact(contents))
+	result.compactBytes, result.compactSent = len(raw), fixture.Compress(raw)
+	return result
+}
+
+func encoded(t *testing.T, document model.Document) []byte {
+	t.Helper()
+	raw, err := json.Marshal(&document)
+	if err != nil {
+		t.Error(err)
+	}
+	return raw
+}
+
+// publish builds the database and serves it as the Grype project does.
+func publish(t *testing.T) (database *vulndb.Result, source string) {
+	t.Helper()
+	advisories, err := vulndb.Read(fixture.AdvisoriesDir(), oldNews(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if database, err = vulndb.BuildPadded(t.Context(), advisories, t.TempDir(), fixture.Built, databaseBytes); err != nil {
+		t.Fatal(err)
+	}
+	return database, fixture.Publish(t, database).URL
+}
+
+// run is one pass over all SBOMs.
+type run struct {
+	// wall is from the start of the process, or the first of them, to the last result.
+	wall time.Duration
+	taken
+}
+
+// and puts two passes over different SBOMs together.
+func (r run) and(other run) run {
+	r.wall += other.wall
+	r.CPU += other.CPU
+	r.PeakRSS = max(r.PeakRSS, other.PeakRSS)
+	return r
+}
+
+// outcome is what was found in one SBOM.
+type outcome struct {
+	matches []string
+	ignored int
+}
+
+// matchAll has the worker match all SBOMs, in the form that choose returns.
+func (s settings) matchAll(t *testing.T, source, dir string, sboms []sbom, choose func(sbom) []byte) (run, []outcome) {
+	t.Helper()
+	inputs := map[string][]byte{}
+	for i, sbom := range sboms {
+		inputs[fmt.Sprint(i)] = choose(sbom)
+	}
+	outcomes := make([]outcome, len(sboms))
+	result := s.match(t, source, dir, inputs, func(lease string, report workerapi.Report) {
+		var i int
+		if _, err := fmt.Sscan(lease, &i); err != nil {
+			t.Fatal(err)
+		}
+		outcomes[i] = outcome{matches: fixture.Lines(report.Findings), ignored: report.Ignored}
+	})
+	return result, outcomes
+}
+
+// match runs the worker until it has no work left: it receives each input, decodes, matches, and uploads a report.
+func (s settings) match(t *testing.T, source, dir string, inputs map[string][]byte, each func(lease string, report workerapi.Report)) run {
+	t.Helper()
+	server := fixture.NewIngest(t)
+	for lease, input := range inputs {
+		server.Lend(lease, input)
+	}
+	var last time.Time
+	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		// Without a report of its own the last thing is that the database is there.
+		if r.Method == http.MethodPut || last.IsZero() {
+			last = time.Now()
+		}
+		return false
+	}
+	start := time.Now()
+	took := s.measure(t, program{
+		args:        []string{s.program("scanner-grype"), "match", "--database-url", source, "--database-dir", dir, "--idle-timeout", "1s"},
+		environment: []string{workerapi.EnvServer + "=" + server.URL, workerapi.EnvServerCA + "=" + server.CA},
+		core:        core, asWorker: true,
+	})
+	for lease, failure := range server.Failures {
+		t.Errorf("SBOM %s: %+v", lease, failure)
+	}
+	if len(server.Reports) != len(inputs) {
+		t.Fatalf("%d reports for %d SBOMs", len(server.Reports), len(inputs))
+	}
+	for lease, report := range server.Reports {
+		each(lease, report)
+	}
+	return run{wall: last.Sub(start), taken: took}
+}
+
+// stock runs the grype command for each SBOM.
+func (s settings) stock(t *testing.T, cache string, sboms []sbom) (run, []outcome) {
+	t.Helper()
+	var total run
+	outcomes := make([]outcome, len(sboms))
+	out := filepath.Join(t.TempDir(), "out.json")
+	home := t.TempDir()
+	for i, sbom := range sboms {
+		took := s.measure(t, program{
+			args: []string{s.program("grype"), "sbom:" + sbom.full, "-q", "-o", "json"},
+			environment: []string{
+				"GRYPE_DB_CACHE_DIR=" + cache, "GRYPE_DB_AUTO_UPDATE=false", "GRYPE_DB_VALIDATE_AGE=false",
+				"GRYPE_CHECK_FOR_APP_UPDATE=false", "XDG_CONFIG_HOME=" + home, "HOME=" + home,
+			},
+			core: core, output: out,
+		})
+		total = total.and(run{wall: took.Wall, taken: took})
+		raw, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcomes[i].matches, outcomes[i].ignored = fixture.Printed(t, raw)
+	}
+	return total, outcomes
+}

@@ -1,0 +1,94 @@
+package database_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/anchore/grype/grype/distro"
+	"github.com/anchore/grype/grype/search"
+	"github.com/anchore/grype/grype/version"
+	"github.com/anchore/grype/grype/vulnerability"
+)
+
+// ids that are found of a package of Debian 12 in a version, those only that a filter lets pass.
+func ids(t *testing.T, provider vulnerability.Provider, source, installed string, passes func(id string) bool) []string {
+	t.Helper()
+	found, err := provider.FindVulnerabilities(
+		search.ByPackageName(source), search.ByDistro(*distro.New(distro.Debian, "12", "bookworm")),
+		search.ByVersion(*version.New(installed, version.DebFormat)),
+		search.ByFunc(func(v vulnerability.Vulnerability) (bool, string, error) { return passes(v.ID), "", nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, v := range found {
+		all = append(all, v.ID)
+		// What Grype does to its results in place must not come back.
+		v.Fix.Versions = append(v.Fix.Versions[:0], "changed")
+	}
+	return all
+}
+
+// Each question has its own answer, asked for the first time or again; filters are applied anew.
+func TestLookupsAnswerAsTheDatabase(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	lookups, done := u.DB().Borrow()
+	defer done()
+	all := func(string) bool { return true }
+	for range 2 {
+		for _, q := range []struct {
+			source, version string
+			passes          func(string) bool
+		}{
+			{"glibc", "2.36-9", all}, {"glibc", "2.36-9+deb12u5", all}, {"openssl", "3.0.9-1", all}, {"nothing", "1", all},
+			{"glibc", "2.36-9", func(id string) bool { return id == "CVE-2023-4911" }},
+			{"glibc", "2.36-9", func(string) bool { return false }},
+		} {
+			want := ids(t, u.DB().Provider(), q.source, q.version, q.passes)
+			if got := ids(t, lookups, q.source, q.version, q.passes); !slices.Equal(got, want) {
+				t.Errorf("%s %s: got %q, want %q", q.source, q.version, got, want)
+			}
+		}
+	}
+	if n := len(ids(t, lookups, "glibc", "2.36-9", all)); n < 5 {
+		t.Errorf("%d vulnerabilities in glibc, want at least 5: the test shows nothing", n)
+	}
+}
+
+// A view belongs to one borrower at a time, and what it remembers has a bound.
+func TestLookupsAreLent(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	first, done := u.DB().Borrow()
+	second, _ := u.DB().Borrow()
+	if first == second {
+		t.Error("two borrowers have the same view")
+	}
+	done()
+	if again, _ := u.DB().Borrow(); again != first {
+		t.Error("a view that was given back is not lent again: what it remembers is lost")
+	}
+}
+
+// Nothing grows for ever, however many packages there are.
+func TestLookupsForget(t *testing.T) {
+	b := newBench(t)
+	u := b.updater(t)
+	u.Refresh(t.Context())
+	lookups, done := u.DB().Borrow()
+	defer done()
+	lookups.Limit(10)
+	for i := range 100 {
+		ids(t, lookups, fmt.Sprintf("unknown-%d", i), "1", func(string) bool { return true })
+		if i%3 == 0 {
+			ids(t, lookups, "glibc", "2.36-9", func(string) bool { return true })
+		}
+	}
+	if n := lookups.Remembered(); n > 2*10 {
+		t.Errorf("%d look-ups are remembered, want at most two generations of 10", n)
+	}
+}
