@@ -25,8 +25,38 @@ func (p patient) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if store.Trouble(err) == nil {
 		return result, err
 	}
-	ctrl.LoggerFrom(ctx).V(1).Info("Waiting for the store", "reason", err.Error())
+	if log := ctrl.LoggerFrom(ctx); onlyTrouble(err) {
+		log.V(1).Info("Waiting for the store", "reason", err.Error())
+	} else {
+		// The store's trouble is said elsewhere. What failed besides would be said nowhere.
+		log.Error(err, "Reconciling, and waiting for the store")
+	}
 	return ctrl.Result{RequeueAfter: storePause}, nil
+}
+
+// onlyTrouble says whether nothing but the store's trouble is the cause of an error.
+func onlyTrouble(err error) bool {
+	trouble := store.Trouble(err)
+	if trouble == nil {
+		return false
+	}
+	switch wrapper := err.(type) { //nolint:errorlint // it is the tree of errors that is walked here
+	case interface{ Unwrap() error }:
+		return onlyTrouble(wrapper.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range wrapper.Unwrap() {
+			// The store has the trouble and what SQLite said of it side by side.
+			if one == trouble { //nolint:errorlint // see above
+				return true
+			}
+		}
+		for _, one := range wrapper.Unwrap() {
+			if !onlyTrouble(one) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // awaitStore lets nothing begin whose result could not be kept.

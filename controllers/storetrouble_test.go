@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -149,6 +150,34 @@ func TestNoHotLoopOnStoreTrouble(t *testing.T) {
 		result, err := patient{inner}.Reconcile(t.Context(), ctrl.Request{})
 		if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || result.RequeueAfter != tt.pause {
 			t.Errorf("%s: %v and %v, want %s and %v", name, result.RequeueAfter, err, tt.pause, tt.want)
+		}
+	}
+}
+
+// TestOtherErrorsBesideStoreTrouble: what fails beside the store is logged as an error; the store's trouble is not, at each
+// attempt.
+func TestOtherErrorsBesideStoreTrouble(t *testing.T) {
+	trouble := fmt.Errorf("store: save: %w: %w", store.ErrVolumeFull, errors.New("SQLITE_FULL"))
+	other := errors.New("the webhook does not answer")
+	for name, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"trouble":              {trouble, false},
+		"trouble, wrapped":     {fmt.Errorf("forget: %w", trouble), false},
+		"trouble twice":        {errors.Join(trouble, fmt.Errorf("forget: %w", trouble)), false},
+		"another too":          {errors.Join(trouble, other), true},
+		"another too, wrapped": {fmt.Errorf("both: %w", errors.Join(nil, other, fmt.Errorf("save: %w", trouble))), true},
+	} {
+		var logged []string
+		log := funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})
+		inner := reconcile.Func(func(context.Context, ctrl.Request) (ctrl.Result, error) { return ctrl.Result{}, tt.err })
+		result, err := patient{inner}.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{})
+		if err != nil || result.RequeueAfter != storePause {
+			t.Errorf("%s: again in %s, %v, want %s", name, result.RequeueAfter, err, storePause)
+		}
+		if got := strings.Contains(strings.Join(logged, ""), other.Error()); got != tt.want || len(logged) > 1 {
+			t.Errorf("%s: logged %q, want the other error: %t", name, logged, tt.want)
 		}
 	}
 }

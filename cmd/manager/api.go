@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +26,9 @@ const (
 	// apiWriteTime is for an answer, unless the API gives it more. There is no such time for reading: a request is a
 	// header only, and net/http would take it for the time that the caller may stay.
 	apiWriteTime = time.Minute
-	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers.
+	// apiIdleTime is short, since the OpenAPI document is for those without a token too.
+	apiIdleTime = 15 * time.Second
+	// reviewsPerSecond and reviewsBurst are how often the API server is asked about callers' tokens, and about their rights.
 	reviewsPerSecond = 50
 	reviewsBurst     = 200
 )
@@ -37,15 +38,16 @@ func (op *operator) addAPI(ctx context.Context) error {
 	if op.options.APIAddress == "0" {
 		return nil
 	}
-	// A client of its own: whoever knocks at the API takes nothing of the rate at which the controllers may ask.
-	config := rest.CopyConfig(op.manager.GetConfig())
-	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
-	reviews, err := ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})
+	tokenReviews, err := op.newReviewer()
+	if err != nil {
+		return err
+	}
+	accessReviews, err := op.newReviewer()
 	if err != nil {
 		return err
 	}
 	api := &restapi.API{
-		Reader: op.manager.GetClient(), Reviews: reviews, Store: op.store, Clock: op.clock,
+		Reader: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
 		Log: ctrl.Log.WithName("api"), Metrics: metrics.Registry,
 	}
 	handler, err := api.Handler()
@@ -61,11 +63,19 @@ func (op *operator) addAPI(ctx context.Context) error {
 	return op.manager.Add(&manager.Server{
 		Name: "api", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: idleTimeout, MaxHeaderBytes: apiHeaderBytes,
+			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, WriteTimeout: apiWriteTime, IdleTimeout: apiIdleTime, MaxHeaderBytes: apiHeaderBytes,
 			// Downloads are broken off when the process is to end, instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 		},
-		Listener: tls.NewListener(netutil.LimitListener(listener, apiConnections),
+		Listener: tls.NewListener(limited(listener, apiConnections),
 			&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate}),
 	})
+}
+
+// newReviewer is a client with a rate of its own: whoever knocks at the API takes nothing of that at which the controllers
+// may ask.
+func (op *operator) newReviewer() (ctrlclient.Client, error) {
+	config := rest.CopyConfig(op.manager.GetConfig())
+	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewsBurst, nil
+	return ctrlclient.New(config, ctrlclient.Options{Scheme: op.manager.GetScheme()})
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/operator-framework/operator-lib/proxy"
-	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -200,14 +199,14 @@ func (op *operator) addIngest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
-	listener = netutil.LimitListener(listener, maxConnections)
+	listener = limited(listener, maxConnections)
 	if err := op.manager.Add(every(tidyInterval, "Tidying the spool", ingest.Tidy)); err != nil {
 		return err
 	}
 	return op.manager.Add(&manager.Server{
 		Name: "ingest", OnlyServeWhenLeader: true,
 		Server: &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+			Handler: dismissing(handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 			// Workers that wait for work are sent away when the process is to end, instead of being waited for.
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificates.GetCertificate},
@@ -271,6 +270,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.grype.Tender,
 		op.grype.Poller,
 		op.watchStore,
+		op.inspectStore,
 		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {
 			_, err := op.store.Sweep(ctx, op.clock.Now().Add(-unusedRecords))
 			return err

@@ -47,8 +47,12 @@ func openStore(ctx context.Context, path, probeAddress string) (store.Store, err
 	}
 }
 
-// serveWaiting answers the kubelet until it is stopped: the process lives, and waits for a reason.
+// serveWaiting answers the kubelet until it is stopped: the process lives, and waits for a reason. Where the manager would
+// not answer either, it does not.
 func serveWaiting(ctx context.Context, address, reason string) (stop func(), err error) {
+	if address == "" || address == "0" {
+		return func() {}, nil
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -63,13 +67,18 @@ func serveWaiting(ctx context.Context, address, reason string) (stop func(), err
 	return func() { _ = server.Close() }, nil
 }
 
-// watchStore looks at the store's file and volume until the context ends, once from end to end. It returns an error, by
-// which the process ends and begins anew, when the file is another one than that which is open.
-func (op *operator) watchStore(ctx context.Context) error {
-	// What it finds is part of the store's health from then on.
+// inspectStore looks at the store's file from end to end, once, which takes long when it is large. What it finds is part of
+// the store's health from then on.
+func (op *operator) inspectStore(ctx context.Context) error {
 	if err := op.store.LookInside(ctx); err != nil && ctx.Err() == nil {
 		ctrl.Log.Error(err, "Looking through the store")
 	}
+	return nil
+}
+
+// watchStore looks at the store's file and volume until the context ends. It returns an error, by which the process ends
+// and begins anew, when the file is another one than that which is open.
+func (op *operator) watchStore(ctx context.Context) error {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
 	var said error

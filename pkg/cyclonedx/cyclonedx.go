@@ -38,7 +38,9 @@ type Report struct {
 	DataVersion  string
 	MatchedAt    time.Time
 	Distro       string
-	Findings     []finding.Finding
+	// Revision names what was found: another report of the same image has another one. May be empty.
+	Revision string
+	Findings []finding.Finding
 }
 
 // Write writes the document. The only errors are those of w.
@@ -69,7 +71,7 @@ func document(r Report) *cdx.BOM {
 
 // serialNumber is a UUID of version 8 (RFC 9562), made of all that makes a report another one.
 func (r Report) serialNumber() string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{r.PlatformDigest, r.Digest, r.Scope, r.Engine, r.DataVersion}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{r.Reference, r.PlatformDigest, r.Digest, r.Scope, r.Engine, r.DataVersion, r.Revision}, "\x00")))
 	id := sum[:16]
 	// Version and variant are bits of their own.
 	id[6] = id[6]&0x0f | 0x80

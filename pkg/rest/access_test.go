@@ -201,6 +201,34 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
+// TestMadeUpTokens: whoever sends them keeps out nobody whose token is known, and a repeated one is not asked about again.
+func TestMadeUpTokens(t *testing.T) {
+	w, api := imaginary(t)
+	w.scanned(w.scanner("shop", "main"), "web")
+	for range 5 {
+		if response, _ := w.gets(findingsPath, "made-up"); response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("with a made-up token: %d, want 401", response.StatusCode)
+		}
+	}
+	if api.reviews != 1 {
+		t.Errorf("the same made-up token made %d reviews, want 1", api.reviews)
+	}
+	api.tokens["made-up"] = authenticationv1.UserInfo{Username: "late"}
+	w.clock.Step(refusedTime + time.Second)
+	if response, _ := w.gets(findingsPath, "made-up"); response.StatusCode != http.StatusOK {
+		t.Errorf("%s after it was refused, the token is good: %d, want 200", refusedTime, response.StatusCode)
+	}
+
+	w.gets(findingsPath, anyone)
+	w.clock.Step(decisionTime + time.Second) // the token is still known, the right is asked about again
+	for range maxReviews {
+		w.must(w.api.authenticator.asking.acquire(t.Context()))
+	}
+	if response, body := w.gets(findingsPath, anyone); response.StatusCode != http.StatusOK {
+		t.Errorf("while the API server is asked about other tokens: %d %s, want 200", response.StatusCode, body)
+	}
+}
+
 // TestAPIServerAway: while it does not answer, nobody is let in, and nobody is said to have no right.
 func TestAPIServerAway(t *testing.T) {
 	w, api := imaginary(t)

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -23,7 +22,6 @@ import (
 type Store interface {
 	store.Views
 	ID() string
-	Findings(ctx context.Context, s store.Subject) ([]finding.Finding, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 }
 
@@ -31,26 +29,30 @@ type Store interface {
 type API struct {
 	// Reader has Scanners and ImageScans, from a cache. What it gives is not changed.
 	Reader client.Reader
-	// Reviews creates TokenReviews and SubjectAccessReviews. Anybody who reaches the API can have one made, so its rate
-	// should be limited apart from that of the operator's own work.
-	Reviews client.Client
-	Store   Store
-	Clock   clock.PassiveClock
-	Log     logr.Logger
-	Metrics prometheus.Registerer
+	// TokenReviews creates TokenReviews. Anybody who reaches the API can have one made, so its rate should be limited apart
+	// from that of the operator's own work and of AccessReviews: made-up tokens then keep out only callers who are new.
+	TokenReviews client.Client
+	// AccessReviews creates SubjectAccessReviews, of callers whose token the API server accepted.
+	AccessReviews client.Client
+	Store         Store
+	Clock         clock.PassiveClock
+	Log           logr.Logger
+	Metrics       prometheus.Registerer
 
 	authenticator authenticator
 	authorizer    authorizer
 	metrics       *metrics
 	rules         rules
-	// queries are those to the store, documents those that need much memory, downloads those that last.
-	queries, documents, downloads semaphore
+	// queries are those to the store.
+	queries semaphore
+	// documents need much memory, downloads last.
+	documents, downloads *turns
 }
 
 // How many do something at once. The store has few readers, and the controllers need them too.
 const (
 	maxQueries   = 2
-	maxDocuments = 2
+	maxDocuments = 1 // each may take a fifth of the process's memory
 	maxDownloads = 4
 )
 
@@ -72,10 +74,14 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	if a.metrics, err = newMetrics(a.Metrics); err != nil {
 		return nil, err
 	}
-	reviews := make(semaphore, maxReviews)
-	a.authenticator = authenticator{reviews: a.Reviews, known: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock), asking: reviews}
-	a.authorizer = authorizer{reviews: a.Reviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: reviews}
-	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), make(semaphore, maxDownloads)
+	a.authenticator = authenticator{
+		reviews: a.TokenReviews, known: cache.NewLRUExpireCacheWithClock(maxTokens, a.Clock),
+		refused: cache.NewLRUExpireCacheWithClock(maxRefused, a.Clock), asking: make(semaphore, maxReviews),
+	}
+	a.authorizer = authorizer{
+		reviews: a.AccessReviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: make(semaphore, maxReviews),
+	}
+	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), newTurns(maxDocuments), newTurns(maxDownloads)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: a.answer, ResponseErrorHandlerFunc: a.answer,

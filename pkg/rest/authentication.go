@@ -20,7 +20,10 @@ const (
 	maxTokens     = 4096
 	tokenTime     = 30 * time.Second
 	maxTokenBytes = 16 << 10
-	// maxReviews is how many questions to the API server are open at once; others wait.
+	// maxRefused tokens are remembered as such for refusedTime, in a cache of their own: whoever repeats one costs nothing.
+	maxRefused  = 4096
+	refusedTime = 10 * time.Second
+	// maxReviews is how many questions of a kind to the API server are open at once; others wait.
 	maxReviews = 32
 )
 
@@ -29,6 +32,7 @@ const (
 type authenticator struct {
 	reviews client.Client
 	known   *cache.LRUExpireCache // UserInfo by the token's SHA-256
+	refused *cache.LRUExpireCache // the token's SHA-256
 	asking  semaphore
 }
 
@@ -41,34 +45,42 @@ func (a *authenticator) user(r *http.Request) (authenticationv1.UserInfo, error)
 		return authenticationv1.UserInfo{}, err
 	}
 	hash := sha256.Sum256([]byte(token))
-	// Only what the API server accepted is remembered: a flood of made-up tokens pushes nobody out.
+	// A flood of made-up tokens pushes nobody out: what the API server refused is remembered elsewhere.
 	if user, found := a.known.Get(hash); found {
 		return user.(authenticationv1.UserInfo), nil
 	}
-	user, err := a.review(r.Context(), token)
+	if _, found := a.refused.Get(hash); found {
+		return authenticationv1.UserInfo{}, unauthorized()
+	}
+	user, accepted, err := a.review(r.Context(), token)
 	if err != nil {
 		return authenticationv1.UserInfo{}, err
+	}
+	if !accepted {
+		a.refused.Add(hash, nil, refusedTime)
+		return authenticationv1.UserInfo{}, unauthorized()
 	}
 	a.known.Add(hash, user, tokenTime)
 	return user, nil
 }
 
 // review makes a TokenReview. Without audiences the API server wants its own.
-func (a *authenticator) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
+func (a *authenticator) review(ctx context.Context, token string) (user authenticationv1.UserInfo, accepted bool, err error) {
 	if err := a.asking.acquire(ctx); err != nil {
-		return authenticationv1.UserInfo{}, err
+		return authenticationv1.UserInfo{}, false, err
 	}
 	defer a.asking.release()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := a.reviews.Create(ctx, review); err != nil {
 		// The error is of the request and does not hold its body.
-		return authenticationv1.UserInfo{}, fmt.Errorf("reviewing a token: %w", err)
+		return authenticationv1.UserInfo{}, false, fmt.Errorf("reviewing a token: %w", err)
 	}
-	if !review.Status.Authenticated {
-		return authenticationv1.UserInfo{}, refuse(restv1.ReasonUnauthorized,
-			"the API server does not accept the token: it has expired, or is not for this cluster; get another one (kubectl create token)")
-	}
-	return review.Status.User, nil
+	return review.Status.User, review.Status.Authenticated, nil
+}
+
+func unauthorized() *problem {
+	return refuse(restv1.ReasonUnauthorized,
+		"the API server does not accept the token: it has expired, or is not for this cluster; get another one (kubectl create token)")
 }
 
 // bearer takes the token out of a request (RFC 6750).
@@ -83,18 +95,3 @@ func bearer(r *http.Request) (string, error) {
 	}
 	return "", refuse(restv1.ReasonUnauthorized, "a token is needed: send one header, Authorization: Bearer <token> (kubectl create token gives one)")
 }
-
-// semaphore bounds how many do something at once.
-type semaphore chan struct{}
-
-// acquire waits for its turn; busy if that does not come in time.
-func (s semaphore) acquire(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return busy("too much is asked at once; come back later")
-	}
-}
-
-func (s semaphore) release() { <-s }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,34 +24,48 @@ const maxWindow = 64 << 20
 
 // GetSBOM implements restv1.StrictServerInterface.
 func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) (restv1.GetSBOMResponseObject, error) {
-	found, err := a.locate(ctx, r.Namespace, r.Name)
+	compressed := accepts(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
+	found, tag, err := a.locateSBOM(ctx, r.Namespace, r.Name, compressed)
 	if err != nil {
 		return nil, err
-	}
-	if found.SBOM == 0 {
-		return nil, found.notScanned("there is no SBOM yet")
-	}
-	compressed := accepts(ptr.Deref(r.Params.AcceptEncoding, ""), "zstd")
-	tag := fmt.Sprintf(`"%.8s-%d"`, a.Store.ID(), found.SBOM)
-	if compressed {
-		tag = fmt.Sprintf(`"%.8s-%d-zstd"`, a.Store.ID(), found.SBOM)
 	}
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
 	// Given back when the SBOM is sent: each takes a decoder's memory, and a processor while it is decompressed.
-	if err := a.downloads.acquire(ctx); err != nil {
+	release, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	if err != nil {
+		return nil, err
+	}
+	// It may be another one by now, and the tag is a promise of each byte.
+	if found, tag, err = a.locateSBOM(ctx, r.Namespace, r.Name, compressed); err != nil {
+		release()
 		return nil, err
 	}
 	sbom, size, err := a.Store.OpenArtifact(ctx, found.PlatformDigest, found.Scope, store.ArtifactSBOM)
 	if err != nil {
-		a.downloads.release()
+		release()
 		if errors.Is(err, store.ErrNotFound) {
 			return nil, found.notScanned("there is no SBOM any more")
 		}
 		return nil, err
 	}
-	return &download{content: sbom, size: size, compressed: compressed, tag: tag, done: a.downloads.release}, nil
+	return &download{content: sbom, size: size, compressed: compressed, tag: tag, done: release}, nil
+}
+
+// locateSBOM finds an ImageScan's SBOM as it is now, and the tag of the form in which it is sent.
+func (a operations) locateSBOM(ctx context.Context, namespace, name string, compressed bool) (found result, tag string, err error) {
+	if found, err = a.locate(ctx, namespace, name); err != nil {
+		return result{}, "", err
+	}
+	if found.SBOM == 0 {
+		return result{}, "", found.notScanned("there is no SBOM yet")
+	}
+	tag = fmt.Sprintf(`"%.8s-%d"`, a.Store.ID(), found.SBOM)
+	if compressed {
+		tag = fmt.Sprintf(`"%.8s-%d-zstd"`, a.Store.ID(), found.SBOM)
+	}
+	return found, tag, nil
 }
 
 // download sends an SBOM in pieces.
@@ -88,53 +103,113 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 
 // GetCycloneDX implements restv1.StrictServerInterface.
 func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (restv1.GetCycloneDXResponseObject, error) {
-	found, err := a.locate(ctx, r.Namespace, r.Name)
+	_, tag, err := a.locateReport(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := found.reported(r.Params.Outdated); err != nil {
-		return nil, err
-	}
-	// Weak: what is known of a vulnerability may have been told by another image's newer report meanwhile.
-	tag := fmt.Sprintf(`W/"%.8s-%d.%d"`, a.Store.ID(), found.Report.ID, found.Report.Revision)
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
-	// From here until it is sent the document counts as one of few: all of it is in memory.
-	if err := a.documents.acquire(ctx); err != nil {
+	// From here until it is sent all of the document is in memory.
+	release, err := a.documents.acquire(ctx, callerOf(ctx).user.Username)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := a.documentOf(ctx, r, release)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return answer, nil
+}
+
+// locateReport finds an ImageScan's report as it is now, and its tag. The tag is weak: what is known of a vulnerability may
+// have been told by another image's newer report meanwhile.
+func (a operations) locateReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (found result, tag string, err error) {
+	if found, err = a.locate(ctx, r.Namespace, r.Name); err != nil {
+		return result{}, "", err
+	}
+	if err := found.reported(r.Params.Outdated); err != nil {
+		return result{}, "", err
+	}
+	return found, fmt.Sprintf(`W/"%.8s-%d.%d"`, a.Store.ID(), found.Report.ID, found.Report.Revision), nil
+}
+
+// documentOf reads what the document is made of. Since the turn came, the report may have become another one.
+func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject, done func()) (*documentAnswer, error) {
+	found, tag, err := a.locateReport(ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	report := cyclonedx.Report{
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
-		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro,
+		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
 	}
 	if report.Findings, err = a.allFindings(ctx, found); err != nil {
-		a.documents.release()
 		return nil, err
 	}
-	return &documentAnswer{report: report, tag: tag, done: a.documents.release}, nil
+	return &documentAnswer{report: report, tag: tag, done: done}, nil
 }
 
-// maxDocumentBytes bounds the texts of a report that is written as one document, which is made in memory.
-const maxDocumentBytes = 48 << 20
+// Bounds of a report that is written as one document, which is made in memory: with both reached, making it takes some
+// 200 MiB.
+const (
+	maxDocumentFindings = 20_000
+	// maxDocumentBytes are those of the findings as JSON: a control character is one byte in the store and six in a document.
+	maxDocumentBytes = 24 << 20
+	// documentPage is how many findings are read at once.
+	documentPage = 5000
+)
 
-// allFindings reads a report at once.
-func (a operations) allFindings(ctx context.Context, found result) (findings []finding.Finding, err error) {
-	err = a.query(ctx, func() (err error) {
-		findings, err = a.Store.Findings(ctx, found.Subject)
-		return err
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, found.notScanned("there is no result any more")
-	}
-	size := 0
-	for i := range findings {
-		if size += findings[i].TextBytes(); size > maxDocumentBytes {
-			return nil, refuse(restv1.ReasonTooLarge, "the report has more than %d MiB of texts, which is too much for one document: page through its findings instead", maxDocumentBytes>>20)
+// allFindings reads a report, page by page, so that one that is too large is noticed before all of it is in memory.
+func (a operations) allFindings(ctx context.Context, found result) ([]finding.Finding, error) {
+	var all []finding.Finding
+	var size written
+	encoder := json.NewEncoder(&size)
+	encoder.SetEscapeHTML(false)
+	for place := (&store.FindingMark{}); place != nil; {
+		var page store.FindingPage
+		err := a.query(ctx, func() (err error) {
+			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{}, *place, documentPage)
+			return err
+		})
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return nil, found.notScanned("there is no result any more")
+		case errors.Is(err, store.ErrChanged), err == nil && (page.Report.ID != found.Report.ID || page.Report.Revision != found.Report.Revision):
+			return nil, busy("the report was replaced while it was read; come back later")
+		case err != nil:
+			return nil, err
+		case page.Total > maxDocumentFindings:
+			return nil, tooLarge("%d findings", page.Total)
 		}
+		for _, f := range page.Findings {
+			if err := encoder.Encode(f.Finding); err != nil {
+				return nil, err
+			}
+			if size > maxDocumentBytes {
+				return nil, tooLarge("more than %d MiB of texts", maxDocumentBytes>>20)
+			}
+			all = append(all, f.Finding)
+		}
+		place = page.Next
 	}
-	return findings, err
+	return all, nil
+}
+
+// tooLarge refuses to make a document.
+func tooLarge(format string, args ...any) *problem {
+	return refuse(restv1.ReasonTooLarge, "the report has "+format+", which is too much for one document: page through its findings instead", args...)
+}
+
+// written counts bytes.
+type written int
+
+// Write implements io.Writer.
+func (w *written) Write(p []byte) (int, error) {
+	*w += written(len(p))
+	return len(p), nil
 }
 
 // documentAnswer writes a report as CycloneDX.

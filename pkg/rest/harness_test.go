@@ -80,7 +80,7 @@ func newWorld(t testing.TB, cluster, reviews client.Client) *world {
 	t.Cleanup(func() { _ = db.Close() })
 	w.store = db
 	w.api = &API{
-		Reader: cluster, Reviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
+		Reader: cluster, TokenReviews: reviews, AccessReviews: reviews, Store: db, Clock: w.clock, Metrics: w.metrics,
 		Log: funcr.NewJSON(func(line string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -263,7 +263,7 @@ func TestWorkloads(t *testing.T) {
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
 		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
 		w.must(err)
-		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1}, answer.JSON200); diff != "" {
+		if diff := cmp.Diff(&restv1.WorkloadList{Items: []restv1.Workload{want}, Total: 1, Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}}, answer.JSON200); diff != "" {
 			t.Errorf("who runs %s in shop (-want +got):\n%s", id, diff)
 		}
 	}
@@ -287,6 +287,41 @@ func TestWorkloads(t *testing.T) {
 	w.must(err)
 	if nobody.JSON200 == nil || nobody.JSON200.Total != 0 {
 		t.Errorf("who runs what nobody has: %s", nobody.Body)
+	}
+}
+
+// TestWorkloadsNotCovered: "nobody runs it" can be told from "nobody has looked", in the namespaces that the caller sees.
+func TestWorkloadsNotCovered(t *testing.T) {
+	w, api := imaginary(t)
+	counts := func(pending, failed int32) func(*v1alpha1.Scanner) {
+		return func(s *v1alpha1.Scanner) {
+			s.Status.ObservedGeneration = 1
+			s.Status.Images = v1alpha1.ImageCounts{Total: 9 + pending + failed, Scanned: 9, Pending: pending, Failed: failed}
+		}
+	}
+	w.scanner("clean", "main", counts(0, 0))
+	w.scanner("shop", "main", counts(2, 1))
+	w.scanner("shop", "second", counts(0, 3))
+	w.scanner("young", "main", func(s *v1alpha1.Scanner) { s.Status = v1alpha1.ScannerStatus{} })
+	w.scanner("hidden", "main", counts(100, 100))
+	api.allowed = onlyIn("clean", "shop", "young", "bare")
+	for namespace, want := range map[string]restv1.WorkloadList{
+		"clean": {Scanners: 1},
+		"shop":  {Scanners: 2, NotCovered: restv1.NotCovered{Pending: 2, Failed: 4}},
+		"young": {Scanners: 1, NotCovered: restv1.NotCovered{NewScanners: 1}},
+		"bare":  {},
+		"":      {Scanners: 4, NotCovered: restv1.NotCovered{Pending: 2, Failed: 4, NewScanners: 1}},
+	} {
+		params := &restv1.ListWorkloadsParams{}
+		if namespace != "" {
+			params.Namespace = &namespace
+		}
+		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), "CVE-2026-0001", params)
+		w.must(err)
+		want.Items = []restv1.Workload{}
+		if diff := cmp.Diff(&want, answer.JSON200); diff != "" {
+			t.Errorf("who runs what was found nowhere, in namespace %q (-want +got):\n%s", namespace, diff)
+		}
 	}
 }
 
@@ -322,7 +357,7 @@ func TestSBOM(t *testing.T) {
 	if newer, body := w.gets(path, anyone, "If-None-Match", plain.Header.Get("ETag")); newer.StatusCode != http.StatusOK || string(body) != "{}" {
 		t.Errorf("after it was replaced: %d %s", newer.StatusCode, body)
 	}
-	if n := len(w.api.downloads); n != 0 {
+	if n := w.api.downloads.taken(); n != 0 {
 		t.Errorf("%d downloads are taken for running", n)
 	}
 }
@@ -374,10 +409,14 @@ func TestCycloneDX(t *testing.T) {
 		t.Errorf("asked for what the caller has: %d, want 304", same.StatusCode)
 	}
 	w.reported("web", store.Cluster, vulnerable("CVE-2026-0002", "zlib"))
-	if changed, _ := w.gets(path, anyone, "If-None-Match", tag); changed.StatusCode != http.StatusOK {
+	changed, body := w.gets(path, anyone, "If-None-Match", tag)
+	if changed.StatusCode != http.StatusOK {
 		t.Errorf("after the report was replaced: %d, want 200", changed.StatusCode)
 	}
-	if n := len(w.api.documents); n != 0 {
+	if strings.Contains(string(body), bom.SerialNumber) {
+		t.Errorf("after the report was replaced the serial number is still %s", bom.SerialNumber)
+	}
+	if n := w.api.documents.taken(); n != 0 {
 		t.Errorf("%d documents are taken for being made", n)
 	}
 }
@@ -398,14 +437,25 @@ func TestEmptyReport(t *testing.T) {
 
 // TestReportTooLarge: a report that would take too much memory as one document is refused, and can be paged through.
 func TestReportTooLarge(t *testing.T) {
-	w, _ := imaginary(t)
-	w.scanned(w.scanner("shop", "main"), "web", vulnerable("CVE-2026-0001", strings.Repeat("x", maxDocumentBytes/4)), vulnerable("CVE-2026-0002", strings.Repeat("y", maxDocumentBytes/4)))
-	response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
-	if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), "page through its findings") || len(w.api.documents) != 0 {
-		t.Errorf("the document of a large report: %d, %d bytes", response.StatusCode, len(body))
+	many := make([]finding.Finding, maxDocumentFindings+1)
+	for i := range many {
+		many[i] = vulnerable(fmt.Sprintf("CVE-2026-%06d", i), "a")
 	}
-	if all := w.findings("shop", "web", restv1.ListFindingsParams{}); len(all) != 2 {
-		t.Errorf("%d findings on all pages, want 2", len(all))
+	control := func(f *finding.Finding) { f.Description = strings.Repeat("\x01", maxDocumentBytes/6/2) }
+	for name, findings := range map[string][]finding.Finding{
+		"long texts":         {vulnerable("CVE-2026-0001", strings.Repeat("x", maxDocumentBytes/4)), vulnerable("CVE-2026-0002", strings.Repeat("y", maxDocumentBytes/4))},
+		"control characters": {vulnerable("CVE-2026-0001", "a", control), vulnerable("CVE-2026-0002", "a", control)},
+		"many findings":      many,
+	} {
+		w, _ := imaginary(t)
+		w.scanned(w.scanner("shop", "main"), "web", findings...)
+		response, body := w.gets("/api/v1/namespaces/shop/imagescans/web/cyclonedx", anyone)
+		if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), "page through its findings") || w.api.documents.taken() != 0 {
+			t.Errorf("%s: %d, %d bytes, want 422 that says to page through the findings", name, response.StatusCode, len(body))
+		}
+		if all := w.findings("shop", "web", restv1.ListFindingsParams{Limit: ptr.To(500)}); len(all) != len(findings) {
+			t.Errorf("%s: %d findings on all pages, want %d", name, len(all), len(findings))
+		}
 	}
 }
 

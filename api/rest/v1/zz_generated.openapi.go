@@ -244,6 +244,19 @@ type ImageScanList struct {
 	Total int `json:"total"`
 }
 
+// NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
+// Scanner, as in the Scanners' coverage. Excluded images are in that coverage only.
+type NotCovered struct {
+	// Failed Images that could not be scanned. What was found in one before it failed is among the items.
+	Failed int `json:"failed"`
+
+	// NewScanners Scanners whose images are not counted yet.
+	NewScanners int `json:"newScanners"`
+
+	// Pending Images without a result yet.
+	Pending int `json:"pending"`
+}
+
 // Package defines model for Package.
 type Package struct {
 	Name string `json:"name"`
@@ -405,6 +418,13 @@ type WorkloadList struct {
 	// Continue For the next page; left out on the last one.
 	Continue string     `json:"continue,omitempty,omitzero"`
 	Items    []Workload `json:"items"`
+
+	// NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
+	// Scanner, as in the Scanners' coverage. Excluded images are in that coverage only.
+	NotCovered NotCovered `json:"notCovered"`
+
+	// Scanners Number of Scanners in the namespaces that were looked at. Zero says that nothing is scanned there.
+	Scanners int `json:"scanners"`
 
 	// Total Number of all items, those of other pages included.
 	Total int `json:"total"`
@@ -610,7 +630,9 @@ type ClientInterface interface {
 	// GetCycloneDX Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+	// serial number stays the same as long as the report and the image's reference do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -648,8 +670,8 @@ type ClientInterface interface {
 	// ListWorkloads Lists the workloads that run an image with a vulnerability
 	//
 	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-	// container. An empty list says that no scanned image that runs has it; what is not scanned is in the Scanners'
-	// coverage.
+	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
+	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -690,7 +712,9 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // GetCycloneDX Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+// serial number stays the same as long as the report and the image's reference do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -778,8 +802,8 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 // ListWorkloads Lists the workloads that run an image with a vulnerability
 //
 // In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-// container. An empty list says that no scanned image that runs has it; what is not scanned is in the Scanners'
-// coverage.
+// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
+// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 func (c *Client) ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1525,7 +1549,9 @@ type ClientWithResponsesInterface interface {
 	// GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 	//
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-	// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+	// serial number stays the same as long as the report and the image's reference do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1573,8 +1599,8 @@ type ClientWithResponsesInterface interface {
 	// ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 	//
 	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-	// container. An empty list says that no scanned image that runs has it; what is not scanned is in the Scanners'
-	// coverage.
+	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
+	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2012,7 +2038,9 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // GetCycloneDXWithResponse Gives the report of an image as CycloneDX 1.6
 //
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
-// SBOM, not here. A report with more than 48 MiB of texts is refused (422 TooLarge). The serial number stays the same as long as image, engine and vulnerability data do.
+// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
+// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
+// serial number stays the same as long as the report and the image's reference do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -2090,8 +2118,8 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 // ListWorkloadsWithResponse Lists the workloads that run an image with a vulnerability
 //
 // In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
-// container. An empty list says that no scanned image that runs has it; what is not scanned is in the Scanners'
-// coverage.
+// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
+// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
 //
 // Returns a wrapper object for the known response body format(s).
 //
