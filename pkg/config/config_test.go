@@ -43,20 +43,20 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("the defaults are not valid: %v", err)
 	}
 	for field, pair := range map[string][2]any{
-		"grype.database.url":              {config.Grype.Database.URL, "https://grype.anchore.io/databases"},
-		"grype.database.pollInterval":     {config.Grype.Database.PollInterval.Duration, time.Hour},
-		"grype.database.volume.size":      {config.Grype.Database.Volume.Size.String(), "10Gi"},
-		"grype.catalog.maxJobs":           {config.Grype.Catalog.MaxJobs, 4},
-		"grype.catalog.deadline":          {config.Grype.Catalog.Deadline.Duration, 15 * time.Minute},
-		"grype.catalog.scratchSize":       {config.Grype.Catalog.ScratchSize.String(), "10Gi"},
+		"grype.database.url":                {config.Grype.Database.URL, "https://grype.anchore.io/databases"},
+		"grype.database.pollInterval":       {config.Grype.Database.PollInterval.Duration, time.Hour},
+		"grype.database.volume.size":        {config.Grype.Database.Volume.Size.String(), "10Gi"},
+		"grype.catalog.maxJobs":             {config.Grype.Catalog.MaxJobs, 4},
+		"grype.catalog.deadline":            {config.Grype.Catalog.Deadline.Duration, 15 * time.Minute},
+		"grype.catalog.scratchSize":         {config.Grype.Catalog.ScratchSize.String(), "10Gi"},
 		"grype.catalog.maxJobsPerNamespace": {config.Grype.Catalog.MaxJobsPerNamespace, 3},
-		"grype.catalog.memoryLadder":      {fmt.Sprint(config.Grype.Catalog.MemoryLadder[0].String(), " ", config.Grype.Catalog.MemoryLadder[1].String()), "4Gi 8Gi"},
-		"grype.catalog.history":           {config.Grype.Catalog.History, JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}}},
-		"grype.catalog memory limit":      {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
-		"grype.match.maxWorkers":          {config.Grype.Match.MaxWorkers, 2},
-		"grype.match.imagesPerWorker":     {config.Grype.Match.ImagesPerWorker, 500},
-		"grype.match.idleTimeout":         {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
-		"grype.match memory limit":        {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},
+		"grype.catalog.memoryLadder":        {fmt.Sprint(config.Grype.Catalog.MemoryLadder[0].String(), " ", config.Grype.Catalog.MemoryLadder[1].String()), "4Gi 8Gi"},
+		"grype.catalog.history":             {config.Grype.Catalog.History, JobHistory{Failed: 10, TTL: metav1.Duration{Duration: time.Hour}}},
+		"grype.catalog memory limit":        {config.Grype.Catalog.Resources.Limits.Memory().String(), "2Gi"},
+		"grype.match.maxWorkers":            {config.Grype.Match.MaxWorkers, 2},
+		"grype.match.imagesPerWorker":       {config.Grype.Match.ImagesPerWorker, 500},
+		"grype.match.idleTimeout":           {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
+		"grype.match memory limit":          {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s is %v by default, want %v", field, pair[0], pair[1])
