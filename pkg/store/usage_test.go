@@ -213,27 +213,6 @@ func TestForgetScannersKeepsTheOthers(t *testing.T) {
 	equal(t, "images in use once no scanner is kept", got[int](t)(f.ImagesInUse(t.Context(), grype)), 0)
 }
 
-func TestAffected(t *testing.T) {
-	f := newStore(t)
-	f.catalogue(t, "app", "base", "clean")
-	old := vulnerable("CVE-2026-0001", "openssl", version("1"))
-	f.report(t, "app", old, vulnerable("CVE-2026-0002", "zlib"))
-	f.report(t, "base", vulnerable("CVE-2026-0001", "openssl", severity(finding.Low)))
-	f.report(t, "clean", old)
-	f.report(t, "clean")
-	f.use(t, "a", "app", workload("web", "r"), workload("api", "r"))
-	f.use(t, "b", "base", workload("base", "b"))
-	f.use(t, "b", "clean", workload("clean", "c"))
-	affected := got[[]Affected](t)(f.Affected(t.Context(), "CVE-2026-0001"))
-	low := vulnerable("CVE-2026-0001", "openssl").Package
-	equal(t, "workloads with CVE-2026-0001", affected, []Affected{
-		{"a", subject("app"), workload("api", "r"), finding.High, old.Package},
-		{"b", subject("base"), workload("base", "b"), finding.Low, low},
-		{"a", subject("app"), workload("web", "r"), finding.High, old.Package},
-	})
-	equal(t, "workloads with an unknown one", got[[]Affected](t)(f.Affected(t.Context(), "CVE-2026-0003")), []Affected(nil))
-}
-
 // Nobody waits for an image that no workload runs, or only for suspended Scanners, though it stays in use.
 func TestWanted(t *testing.T) {
 	f := newStore(t)
