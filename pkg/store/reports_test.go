@@ -168,5 +168,4 @@ func TestReportsAreSearchedByIndex(t *testing.T) {
 	f.searched(t, selectFinding+fromPresent, []any{1}, "findings_present")
 	f.searched(t, selectFinding+fromPresent+worst+`LIMIT 5`, []any{1}, "findings_present")
 	f.searched(t, countReport, []any{1}, "findings_present")
-	f.searched(t, selectAffected, []any{"CVE-2026-0001"}, "findings_by_vulnerability", "scanner_images_by")
 }
