@@ -122,8 +122,9 @@ func TestPodFinalizerGoes(t *testing.T) {
 			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.IgnoreLabel = "tier" })
 		},
 		"the pod's label": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
-			labelled("scanner-operator.io/ignore", "true")(now(p, pod))
-			p.must(p.client.Update(p.t.Context(), pod))
+			before := now(p, pod).DeepCopy()
+			labelled("scanner-operator.io/ignore", "true")(pod)
+			p.must(p.client.Patch(p.t.Context(), pod, client.MergeFrom(before))) // the operator changes it meanwhile
 		},
 		"the pod succeeds": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
 			status := now(p, pod).Status
