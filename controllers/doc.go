@@ -2,6 +2,7 @@
 // status that users read.
 //
 //	PodReconciler          pod → one ImageScan per Scanner and image; annotation and finalizer on the pod
+//	PodReconciler.Release  pod being deleted → its use is recorded as over, and its finalizer goes
 //	ImageScanReconciler    ImageScan → indexed and matched by a backend; its summary
 //	ScannerReconciler      Scanner → coverage, findings, conditions
 //	NotificationReconciler Scanner → messages to its receivers

@@ -28,14 +28,11 @@ var (
 	pathPattern = regexp.MustCompile(`^[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 )
 
-// CanonicalHost is how registries' hosts are compared, here as in workers.
-func CanonicalHost(host string) string { return workerapi.CanonicalHost(host) }
-
 // validateRegistries returns an error for each field that is wrong.
 func (c Config) validateRegistries() (errs []error) {
 	seen := map[string]bool{}
 	for i, registry := range c.Registries {
-		field, host := fmt.Sprintf("registries[%d]", i), CanonicalHost(registry.Host)
+		field, host := fmt.Sprintf("registries[%d]", i), workerapi.CanonicalHost(registry.Host)
 		switch {
 		case !hostPattern.MatchString(registry.Host):
 			errs = append(errs, fmt.Errorf("%s.host: must be a host name, with its port if it has one, and nothing else", field))
@@ -92,7 +89,7 @@ func (r Registry) validateMirrors(field string) (errs []error) {
 	seen := map[string]bool{}
 	for i, mirror := range r.Mirrors {
 		host, path, hasPath := strings.Cut(mirror, "/")
-		host = CanonicalHost(host)
+		host = workerapi.CanonicalHost(host)
 		problem := ""
 		switch {
 		// In a reference, what has neither dot nor port would be a repository of Docker Hub.
@@ -100,7 +97,7 @@ func (r Registry) validateMirrors(field string) (errs []error) {
 			problem = "must begin with a host name that has a dot or a port, without a scheme"
 		case hasPath && !pathPattern.MatchString(path):
 			problem = "has a path that is not the beginning of a repository's name"
-		case host == CanonicalHost(r.Host) && !hasPath:
+		case host == workerapi.CanonicalHost(r.Host) && !hasPath:
 			problem = "is the registry itself"
 		case seen[host+"/"+path]:
 			problem = "stands there twice"

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -47,5 +46,5 @@ func (a *asked) forget(job store.Job) {
 // sparedOnly says that a Job failed because it left a registry alone: the registry itself said nothing.
 func (q question) sparedOnly(failure *backend.Failure) bool {
 	return failure.Reason == workerapi.ReasonRegistryThrottled && failure.RetryAfter <= 0 &&
-		slices.Contains(q.spared, config.CanonicalHost(failure.Registry))
+		slices.Contains(q.spared, workerapi.CanonicalHost(failure.Registry))
 }

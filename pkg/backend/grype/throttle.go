@@ -42,7 +42,7 @@ func (t *throttles) note(now time.Time, scope store.Scope, failure *backend.Fail
 	if t.until[scope] == nil {
 		t.until[scope] = map[string]time.Time{}
 	}
-	hosts, host := t.until[scope], config.CanonicalHost(failure.Registry)
+	hosts, host := t.until[scope], workerapi.CanonicalHost(failure.Registry)
 	for known, until := range hosts {
 		if !now.Before(until) {
 			delete(hosts, known)
@@ -117,7 +117,7 @@ func (b *Backend) spared(img backend.Image) []string {
 // hasMirrors says whether the configuration has mirrors for a registry.
 func (b *Backend) hasMirrors(host string) bool {
 	return slices.ContainsFunc(b.Config.Registries, func(registry config.Registry) bool {
-		return config.CanonicalHost(registry.Host) == host && len(registry.Mirrors) > 0
+		return workerapi.CanonicalHost(registry.Host) == host && len(registry.Mirrors) > 0
 	})
 }
 
@@ -129,7 +129,7 @@ func registriesOf(img backend.Image) (hosts []string) {
 			continue // its Job says what is wrong
 		}
 		host, _, _ := strings.Cut(ref.Repository, "/")
-		if host = config.CanonicalHost(host); !slices.Contains(hosts, host) {
+		if host = workerapi.CanonicalHost(host); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
