@@ -71,10 +71,10 @@ func TestFindingsTable(t *testing.T) {
 		args []string
 		want [][]string
 	}{
-		"all":                   {nil, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)"}, {"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes"}}},
-		"of a namespace":        {[]string{"-namespace", "blog"}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)"}}},
-		"of a name":             {[]string{"-image", "shop/web"}, [][]string{{"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes"}}},
-		"of a digest":           {[]string{"-image", newImage}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)"}}},
+		"all":                   {nil, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)", "grype"}, {"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes", "grype"}}},
+		"of a namespace":        {[]string{"-namespace", "blog"}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)", "grype"}}},
+		"of a name":             {[]string{"-image", "shop/web"}, [][]string{{"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes", "grype"}}},
+		"of a digest":           {[]string{"-image", newImage}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)", "grype"}}},
 		"of none that is there": {[]string{"-image", "nothing"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

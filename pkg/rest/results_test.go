@@ -258,7 +258,7 @@ func TestWorkloads(t *testing.T) {
 	want := restv1.Workload{
 		Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Image: "ghcr.io/shop/web:1", Digest: key("web").Digest, Platform: "linux/amd64",
 		Vulnerability: "CVE-2026-0001", Severity: restv1.SeverityCritical, KnownExploited: true, Fixable: true, FixState: "fixed", FixVersions: []string{"1.1"},
-		Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Engine: engine,
+		Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Engines: []string{engine},
 	}
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
 		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
