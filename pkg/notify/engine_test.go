@@ -90,6 +90,36 @@ func TestEngineChangedBack(t *testing.T) {
 	}
 }
 
+// TestEngineChangedAsleep: an image that does not run while the engine is changed is summarised when it does, since all that
+// the new engine finds in it would look new.
+func TestEngineChangedAsleep(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent} {
+		s := told(t, policy)
+		s.find("job", finding.Critical, 1, 1)
+		s.visit()
+		only(t, s.next())
+		s.pass(time.Hour)
+		s.gone("job")
+		s.switchTo(clair)
+		s.find("web", finding.Critical, 1, 10)
+		s.visit()
+		s.next()
+		s.pass(time.Hour)
+		s.find("job", finding.Critical, 1, 20)
+		s.find("web", finding.Critical, 200, 1)
+		s.visit()
+		d := only(t, s.next())
+		if len(d.Sections) != 2 {
+			t.Fatalf("firstScan %s: message %+v, want sections on two images", policy, d)
+		}
+		for _, section := range d.Sections {
+			if section.FirstTime != (section.Repository == "job") {
+				t.Errorf("firstScan %s: the section on %s is a first one: %v", policy, section.Repository, section.FirstTime)
+			}
+		}
+	}
+}
+
 // TestEngineChangedPolicies: who wants no summary at the beginning gets none now, and who wants everything is told of the
 // difference.
 func TestEngineChangedPolicies(t *testing.T) {

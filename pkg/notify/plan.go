@@ -127,7 +127,7 @@ func (l *look) begin() (*Action, error) {
 }
 
 // followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
-// new. A message on its way is of the engine before, and is brought to its end first. A receiver that wants everything is told
+// new. Repositories that do not run now are new to it too, when they do. A message on its way is of the engine before, and is brought to its end first. A receiver that wants everything is told
 // of the difference instead.
 func (l *look) followEngine() {
 	before, now := l.state.Engine, l.settings.Filter.Engine
@@ -237,7 +237,9 @@ func (l *look) sumUp(present store.Present) (*Action, error) {
 		return nil, err
 	}
 	l.put(outbox)
-	return &Action{Mark: &store.Announced{DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present)}}, nil
+	return &Action{Mark: &store.Announced{
+		DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present), ForgetRepositories: l.state.Baseline.EngineBefore != "",
+	}}, nil
 }
 
 // everything is what a baseline covers.
@@ -271,8 +273,9 @@ func (l *look) baselineWait() *Action {
 
 // passOver ends the baseline without a message.
 func (l *look) passOver(present store.Present) *Action {
+	forget := l.state.Baseline.EngineBefore != ""
 	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), Repositories: l.heardOf(present)}}
+	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), ForgetRepositories: forget, Repositories: l.heardOf(present)}}
 }
 
 // hearOfCleanRepositories records repositories that have nothing to tell of. When something is found in them

@@ -375,3 +375,13 @@ func TestRunsOfTwoEngines(t *testing.T) {
 	slices.Sort(names)
 	equal(t, "all of them, each once", names, []string{"lib0", "lib2", "lib3", "lib4", "lib6", "lib8"})
 }
+
+// TestForgetRepositories: a receiver that is to know no repository any more knows those that it hears of with that.
+func TestForgetRepositories(t *testing.T) {
+	f := newStore(t)
+	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{Repositories: []string{"a", "b"}, Keys: []AnnouncementKey{{"c", "CVE-2026-0001", "x"}}}))
+	must(t, f.MarkAnnounced(t.Context(), "s", "mail", Announced{Repositories: []string{"a"}}))
+	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{ForgetRepositories: true, Repositories: []string{"b"}}))
+	equal(t, "repositories", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "slack")), []string{"b"})
+	equal(t, "repositories of another receiver", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "mail")), []string{"a"})
+}

@@ -425,6 +425,8 @@ type Announced struct {
 	Keys     []AnnouncementKey
 	// All records everything that passes a filter, so that nobody has to hold it; nil for none.
 	All *All
+	// ForgetRepositories lets the receiver have heard of no repository before: by another engine, each is new.
+	ForgetRepositories bool
 	// Repositories that the receiver has now heard of, beside those of the keys. Those of All must be named here.
 	Repositories []string
 	// Retract is the DigestID of a message that was recorded before it was sent and never arrived: what it said was
