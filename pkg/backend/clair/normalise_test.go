@@ -423,13 +423,21 @@ func TestLongDescription(t *testing.T) {
 
 // FuzzNormalise: whatever Clair may answer is findings or an error, never a panic, and within the bounds.
 func FuzzNormalise(f *testing.F) {
-	for _, name := range recordings {
-		text, err := json.Marshal(recorded(f, name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
+	osv := claircore.Vulnerability{Updater: "osv/pypi", Name: "GHSA-aaaa-bbbb-cc99", Links: "https://osv.dev/vulnerability/CVE-2024-0001",
+		Severity: "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", FixedInVersion: "fixed=1.0&introduced=0"}
+	report := small(&errata, &osv)
+	report.Environments["1"][0].PackageDB = "python:usr/lib/python3/dist-packages"
+	report.Environments["1"][1].PackageDB = "maven:opt/app.jar:lib/x.jar"
+	for _, environment := range report.Environments["1"] {
+		environment.IntroducedIn = claircore.MustParseDigest("sha256:" + strings.Repeat("a", 64)) // an empty one cannot be read again
 	}
+	report.Hash = report.Environments["1"][0].IntroducedIn
+	report.Enrichments = enriched(`{"0":[{"version":"3.1","baseScore":9.8,"baseSeverity":"CRITICAL"}]}`)
+	text, err := json.Marshal(report)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
 	f.Add([]byte(`{"packages":{"1":null},"package_vulnerabilities":{"1":["1"]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var report claircore.VulnerabilityReport
