@@ -11,15 +11,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // guarded is a registry that wants credentials, with an image as app:1.
 type guarded struct {
-	*fixture.Registry
+	*registrytest.Registry
 	// tokens is the host of its token server.
 	tokens    string
 	reference string
@@ -45,7 +45,7 @@ func newGuarded(t *testing.T, challenge string) *guarded {
 	t.Cleanup(tokens.Close)
 	g.tokens = strings.TrimPrefix(tokens.URL, "http://")
 	challenge = strings.ReplaceAll(challenge, "%s", tokens.URL+"/token")
-	g.Registry = fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	g.Registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			user, password, _ := r.BasicAuth()
 			basic := strings.HasPrefix(challenge, "Basic") && user == goodUser && password == goodPassword
@@ -57,7 +57,7 @@ func newGuarded(t *testing.T, challenge string) *guarded {
 			next.ServeHTTP(w, r)
 		})
 	})
-	g.reference = g.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	g.reference = g.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	g.open = false
 	return g
 }
@@ -216,7 +216,7 @@ func TestMissingPullSecretOfAPublicImage(t *testing.T) {
 
 // Registries that hide what is private answer 404: the message names the Secret that may be why.
 func TestMissingPullSecretOfAHiddenImage(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	p := puller(server.Host)
 	var err error
 	if p.Credentials, err = registry.LoadCredentials(secrets(t, map[string]string{"regcred/..data": ""}), p.Log); err != nil {
@@ -342,7 +342,7 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			defer server.Close()
-			g := &guarded{Registry: &fixture.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+			g := &guarded{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
 			g.reference = g.Host + "/app:1"
 			log, err := g.pull(t, map[string]string{"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": %q, "password": %q}}}`, g.Host, goodUser, goodPassword)})
 			if err == nil {
@@ -379,7 +379,7 @@ func TestSecretsThatBeginAlike(t *testing.T) {
 		fmt.Fprint(w, "no to hunter2-and-the-rest")
 	}))
 	defer server.Close()
-	g := &guarded{Registry: &fixture.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+	g := &guarded{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
 	g.reference = g.Host + "/app:1"
 	_, err := g.pull(t, map[string]string{
 		"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": "a", "password": "hunter2"}}}`, g.Host),

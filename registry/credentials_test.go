@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
 )
 
 // secrets mounts pull secrets: a file's name is <secret>/<key>.
