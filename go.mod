@@ -16,7 +16,7 @@ require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/scanner-operator/scanner-operator/registry v0.0.0-00010101000000-000000000000
-	github.com/scanner-operator/scanner-operator/workerapi v0.0.0-00010101000000-000000000000
+	github.com/scanner-operator/scanner-operator/workerapi v0.0.0
 	github.com/slack-go/slack v0.29.0
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 	golang.org/x/net v0.57.0
