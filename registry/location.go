@@ -136,7 +136,7 @@ type access struct {
 
 // access asks the registry, as the client library does before each conversation, what it wants to see, and gets it.
 func (p *Puller) access(ctx context.Context, image *Image) (access, error) {
-	way := transport.NewUserAgent(transport.NewRetry(image.guard), userAgent)
+	way := transport.NewUserAgent(transport.NewRetry(image.guard, transport.WithRetryStatusCodes(retried...)), userAgent)
 	registry := image.repository.Registry
 	challenge, err := transport.Ping(ctx, registry, way)
 	if err != nil {

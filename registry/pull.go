@@ -19,6 +19,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
+// retried are the answers after which a registry is asked again at once. One that asks to wait is not.
+var retried = []int{
+	http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
 // userAgent is how registries know us.
 const userAgent = "scanner-operator"
 
@@ -189,7 +194,8 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
 	image, err := resolve(ref, platform, append(slices.Clone(options),
-		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform), remote.WithUserAgent(userAgent))...)
+		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform),
+		remote.WithUserAgent(userAgent), remote.WithRetryStatusCodes(retried...))...)
 	if err != nil {
 		return nil, guard.classify(err)
 	}

@@ -30,6 +30,11 @@ func endless(w http.ResponseWriter) {
 	}
 }
 
+// isTooLarge says that an answer was cut, by our bound or by a tighter one of the client library.
+func isTooLarge(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "larger than 16 MiB") || strings.Contains(err.Error(), "byte limit"))
+}
+
 // largeImage has one layer that is larger than a document may be.
 func largeImage(t *testing.T) (image v1.Image, layer string) {
 	t.Helper()
@@ -83,11 +88,14 @@ func TestDocumentsAreBounded(t *testing.T) {
 			return isBlob(r) || isManifest(r)
 		},
 		"a token from a realm among the blobs": func(w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Path == "/v2/" {
-				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s%s",service="x"`, storage.Host, toBlobs))
+			switch {
+			case r.URL.Query().Has("scope"):
+				endless(w)
+			case r.URL.Path == "/v2/":
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s%s",service="x"`, r.Host, toBlobs))
 				w.WriteHeader(http.StatusUnauthorized)
 			}
-			return r.URL.Path == "/v2/"
+			return r.URL.Query().Has("scope") || r.URL.Path == "/v2/"
 		},
 		"a refusal": func(w http.ResponseWriter, r *http.Request) bool {
 			if isBlob(r) {
@@ -109,8 +117,8 @@ func TestDocumentsAreBounded(t *testing.T) {
 			reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 			armed = true
 			_, err := puller(server.Host, storage.Host).Pull(t.Context(), []string{reference}, amd64)
-			if err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
-				t.Errorf("got %v, want that the answer is larger than 16 MiB", err)
+			if !isTooLarge(err) {
+				t.Errorf("got %v, want that the answer is too large", err)
 			}
 		})
 	}
@@ -175,8 +183,8 @@ func TestTokenFromTheAddressOfALayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	pulling = true
-	if _, err := readLayer(t, img.Content); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
-		t.Errorf("got %v, want that the answer is larger than 16 MiB", err)
+	if _, err := readLayer(t, img.Content); !isTooLarge(err) {
+		t.Errorf("got %v, want that the answer is too large", err)
 	}
 }
 
@@ -197,8 +205,8 @@ func TestRefusalsOfLayersAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readLayer(t, img.Content); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
-		t.Errorf("got %.200v, want that the answer is larger than 16 MiB", err)
+	if _, err := readLayer(t, img.Content); !isTooLarge(err) {
+		t.Errorf("got %.200v, want that the answer is too large", err)
 	}
 }
 
