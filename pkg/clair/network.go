@@ -108,7 +108,7 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, err
 	}
 	// Escaped or relative parts would give one place several spellings.
-	prefix := strings.TrimRight(parsed.Path, "/")
+	prefix := strings.TrimSuffix(parsed.Path, "/")
 	if parsed.RawPath != "" || prefix != "" && path.Clean(prefix) != prefix || (&url.URL{Path: prefix}).EscapedPath() != prefix {
 		return nil, errors.New("must have a path without empty, relative or escaped parts, or none")
 	}
