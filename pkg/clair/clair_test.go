@@ -576,7 +576,7 @@ func TestNetworkSharesConnections(t *testing.T) {
 		t.Errorf("%d connections, want one", len(ports))
 	}
 	first := clientOf(t, server.URL, shared)
-	for i := range 100 {
+	for i := range 300 {
 		if err := indexState(t.Context(), clientOf(t, fmt.Sprintf("%s/%d", server.URL, i), shared)); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // maxNetworkClients bounds a Network: authorities come from users, who may change them as often as they like.
-const maxNetworkClients = 64
+const maxNetworkClients = 256
 
 // Network holds the connections to all Clairs: one HTTP client for each address and authorities. It is safe for
 // concurrent use.
