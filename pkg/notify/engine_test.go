@@ -269,3 +269,19 @@ func TestEngineSummaryTooOld(t *testing.T) {
 		t.Errorf("message %+v, want Grype's one finding that was never told", d)
 	}
 }
+
+// TestEngineChangedLate: a baseline that is open waits as long for the new engine as it would have for the one before.
+func TestEngineChangedLate(t *testing.T) {
+	s := newStory(t)
+	s.settings.Filter.Engine = grype
+	s.image("web", ImagePending)
+	s.visit()
+	s.pass(baselinePatience - time.Minute)
+	s.switchTo(clair)
+	none(t, s.visit(), "the snapshot is open again")
+	none(t, s.next(), "the new engine has no result yet")
+	s.wantNext(baselinePatience - s.settings.GroupWait)
+	if d := only(t, s.next()); d.Kind != KindFirstScan || d.Remaining.Pending != 1 {
+		t.Errorf("message %+v, want the first summary, with one image that waits", d)
+	}
+}

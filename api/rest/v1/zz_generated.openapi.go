@@ -701,7 +701,7 @@ type ClientInterface interface {
 	//
 	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -834,7 +834,7 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 //
 // In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 // container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 func (c *Client) ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1632,7 +1632,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2152,7 +2152,7 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 //
 // In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 // container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 //
 // Returns a wrapper object for the known response body format(s).
 //
