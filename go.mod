@@ -18,7 +18,8 @@ require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/quay/claircore v1.5.48
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	github.com/scanner-operator/scanner-operator/workerapi v0.0.0-00010101000000-000000000000
+	github.com/scanner-operator/scanner-operator/registry v0.0.0-00010101000000-000000000000
+	github.com/scanner-operator/scanner-operator/workerapi v0.0.0
 	github.com/slack-go/slack v0.29.0
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 	golang.org/x/net v0.58.0
@@ -127,5 +128,7 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
+
+replace github.com/scanner-operator/scanner-operator/registry => ./registry
 
 replace github.com/scanner-operator/scanner-operator/workerapi => ./workerapi

@@ -10,7 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -32,7 +32,7 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 	var outcomes []string
 	for _, mirror := range hostsOf(p.Registries).of(ref.Context().RegistryStr()).Mirrors {
 		host, _, _ := strings.Cut(mirror, "/")
-		if slices.Contains(p.avoided, mirror) || p.isSpared(host) {
+		if slices.Contains(p.Avoided, mirror) || p.isSpared(host) {
 			continue
 		}
 		image, err := p.pullFrom(ctx, mirror, digest, platform)
@@ -44,7 +44,7 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 		outcomes = append(outcomes, mirror+" ("+reason(err)+")")
 		// It is slowed down within this Job only: nobody waits for a mirror, and the next Job asks it again.
 		if reason(err) == workerapi.ReasonRegistryThrottled {
-			p.avoided = append(p.avoided, mirror)
+			p.Avoided = append(p.Avoided, mirror)
 		}
 	}
 	if len(outcomes) == 0 {
@@ -70,7 +70,7 @@ func (p *Puller) Avoid(image *Image, err error) bool {
 	}
 	switch reason(err) {
 	case workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail:
-		p.avoided = append(p.avoided, image.Mirror)
+		p.Avoided = append(p.Avoided, image.Mirror)
 		return true
 	}
 	return false

@@ -15,11 +15,19 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Puller pulls images. It serves one image at a time.
+// retried are the answers after which a registry is asked again at once. One that asks to wait is not.
+var retried = []int{
+	http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
+// userAgent is how registries know us.
+const userAgent = "scanner-operator"
+
+// Puller pulls images, or says where others can get them. It serves one image at a time.
 type Puller struct {
 	// Registries say how to reach those that need more than the defaults; they are valid (see Validate).
 	Registries []workerapi.Registry
@@ -27,17 +35,17 @@ type Puller struct {
 	Spared []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
-	// Transport to registries; nil for the network, which is then made.
+	// Transport to registries, such as that of NewTransport; nil for the network, which is then made.
 	Transport http.RoundTripper
 	// Patience is how long a registry may send nothing; 0 for one minute.
 	Patience time.Duration
 	// Log takes what is done and how far it is.
 	Log *slog.Logger
-	// Now tells the time, for registries that say until when to wait.
+	// Now tells the time, for registries that say until when to wait or until when a token is good.
 	Now func() time.Time
+	// Avoided are mirrors that have disappointed, as they are configured: they are not asked.
+	Avoided []string
 
-	// avoided are mirrors that have disappointed.
-	avoided []string
 	// sent is for all attempts: what one of them got may be quoted to the next.
 	sent sent
 }
@@ -58,6 +66,11 @@ type Image struct {
 	Platform v1.Platform
 	// Declared is the platform in the image's own configuration. It may be wrong or empty: for logs only.
 	Declared v1.Platform
+
+	// repository that answered, the mirror's if it was one, to whom, and on which way.
+	repository name.Repository
+	auth       authn.Authenticator
+	guard      *guard
 }
 
 // Pull resolves the first of the references that the registry has to the image for the platform. Only
@@ -141,7 +154,7 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	var refused []Credential
 	// Anonymous last: an image may be public although the secret for its registry has expired.
 	for i, auth := range append(auths, authn.Anonymous) {
-		image, err := p.resolve(ctx, ref, platform, patience, append(options, remote.WithAuth(auth)))
+		image, err := p.resolve(ctx, ref, platform, auth, patience, options)
 		if err == nil {
 			return image, nil
 		}
@@ -168,9 +181,10 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 func (p *Puller) patience() time.Duration { return cmp.Or(p.Patience, stallTimeout) }
 
 // resolve asks the registry with one credential. Its layers are pulled with the same one, and may take their time.
-func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options []remote.Option) (*Image, error) {
+func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator, patience time.Duration,
+	options []remote.Option) (*Image, error) {
 	configured := hostsOf(p.Registries)
-	transport, err := p.transport(configured)
+	transport, err := p.transport()
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
 	}
@@ -179,8 +193,9 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		next: transport, hosts: configured, now: p.Now, patience: patience,
 		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
-	image, err := resolve(ref, platform, append(options,
-		remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform), remote.WithUserAgent("scanner-grype"))...)
+	image, err := resolve(ref, platform, append(slices.Clone(options),
+		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform),
+		remote.WithUserAgent(userAgent), remote.WithRetryStatusCodes(retried...))...)
 	if err != nil {
 		return nil, guard.classify(err)
 	}
@@ -191,15 +206,16 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	// Only now is it known what may be large; until here everything is a document.
 	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
 	image.Content = &loggedImage{Image: image.Content, log: p.Log, guard: guard}
+	image.repository, image.auth, image.guard = ref.Context(), auth, guard
 	return image, nil
 }
 
 // transport makes the network once, so that its connections are used again.
-func (p *Puller) transport(configured hosts) (http.RoundTripper, error) {
+func (p *Puller) transport() (http.RoundTripper, error) {
 	if p.Transport != nil {
 		return p.Transport, nil
 	}
-	network, err := newNetwork(configured)
+	network, err := NewTransport(p.Registries)
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -92,15 +92,15 @@ func withCredentials(t *testing.T, p *registry.Puller, auths map[string]string) 
 }
 
 func TestPlatforms(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
-	onAMD64 := fixture.ImageFor(t, "amd64", fixture.Files{"a": "amd64"})
-	onARM64 := fixture.ImageFor(t, "arm64", fixture.Files{"a": "arm64"})
-	index := server.PushIndex(t, "app/index:1", fixture.Index(t, map[string]v1.Image{"amd64": onAMD64, "arm64": onARM64}))
+	server := registrytest.NewRegistry(t, nil)
+	onAMD64 := registrytest.ImageFor(t, "amd64", registrytest.Files{"a": "amd64"})
+	onARM64 := registrytest.ImageFor(t, "arm64", registrytest.Files{"a": "arm64"})
+	index := server.PushIndex(t, "app/index:1", registrytest.Index(t, map[string]v1.Image{"amd64": onAMD64, "arm64": onARM64}))
 	plain := server.Push(t, "app/plain:1", onARM64)
-	unlabelled := fixture.Declaring(t, onAMD64, v1.Platform{})
-	noArchitecture := fixture.Declaring(t, onAMD64, v1.Platform{OS: "linux"})
+	unlabelled := registrytest.Declaring(t, onAMD64, v1.Platform{})
+	noArchitecture := registrytest.Declaring(t, onAMD64, v1.Platform{OS: "linux"})
 	// Both children are built on one machine, and say so.
-	mistaken := server.PushIndex(t, "app/mistaken:1", fixture.Index(t, map[string]v1.Image{"amd64": noArchitecture, "arm64": onAMD64}))
+	mistaken := server.PushIndex(t, "app/mistaken:1", registrytest.Index(t, map[string]v1.Image{"amd64": noArchitecture, "arm64": onAMD64}))
 	arm64 := v1.Platform{OS: "linux", Architecture: "arm64"}
 
 	for what, c := range map[string]struct {
@@ -109,17 +109,17 @@ func TestPlatforms(t *testing.T) {
 		wantDigest string
 		want       string // platform, or reason of the failure
 	}{
-		"an index leads to the platform's own manifest":     {index, arm64, fixture.Digest(t, onARM64), "linux/arm64"},
-		"another platform of the same index":                {index, amd64, fixture.Digest(t, onAMD64), "linux/amd64"},
+		"an index leads to the platform's own manifest":     {index, arm64, registrytest.Digest(t, onARM64), "linux/arm64"},
+		"another platform of the same index":                {index, amd64, registrytest.Digest(t, onAMD64), "linux/amd64"},
 		"an index without the platform":                     {index, v1.Platform{OS: "linux", Architecture: "s390x"}, "", workerapi.ReasonPlatformMismatch},
-		"a plain manifest":                                  {plain, arm64, fixture.Digest(t, onARM64), "linux/arm64"},
-		"a plain manifest that says it is for another":      {plain, amd64, fixture.Digest(t, onARM64), "linux/amd64"},
-		"a plain manifest that names none is what is asked": {server.Push(t, "app/none:1", unlabelled), arm64, fixture.Digest(t, unlabelled), "linux/arm64"},
-		"a plain manifest without an architecture":          {server.Push(t, "app/no:1", noArchitecture), arm64, fixture.Digest(t, noArchitecture), "linux/arm64"},
-		"an index counts more than a wrong configuration":   {mistaken, arm64, fixture.Digest(t, onAMD64), "linux/arm64"},
-		"an index counts more than a missing architecture":  {mistaken, amd64, fixture.Digest(t, noArchitecture), "linux/amd64"},
+		"a plain manifest":                                  {plain, arm64, registrytest.Digest(t, onARM64), "linux/arm64"},
+		"a plain manifest that says it is for another":      {plain, amd64, registrytest.Digest(t, onARM64), "linux/amd64"},
+		"a plain manifest that names none is what is asked": {server.Push(t, "app/none:1", unlabelled), arm64, registrytest.Digest(t, unlabelled), "linux/arm64"},
+		"a plain manifest without an architecture":          {server.Push(t, "app/no:1", noArchitecture), arm64, registrytest.Digest(t, noArchitecture), "linux/arm64"},
+		"an index counts more than a wrong configuration":   {mistaken, arm64, registrytest.Digest(t, onAMD64), "linux/arm64"},
+		"an index counts more than a missing architecture":  {mistaken, amd64, registrytest.Digest(t, noArchitecture), "linux/amd64"},
 		"such an index without the platform":                {mistaken, v1.Platform{OS: "linux", Architecture: "s390x"}, "", workerapi.ReasonPlatformMismatch},
-		"a digest that is not there":                        {server.Host + "/app/plain@" + fixture.Digest(t, onAMD64), amd64, "", workerapi.ReasonImageNotFound},
+		"a digest that is not there":                        {server.Host + "/app/plain@" + registrytest.Digest(t, onAMD64), amd64, "", workerapi.ReasonImageNotFound},
 		"a repository that is not there":                    {server.Host + "/app/missing:1", amd64, "", workerapi.ReasonImageNotFound},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestPlatforms(t *testing.T) {
 
 // The next reference is for images that are gone, not for registries that are away.
 func TestFallbackReferences(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
-	there := server.Push(t, "app/there:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	server := registrytest.NewRegistry(t, nil)
+	there := server.Push(t, "app/there:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	broken := httptest.NewServer(http.NotFoundHandler())
 	away := strings.TrimPrefix(broken.URL, "http://")
 	broken.Close()
@@ -166,10 +166,10 @@ func TestFallbackReferences(t *testing.T) {
 // one, not with a redirect.
 func TestCredentialsDoNotLeak(t *testing.T) {
 	var strange, storage recorder
-	image := fixture.Image(t, fixture.Files{"a": "b"})
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
 
 	t.Run("to a registry that asks for some", func(t *testing.T) {
-		server := fixture.NewRegistry(t, func(next http.Handler) http.Handler { return strange.around(wants("anyone")(next)) })
+		server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return strange.around(wants("anyone")(next)) })
 		p := puller(server.Host)
 		withCredentials(t, p, map[string]string{"registry.example": "secret-user", "127.0.0.1": "portless-user"})
 		_, err := p.Pull(t.Context(), []string{server.Host + "/app:1"}, amd64)
@@ -181,11 +181,11 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 		}
 	})
 	t.Run("to where a registry redirects", func(t *testing.T) {
-		blobs := fixture.NewRegistry(t, storage.around)
+		blobs := registrytest.NewRegistry(t, storage.around)
 		blobs.Push(t, "app:1", image)
 		storage.authorizations = nil
 		var own recorder
-		server := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+		server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 			return own.around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
 					http.Redirect(w, r, "http://"+blobs.Host+r.URL.Path, http.StatusTemporaryRedirect)
@@ -213,8 +213,8 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 // Several credentials for one registry are tried until one is let in, then none, for public images.
 func TestSeveralCredentials(t *testing.T) {
 	var seen recorder
-	server := fixture.NewRegistry(t, func(next http.Handler) http.Handler { return seen.around(wants("right")(next)) })
-	pushAs(t, server.Host, "right", fixture.Image(t, fixture.Files{"a": "b"}))
+	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return seen.around(wants("right")(next)) })
+	pushAs(t, server.Host, "right", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	p := puller(server.Host)
 	withCredentials(t, p, map[string]string{server.Host + "/app": "wrong", server.Host: "right"})
 	if _, err := p.Pull(t.Context(), []string{server.Host + "/app:1"}, amd64); err != nil {
@@ -224,7 +224,7 @@ func TestSeveralCredentials(t *testing.T) {
 		t.Errorf("credentials tried (-want +got):\n%s", diff)
 	}
 
-	public := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	public := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "" {
 				w.WriteHeader(http.StatusUnauthorized)
@@ -239,7 +239,7 @@ func TestSeveralCredentials(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	image := fixture.Image(t, fixture.Files{"a": "b"})
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
 	public.Push(t, "app:1", image)
 	p = puller(public.Host)
 	withCredentials(t, p, map[string]string{public.Host: "expired"})
@@ -251,8 +251,8 @@ func TestSeveralCredentials(t *testing.T) {
 // Loopback and private addresses look harmless to the client library, which would fall back to HTTP.
 func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 	var seen recorder
-	server := fixture.NewRegistry(t, seen.around)
-	reference := server.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	server := registrytest.NewRegistry(t, seen.around)
+	reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	before := seen.requests
 	_, err := puller("registry.example").Pull(t.Context(), []string{reference}, amd64)
 	if !errors.Is(err, registry.ErrPlainHTTP) && reason(err) != workerapi.ReasonRegistryUnavail {

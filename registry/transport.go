@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +23,9 @@ const maxDocumentBytes = 16 << 20
 
 // ErrPlainHTTP is the refusal to speak plain HTTP with a host that is not listed for it.
 var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; list it as a registry with plainHTTP if that is meant")
+
+// errWebPage says that no registry has answered.
+var errWebPage = errors.New("it answers with a web page instead of a manifest; something else is in the registry's place")
 
 // maxRetryAfter bounds what is believed of a registry that asks to wait.
 const maxRetryAfter = 24 * time.Hour
@@ -62,12 +67,22 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response.StatusCode == http.StatusTooManyRequests {
 		g.remember(response.Header.Get("Retry-After"))
 	}
+	if response.StatusCode == http.StatusOK && isWebPage(response) && strings.Contains(asked(request).URL.Path, "/manifests/") {
+		response.Body.Close()
+		return nil, fmt.Errorf("%s: %w", request.URL.Host, errWebPage)
+	}
 	// Layers are as large as they are: they are streamed to disk and verified against their digest. All else,
 	// the refusal of a layer included, is read into memory.
 	if response.StatusCode != http.StatusOK || !g.isLayer(asked(request)) {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxDocumentBytes}
 	}
 	return response, nil
+}
+
+// isWebPage says that an answer is for people: that of a portal, a proxy or another server in the registry's place.
+func isWebPage(response *http.Response) bool {
+	mediaType, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	return err == nil && mediaType == "text/html"
 }
 
 // allowLayers lifts the bound of documents for the layers of a manifest, and for nothing else that the

@@ -7,11 +7,11 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// nodeCredentialsURL is where users read what to do about credentials that a Job cannot see.
+// nodeCredentialsURL is where users read what to do about credentials that only nodes have.
 const nodeCredentialsURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/private-registries.md#credentials-that-only-nodes-have"
 
 // maxNamed bounds how many Secrets a message names.
@@ -60,7 +60,7 @@ func (c Credentials) refusal(ref name.Reference, refused []Credential, err error
 				"kubectl create secret docker-registry %s --docker-server=%s …: %w", host, secrets(missing), missing[0].secret, host, err))
 	case onlyNodesHave(host):
 		return failure.New(workerapi.ReasonNodeCredentials,
-			fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; a Job cannot use those of the nodes: see %s: %w",
+			fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; those of the nodes cannot be used: see %s: %w",
 				host, nodeCredentialsURL, err))
 	}
 	return failure.New(workerapi.ReasonUnauthorized,

@@ -10,15 +10,15 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // mirrored are a registry and two mirrors of it. What each is asked for is recorded from reset on.
 type mirrored struct {
-	registry, first, second *fixture.Registry
+	registry, first, second *registrytest.Registry
 	asked                   map[string]*recorder
 	image                   v1.Image
 	// reference of the image, by digest.
@@ -29,10 +29,10 @@ type mirrored struct {
 // first mirror instead, unless it is nil.
 func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
 	t.Helper()
-	m := &mirrored{image: fixture.Image(t, fixture.Files{"a": "b"}), asked: map[string]*recorder{"registry": {}, "first": {}, "second": {}}}
+	m := &mirrored{image: registrytest.Image(t, registrytest.Files{"a": "b"}), asked: map[string]*recorder{"registry": {}, "first": {}, "second": {}}}
 	filled := false
-	m.registry = fixture.NewRegistry(t, m.asked["registry"].around)
-	m.first = fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	m.registry = registrytest.NewRegistry(t, m.asked["registry"].around)
+	m.first = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return m.asked["first"].around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if filled && broken != nil {
 				broken(w, r)
@@ -41,9 +41,9 @@ func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
 			next.ServeHTTP(w, r)
 		}))
 	})
-	m.second = fixture.NewRegistry(t, m.asked["second"].around)
+	m.second = registrytest.NewRegistry(t, m.asked["second"].around)
 	m.reference = m.registry.Push(t, "team/app:1", m.image)
-	m.reference = strings.TrimSuffix(m.reference, ":1") + "@" + fixture.Digest(t, m.image)
+	m.reference = strings.TrimSuffix(m.reference, ":1") + "@" + registrytest.Digest(t, m.image)
 	m.first.Push(t, "team/app:1", m.image)
 	m.second.Push(t, "hub/team/app:1", m.image)
 	filled = true
@@ -71,7 +71,7 @@ func answer(status int) http.HandlerFunc {
 
 // The registry itself is not asked while a mirror has the image, and whatever fails at a mirror leads to the next.
 func TestMirrors(t *testing.T) {
-	other := fixture.Image(t, fixture.Files{"c": "d"})
+	other := registrytest.Image(t, registrytest.Files{"c": "d"})
 	otherManifest, err := other.RawManifest()
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestMirrors(t *testing.T) {
 			if m.who() != c.asked {
 				t.Errorf("%s were asked, want %s", m.who(), c.asked)
 			}
-			if img.Reference.String() != m.reference || img.Digest.String() != fixture.Digest(t, m.image) {
+			if img.Reference.String() != m.reference || img.Digest.String() != registrytest.Digest(t, m.image) {
 				t.Errorf("got %s with digest %s, want what was asked for: %s", img.Reference, img.Digest, m.reference)
 			}
 		})
@@ -121,7 +121,7 @@ func TestUnreachableMirrors(t *testing.T) {
 	if err != nil || img.Mirror != "" || m.who() != "registry second" {
 		t.Errorf("got %+v and %v from %s, want the image from the registry", img, err, m.who())
 	}
-	gone := m.registry.Host + "/team/gone@" + fixture.Digest(t, m.image)
+	gone := m.registry.Host + "/team/gone@" + registrytest.Digest(t, m.image)
 	_, err = p.Pull(t.Context(), []string{gone}, amd64)
 	want := fmt.Sprintf("mirrors failed: 127.0.0.1:1 (RegistryUnavailable), %s/nowhere (ImageNotFound)", m.second.Host)
 	if got := reason(err); got != workerapi.ReasonImageNotFound || !strings.Contains(err.Error(), want) {
@@ -184,8 +184,8 @@ func TestMirrorWithoutLayers(t *testing.T) {
 
 // Docker Hub is one registry under all its names: for mirrors, for credentials, and for how to reach it.
 func TestDockerHub(t *testing.T) {
-	hub, mirror := fixture.NewRegistry(t, nil), fixture.NewRegistry(t, nil)
-	image := fixture.Image(t, fixture.Files{"a": "b"})
+	hub, mirror := registrytest.NewRegistry(t, nil), registrytest.NewRegistry(t, nil)
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
 	hub.Push(t, "library/app:1", image)
 	mirror.Push(t, "hub/library/app:1", image)
 	var users []string
@@ -209,7 +209,7 @@ func TestDockerHub(t *testing.T) {
 			users = nil
 			p := &registry.Puller{Registries: []workerapi.Registry{{Host: host, PlainHTTP: true}}, Transport: network, Log: puller().Log, Now: puller().Now}
 			withCredentials(t, p, map[string]string{key: "hub-user"})
-			_, err := p.Pull(t.Context(), []string{"docker.io/library/app@" + fixture.Digest(t, image)}, amd64)
+			_, err := p.Pull(t.Context(), []string{"docker.io/library/app@" + registrytest.Digest(t, image)}, amd64)
 			if err != nil || !slices.Contains(users, "hub-user") {
 				t.Errorf("plain HTTP for %s, credentials for %s: got %v", host, key, err)
 			}
@@ -218,7 +218,7 @@ func TestDockerHub(t *testing.T) {
 			Registries: []workerapi.Registry{{Host: host, Mirrors: []string{mirror.Host + "/hub"}}, {Host: mirror.Host, PlainHTTP: true}},
 			Log:        puller().Log, Now: puller().Now,
 		}
-		img, err := p.Pull(t.Context(), []string{"docker.io/library/app@" + fixture.Digest(t, image)}, amd64)
+		img, err := p.Pull(t.Context(), []string{"docker.io/library/app@" + registrytest.Digest(t, image)}, amd64)
 		if err != nil || img.Mirror != mirror.Host+"/hub" {
 			t.Errorf("mirror of %s: got %+v and %v", host, img, err)
 		}
@@ -288,9 +288,9 @@ func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
 // One registry's 429 leads to the next reference. Without one, the failure names the registry as references do,
 // also while layers are read, wherever they are kept.
 func TestThrottlingRegistries(t *testing.T) {
-	image := fixture.Image(t, fixture.Files{"a": "b"})
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
 	throttling := ""
-	limited := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	limited := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if throttling != "" && strings.Contains(r.URL.Path, throttling) {
 				w.Header().Set("Retry-After", "90")
@@ -300,7 +300,7 @@ func TestThrottlingRegistries(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	calm := fixture.NewRegistry(t, nil)
+	calm := registrytest.NewRegistry(t, nil)
 	reference, second := limited.Push(t, "app:1", image), calm.Push(t, "app:1", image)
 	want := workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 90, Registry: limited.Host}
 
@@ -329,7 +329,7 @@ func TestThrottlingRegistries(t *testing.T) {
 // A registry that throttles by DENIED is not asked again with the next credential, nor without any.
 func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
 	manifests := 0
-	server := fixture.NewRegistry(t, func(http.Handler) http.Handler {
+	server := registrytest.NewRegistry(t, func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, _, named := r.BasicAuth(); !named {
 				w.Header().Set("WWW-Authenticate", basicChallenge)

@@ -11,9 +11,26 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// parseSecret decodes both formats: the older .dockercfg is the "auths" object of the newer one. Entries
+// dockerConfigs are the keys that pull secrets have: a Secret has one type, and with it one of the two
+// (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
+var dockerConfigs = []string{".dockerconfigjson", ".dockercfg"}
+
+// parseSecret reads the data of a Secret.
+func parseSecret(secret string, data map[string][]byte) Credentials {
+	for _, key := range dockerConfigs {
+		if raw, found := data[key]; found {
+			return parseConfig(secret, key, raw)
+		}
+	}
+	if len(data) == 0 {
+		return unusableSecret(secret, "missing or empty")
+	}
+	return unusableSecret(secret, "it has neither "+strings.Join(dockerConfigs, " nor "))
+}
+
+// parseConfig decodes both formats: the older .dockercfg is the "auths" object of the newer one. Entries
 // that cannot be read do not spoil the others.
-func parseSecret(secret, file string, raw []byte) Credentials {
+func parseConfig(secret, file string, raw []byte) Credentials {
 	config := struct {
 		Auths map[string]json.RawMessage `json:"auths"`
 	}{}
@@ -23,10 +40,10 @@ func parseSecret(secret, file string, raw []byte) Credentials {
 	}
 	// The decoder's own errors may quote the value that it could not read: they are not passed on.
 	if json.Unmarshal(raw, into) != nil {
-		return Credentials{unusable: []unusable{{secret: secret, problem: file + " is not valid JSON of a Docker configuration"}}}
+		return unusableSecret(secret, file+" is not valid JSON of a Docker configuration")
 	}
 	if len(config.Auths) == 0 {
-		return Credentials{unusable: []unusable{{secret: secret, problem: file + " holds no credentials"}}}
+		return unusableSecret(secret, file+" holds no credentials")
 	}
 	var found Credentials
 	// Maps have no order: the same Secret must always lead to the same attempts.

@@ -45,6 +45,12 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// IsFinal says that another attempt would fail in the same way, as long as the image is what it is. All else may go
+// by itself: networks and registries recover, and Secrets and images are corrected by people.
+func (e *Error) IsFinal() bool {
+	return e.Reason == workerapi.ReasonNotAnImage || e.Reason == workerapi.ReasonPlatformMismatch
+}
+
 // Describe returns what is said about err; fallback is the reason of an error that has none.
 func Describe(err error, fallback string) workerapi.Failure {
 	f := workerapi.Failure{Reason: fallback, Message: Line(err.Error())}

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -165,7 +165,7 @@ func isNetwork(err error) bool {
 		return true
 	}
 	// A body that differs from its digest or size; the library has no exported error for it.
-	return strings.Contains(err.Error(), "error verifying")
+	return strings.Contains(err.Error(), "error verifying") || strings.Contains(err.Error(), "does not match requested digest")
 }
 
 // isLocal tells a problem of this pod's disk from one of the network.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,6 +42,9 @@ type Credential struct {
 // Authorization implements authn.Authenticator.
 func (c Credential) Authorization() (*authn.AuthConfig, error) { return &c.auth, nil }
 
+// Format implements fmt.Formatter: whatever is asked for, the content stays out.
+func (c Credential) Format(f fmt.State, _ rune) { fmt.Fprint(f, c.String()) }
+
 // String names the credential without its content.
 func (c Credential) String() string {
 	return fmt.Sprintf("%q for %s", c.secret, strings.TrimSuffix(workerapi.CanonicalHost(c.host)+"/"+c.path, "/"))
@@ -55,11 +59,19 @@ type unusable struct {
 	problem string
 }
 
-// Credentials are the entries of all pull secrets.
+// unusableSecret is what is found in a Secret that cannot be used at all.
+func unusableSecret(secret, problem string) Credentials {
+	return Credentials{unusable: []unusable{{secret: secret, problem: problem}}}
+}
+
+// Credentials are the entries of all pull secrets. No formatting shows what is in them.
 type Credentials struct {
 	entries  []Credential
 	unusable []unusable
 }
+
+// Format implements fmt.Formatter.
+func (c Credentials) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%d credentials", len(c.entries)) }
 
 // LoadCredentials reads the pull secrets below dir: one directory for each, named like the Secret, with a
 // .dockerconfigjson or a .dockercfg file in it (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
@@ -75,18 +87,32 @@ func LoadCredentials(dir string, log *slog.Logger) (Credentials, error) {
 	}
 	var all Credentials
 	for _, secret := range secrets {
-		if !isDir(filepath.Join(dir, secret.Name())) {
-			continue
+		if dir := filepath.Join(dir, secret.Name()); isDir(dir) {
+			all.add(loadSecret(dir), secret.Name(), log)
 		}
-		found := loadSecret(filepath.Join(dir, secret.Name()))
-		for _, u := range found.unusable {
-			log.Warn("pull secret is not usable, or not all of it", "secret", u.secret, "problem", u.problem)
-		}
-		log.Info("pull secret read", "secret", secret.Name(), "credentials", len(found.entries))
-		all.entries = append(all.entries, found.entries...)
-		all.unusable = append(all.unusable, found.unusable...)
 	}
 	return all, nil
+}
+
+// ParseCredentials reads pull secrets that are in memory: the data of each by its name, as the API server gives it.
+// One without data is missing; such a one, or one that cannot be read, is remembered as in LoadCredentials.
+func ParseCredentials(secrets map[string]map[string][]byte, log *slog.Logger) Credentials {
+	var all Credentials
+	// The same Secrets must always lead to the same attempts.
+	for _, secret := range slices.Sorted(maps.Keys(secrets)) {
+		all.add(parseSecret(secret, secrets[secret]), secret, log)
+	}
+	return all
+}
+
+// add takes what was found in a Secret, and says so.
+func (c *Credentials) add(found Credentials, secret string, log *slog.Logger) {
+	for _, u := range found.unusable {
+		log.Warn("pull secret is not usable, or not all of it", "secret", u.secret, "problem", u.problem)
+	}
+	log.Info("pull secret read", "secret", secret, "credentials", len(found.entries))
+	c.entries = append(c.entries, found.entries...)
+	c.unusable = append(c.unusable, found.unusable...)
 }
 
 // isDir follows symbolic links: that is what Secret volumes are made of.
@@ -97,31 +123,24 @@ func isDir(path string) bool {
 
 // loadSecret reads one mounted Secret.
 func loadSecret(dir string) Credentials {
-	secret := filepath.Base(dir)
-	whole := func(problem string) Credentials {
-		return Credentials{unusable: []unusable{{secret: secret, problem: problem}}}
+	secret, data := filepath.Base(dir), map[string][]byte{}
+	keys, err := os.ReadDir(dir)
+	if err != nil {
+		return unusableSecret(secret, "it cannot be read: "+err.Error())
 	}
-	// A Secret has one type, and with it one of the two keys.
-	for _, file := range []string{".dockerconfigjson", ".dockercfg"} {
-		raw, err := readBounded(filepath.Join(dir, file))
+	for _, key := range keys {
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case strings.HasPrefix(key.Name(), ".."): // the kubelet's own
 			continue
-		case err != nil:
-			return whole(file + " cannot be read: " + err.Error())
+		case slices.Contains(dockerConfigs, key.Name()):
+			if data[key.Name()], err = readBounded(filepath.Join(dir, key.Name())); err != nil {
+				return unusableSecret(secret, key.Name()+" cannot be read: "+err.Error())
+			}
+		default:
+			data[key.Name()] = nil // what it holds is nobody's business
 		}
-		return parseSecret(secret, file, raw)
 	}
-	if isEmpty(dir) {
-		return whole("missing or empty")
-	}
-	return whole("it has neither .dockerconfigjson nor .dockercfg")
-}
-
-// isEmpty says that a mounted Secret has no key. What begins with two dots is the kubelet's own.
-func isEmpty(dir string) bool {
-	files, err := os.ReadDir(dir)
-	return err == nil && !slices.ContainsFunc(files, func(file os.DirEntry) bool { return !strings.HasPrefix(file.Name(), "..") })
+	return parseSecret(secret, data)
 }
 
 // readBounded reads a file that is at most as large as a Secret can be.

@@ -3,6 +3,7 @@ package registry_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
 )
 
 // secrets mounts pull secrets: a file's name is <secret>/<key>.
@@ -132,4 +133,40 @@ func TestNoPullSecrets(t *testing.T) {
 	if got := users(t, credentials, "registry.example/app"); err != nil || len(got) != 0 {
 		t.Errorf("got credentials of %v and %v, want none and no error", got, err)
 	}
+}
+
+// Secrets in memory are read as mounted ones are.
+func TestParseCredentials(t *testing.T) {
+	var log bytes.Buffer
+	credentials := registry.ParseCredentials(map[string]map[string][]byte{
+		"b-new":      {".dockerconfigjson": []byte(`{"auths": {"registry.example": {"username": "new", "password": "p"}}}`)},
+		"a-old":      {".dockercfg": []byte(`{"https://registry.example/v1/": {"username": "old", "password": "p"}}`)},
+		"part":       {".dockerconfigjson": []byte(`{"auths": {"registry.example": {"auth": "%%%s3cret"}, "registry.example/team": ` + basic("part") + `}}`)},
+		"missing":    nil,
+		"other-kind": {"password": []byte("s3cret")},
+		"broken":     {".dockerconfigjson": []byte("s3cret")},
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	if diff := cmp.Diff([]string{"part", "old", "new"}, users(t, credentials, "registry.example/team/app")); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	for secret, problem := range map[string]string{
+		"missing": "missing or empty", "other-kind": "it has neither .dockerconfigjson nor .dockercfg",
+		"broken": ".dockerconfigjson is not valid JSON of a Docker configuration", "part": "an entry of .dockerconfigjson has no readable credentials",
+	} {
+		if !strings.Contains(log.String(), `secret=`+secret+` problem="`+problem) {
+			t.Errorf("the log does not say of secret %s: %s", secret, problem)
+		}
+	}
+	if text := log.String() + fmt.Sprintf("%v %+v %#v", credentials, credentials, credentials.For(mustRepository(t))); strings.Contains(text, "s3cret") || strings.Contains(text, `"p"`) {
+		t.Errorf("the content of a secret is told:\n%s", text)
+	}
+}
+
+func mustRepository(t *testing.T) name.Repository {
+	t.Helper()
+	repository, err := name.NewRepository("registry.example/team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repository
 }

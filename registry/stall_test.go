@@ -12,7 +12,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -25,13 +25,13 @@ func TestStalledRegistries(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			middle, asked := strings.HasPrefix(what, "in the middle"), new(atomic.Int32)
-			image := fixture.Image(t, fixture.Files{"a": strings.Repeat("b", 1000)})
+			image := registrytest.Image(t, registrytest.Files{"a": strings.Repeat("b", 1000)})
 			layers, err := image.Layers()
 			if err != nil {
 				t.Fatal(err)
 			}
-			layer := fixture.Digest(t, layers[0])
-			server := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+			layer := registrytest.Digest(t, layers[0])
+			server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					isLayer := strings.HasSuffix(r.URL.Path, layer)
 					if r.Method != http.MethodGet || !stalls(r) && (!middle || !isLayer) {
@@ -123,10 +123,10 @@ func TestSilentMirrors(t *testing.T) {
 		t.Errorf("error %v, want the image of the registry after a quarter of the time:\n%s", err, log.String())
 	}
 
-	image := fixture.Image(t, fixture.Files{"a": "b"})
-	slow := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
+	slow := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if layers, err := image.Layers(); err != nil || r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, fixture.Digest(t, layers[0])) {
+			if layers, err := image.Layers(); err != nil || r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, registrytest.Digest(t, layers[0])) {
 				<-r.Context().Done()
 				return
 			}
@@ -138,7 +138,7 @@ func TestSilentMirrors(t *testing.T) {
 	p.Registries[2].Mirrors = []string{slow.Host}
 	p.Registries = append(p.Registries, workerapi.Registry{Host: slow.Host, PlainHTTP: true})
 	p.Patience = 400 * time.Millisecond
-	img, err := p.Pull(t.Context(), []string{m.registry.Host + "/team/app@" + fixture.Digest(t, image)}, amd64)
+	img, err := p.Pull(t.Context(), []string{m.registry.Host + "/team/app@" + registrytest.Digest(t, image)}, amd64)
 	if err != nil || img.Mirror != slow.Host {
 		t.Fatalf("got %+v and %v, want the image of the slow mirror", img, err)
 	}

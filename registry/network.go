@@ -20,10 +20,11 @@ type network struct {
 	others http.RoundTripper
 }
 
-// newNetwork makes the transports, which find proxies in the environment.
-func newNetwork(registries hosts) (*network, error) {
+// NewTransport makes the network to registries, which are valid, for all Pullers of a process: so that connections are
+// used again. It finds proxies in the environment, and is safe for concurrent use.
+func NewTransport(registries []workerapi.Registry) (http.RoundTripper, error) {
 	n := &network{own: map[string]http.RoundTripper{}, others: newTransport()}
-	for host, registry := range registries {
+	for host, registry := range hostsOf(registries) {
 		if registry.CABundle == "" {
 			continue
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	workerregistry "github.com/scanner-operator/scanner-operator/worker/registry"
+	workerregistry "github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -27,7 +27,7 @@ func secure(t *testing.T, certificate tls.Certificate, image v1.Image, around fu
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	open := httptest.NewServer(handler)
 	defer open.Close()
-	(&fixture.Registry{Host: strings.TrimPrefix(open.URL, "http://")}).Push(t, "app:1", image)
+	(&registrytest.Registry{Host: strings.TrimPrefix(open.URL, "http://")}).Push(t, "app:1", image)
 	server := httptest.NewUnstartedServer(around(handler))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
@@ -40,7 +40,7 @@ func asItIs(next http.Handler) http.Handler { return next }
 
 // An authority that is configured for a host vouches for that host, beside the system's, and for no other.
 func TestPrivateAuthorities(t *testing.T) {
-	private, image := selfSigned(), fixture.Image(t, fixture.Files{"a": "b"})
+	private, image := selfSigned(), registrytest.Image(t, registrytest.Files{"a": "b"})
 	storage := secure(t, private, image, asItIs)
 	host := secure(t, private, image, asItIs)
 	redirecting := secure(t, private, image, func(next http.Handler) http.Handler {
@@ -86,7 +86,7 @@ func TestPrivateAuthorities(t *testing.T) {
 
 // A registry that speaks plain HTTP without being listed for it: the message names the setting.
 func TestAdviceForPlainHTTP(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	_, err := puller().Pull(t.Context(), []string{server.Host + "/app:1"}, amd64)
 	if got := reason(err); got != workerapi.ReasonRegistryUnavail || !strings.Contains(err.Error(), "registries[].plainHTTP") {
 		t.Errorf("got %s (%v), want %s and the name of the setting", got, err, workerapi.ReasonRegistryUnavail)
@@ -119,8 +119,8 @@ func TestValidate(t *testing.T) {
 
 // Registries are reached through the proxy of the environment. Its credentials are in no error.
 func TestRegistriesThroughTheProxy(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
-	server.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	server := registrytest.NewRegistry(t, nil)
+	server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	pull := func(host string) error {
 		_, err := puller("registry.proxied.test").Pull(t.Context(), []string{host + "/app:1"}, amd64)
 		return err

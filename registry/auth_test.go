@@ -11,19 +11,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
-	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // guarded is a registry that wants credentials, with an image as app:1.
 type guarded struct {
-	*fixture.Registry
-	// tokens is the host of its token server.
-	tokens    string
+	*registrytest.Registry
 	reference string
 	open      bool
+	// life of tokens in seconds, as the token server says it; 0 if it says nothing.
+	life int
 	// grants are what tokens were given for, such as "password robot".
 	grants []string
 	// anonymous lets the token server give everybody a token that is good for this registry.
@@ -37,27 +37,28 @@ const (
 	goodAccess             = "s3cret-access-token"
 )
 
-// newGuarded makes a registry; challenge is what it says in WWW-Authenticate, with %s for the token server.
+// newGuarded makes a registry; challenge is what it says in WWW-Authenticate, with %s for its token server, which is at
+// the same address: the client library takes no other one among those of this machine.
 func newGuarded(t *testing.T, challenge string) *guarded {
 	t.Helper()
 	g := &guarded{open: true}
-	tokens := httptest.NewServer(http.HandlerFunc(g.token))
-	t.Cleanup(tokens.Close)
-	g.tokens = strings.TrimPrefix(tokens.URL, "http://")
-	challenge = strings.ReplaceAll(challenge, "%s", tokens.URL+"/token")
-	g.Registry = fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	g.Registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/token" {
+				g.token(w, r)
+				return
+			}
 			user, password, _ := r.BasicAuth()
 			basic := strings.HasPrefix(challenge, "Basic") && user == goodUser && password == goodPassword
 			if !g.open && !basic && r.Header.Get("Authorization") != "Bearer "+goodAccess {
-				w.Header().Set("WWW-Authenticate", challenge)
+				w.Header().Set("WWW-Authenticate", strings.ReplaceAll(challenge, "%s", "http://"+r.Host+"/token"))
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
 			next.ServeHTTP(w, r)
 		})
 	})
-	g.reference = g.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	g.reference = g.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	g.open = false
 	return g
 }
@@ -80,14 +81,18 @@ func (g *guarded) token(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(map[string]string{"access_token": goodAccess})
+	answer := map[string]any{"access_token": goodAccess}
+	if g.life != 0 {
+		answer["expires_in"] = g.life
+	}
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // pull pulls the image with the pull secrets of some files, and returns what is logged.
 func (g *guarded) pull(t *testing.T, files map[string]string) (log string, err error) {
 	t.Helper()
 	var lines strings.Builder
-	p := puller(g.Host, g.tokens)
+	p := puller(g.Host)
 	p.Log = slog.New(slog.NewTextHandler(&lines, nil))
 	if p.Credentials, err = registry.LoadCredentials(secrets(t, files), p.Log); err != nil {
 		t.Fatal(err)
@@ -216,7 +221,7 @@ func TestMissingPullSecretOfAPublicImage(t *testing.T) {
 
 // Registries that hide what is private answer 404: the message names the Secret that may be why.
 func TestMissingPullSecretOfAHiddenImage(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	p := puller(server.Host)
 	var err error
 	if p.Credentials, err = registry.LoadCredentials(secrets(t, map[string]string{"regcred/..data": ""}), p.Log); err != nil {
@@ -342,7 +347,7 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			defer server.Close()
-			g := &guarded{Registry: &fixture.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+			g := &guarded{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
 			g.reference = g.Host + "/app:1"
 			log, err := g.pull(t, map[string]string{"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": %q, "password": %q}}}`, g.Host, goodUser, goodPassword)})
 			if err == nil {
@@ -379,7 +384,7 @@ func TestSecretsThatBeginAlike(t *testing.T) {
 		fmt.Fprint(w, "no to hunter2-and-the-rest")
 	}))
 	defer server.Close()
-	g := &guarded{Registry: &fixture.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
+	g := &guarded{Registry: &registrytest.Registry{Host: strings.TrimPrefix(server.URL, "http://")}}
 	g.reference = g.Host + "/app:1"
 	_, err := g.pull(t, map[string]string{
 		"a/.dockerconfigjson": fmt.Sprintf(`{"auths": {%q: {"username": "a", "password": "hunter2"}}}`, g.Host),

@@ -7,7 +7,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -59,6 +59,10 @@ func requirePlatform(descriptor *remote.Descriptor, platform v1.Platform) error 
 		has := v1.Platform{OS: "linux", Architecture: "amd64"}
 		if child.Platform != nil {
 			has = *child.Platform
+		}
+		if has.Satisfies(platform) && child.MediaType.IsIndex() {
+			return failure.New(workerapi.ReasonNotAnImage,
+				fmt.Errorf("what the index has for %s is another index; push the image again as one index of manifests", platform.String()))
 		}
 		if has.Satisfies(platform) {
 			return nil
