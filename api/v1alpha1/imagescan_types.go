@@ -93,6 +93,17 @@ type ImageScanStatus struct {
 	// +optional
 	Engine BackendType `json:"engine,omitempty"`
 
+	// engineInstance tells instances of an engine apart, such as one Clair from another: what one found is not what another
+	// found. Opaque; empty if there is only one.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	EngineInstance string `json:"engineInstance,omitempty"`
+
+	// packages is the number of packages that the engine found in the image; unset until there is a result. With 0 nothing
+	// is known about the image.
+	// +optional
+	Packages *int32 `json:"packages,omitempty"`
+
 	// notCovered lists what the engine does not analyse, by ecosystem: an image may hold such packages, and nothing is said
 	// about them. Empty if the engine says nothing of the kind.
 	// +listType=atomic
