@@ -148,7 +148,7 @@ func (r *ImageScanReconciler) inventory() inventory {
 func (s *imageScanScope) startOver() {
 	status, engine, instance := &s.scan.Status, s.scanner.Spec.Backend.Type, s.engineInstance()
 	if status.Engine != "" && (status.Engine != engine || status.EngineInstance != instance) {
-		*status = v1alpha1.ImageScanStatus{Conditions: status.Conditions, UnusedSince: status.UnusedSince}
+		*status = v1alpha1.ImageScanStatus{UnusedSince: status.UnusedSince}
 	}
 	status.Engine, status.EngineInstance = engine, instance
 }

@@ -222,12 +222,19 @@ func describeResult(status *v1alpha1.ImageScanStatus) string {
 	return found + describeGaps(status.Engine, status.NotCovered)
 }
 
+// mostGaps are named in a message. All are in status.notCovered.
+const mostGaps = 4
+
 // describeGaps says what an engine does not analyse, as the end of a line; empty if there is nothing to say.
 func describeGaps(engine v1alpha1.BackendType, gaps []string) string {
 	if len(gaps) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; not covered by %s: %s", engine, strings.Join(gaps, ", "))
+	named := strings.Join(gaps[:min(len(gaps), mostGaps)], ", ")
+	if more := len(gaps) - mostGaps; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("; not covered by %s: %s", engine, named)
 }
 
 // noFindings describes a result without any.
