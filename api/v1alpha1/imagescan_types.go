@@ -12,8 +12,8 @@ const (
 	MaxTopFindings     = 5
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
-	MaxNotCovered      = 12
-	MaxNotCoveredBytes = 24 // of one
+	MaxNotCovered      = 10
+	MaxNotCoveredBytes = 20 // of one
 )
 
 // DigestType says what a digest is of.
@@ -109,8 +109,8 @@ type ImageScanStatus struct {
 	// notCovered lists what the engine does not analyse, by ecosystem: an image may hold such packages, and nothing is said
 	// about them. Empty if the engine says nothing of the kind.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=12
-	// +kubebuilder:validation:items:MaxLength=24
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=20
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`
 
