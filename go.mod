@@ -14,11 +14,14 @@ require (
 	github.com/oapi-codegen/runtime v1.8.0
 	github.com/onsi/gomega v1.44.0
 	github.com/operator-framework/operator-lib v0.19.0
+	github.com/package-url/packageurl-go v0.1.3
 	github.com/pressly/goose/v3 v3.27.3
 	github.com/prometheus/client_golang v1.23.2
 	github.com/quay/claircore v1.5.48
+	github.com/quay/claircore/toolkit v1.3.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	github.com/scanner-operator/scanner-operator/workerapi v0.0.0-00010101000000-000000000000
+	github.com/scanner-operator/scanner-operator/registry v0.0.0-00010101000000-000000000000
+	github.com/scanner-operator/scanner-operator/workerapi v0.0.0
 	github.com/slack-go/slack v0.29.0
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 	golang.org/x/net v0.58.0
@@ -79,7 +82,6 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.67.5 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
-	github.com/quay/claircore/toolkit v1.3.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/sethvargo/go-retry v0.4.0 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
@@ -127,5 +129,7 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
+
+replace github.com/scanner-operator/scanner-operator/registry => ./registry
 
 replace github.com/scanner-operator/scanner-operator/workerapi => ./workerapi

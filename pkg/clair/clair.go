@@ -28,7 +28,7 @@ const (
 	DefaultTimeout = time.Minute
 	// DefaultIndexTimeout is for indexing a manifest, during which Clair fetches and reads all its layers. Clair has no
 	// limit of its own, and waits for ever when its database is away.
-	DefaultIndexTimeout = 15 * time.Minute
+	DefaultIndexTimeout = 10 * time.Minute
 	// DefaultMaxAnswerBytes bounds a report: about a kilobyte for each finding.
 	DefaultMaxAnswerBytes = 32 << 20
 

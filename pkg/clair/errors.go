@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -121,7 +120,8 @@ func (c *Client) unavailable(ctx context.Context, err error, secrets []string) *
 // refusal tells what a status means that is not the one hoped for.
 func (c *Client) refusal(call call, response *http.Response, body []byte) *Error {
 	code, text := said(body)
-	e := c.failure(Invalid, response.StatusCode, clean(strings.TrimSpace(response.Status)+": "+text, call.secrets))
+	e := c.invalid(response.StatusCode, clean(statusText(response.StatusCode)+": "+text, call.secrets))
+	indexing := call.method == http.MethodPost && code != ""
 	switch status := response.StatusCode; {
 	// Any other 404 is of a server that is no Clair, or of another path of it.
 	case status == http.StatusNotFound && code == "not-found":
@@ -129,17 +129,26 @@ func (c *Client) refusal(call call, response *http.Response, body []byte) *Error
 	case status == http.StatusAccepted:
 		e.Kind, e.Message = NoData, "it has no vulnerability data yet"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		e.Kind = Unauthorized
+		e.Kind, e.Message = Unauthorized, statusText(response.StatusCode)+": "+c.authAdvice()
 	case status == http.StatusTooManyRequests:
 		e.Kind, e.RetryAfter = Throttled, retryAfter(response.Header, c.options.Clock.Now())
-	case call.path == pathIndexReport && call.method == http.MethodPost && code != "" && layerCause(text) != "":
+	case indexing && layerCause(text) != "":
 		e.Kind, e.Layer = LayerFailed, layerCause(text)
-	case call.path == pathIndexReport && call.method == http.MethodPost && code != "" && status == http.StatusBadRequest:
+	case indexing && status == http.StatusBadRequest:
 		e.Kind = BadManifest
+	case status >= http.StatusMultipleChoices && status < http.StatusBadRequest:
+		e.Message = statusText(response.StatusCode) + ": redirects are not followed, the URL must be that of Clair itself"
 	case status >= http.StatusInternalServerError, status == http.StatusRequestTimeout:
 		e.Kind, e.RetryAfter = Unavailable, retryAfter(response.Header, c.options.Clock.Now())
 	}
 	return e
+}
+
+func (c *Client) authAdvice() string {
+	if c.options.Auth == nil {
+		return "it wants a token, and no pre-shared key is given"
+	}
+	return "it does not take the token: key and issuer must be those of auth.psk in its configuration, and the clocks agree"
 }
 
 // said reads Clair's error document; for any other body the code is empty.
@@ -153,6 +162,9 @@ func said(body []byte) (code, text string) {
 	}
 	return "", "not Clair's answer, is the URL right?"
 }
+
+// statusText is a status in the words of the standard, whatever the server's are.
+func statusText(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
 
 // maxRetryAfter bounds a wish, which may be a mistake.
 const maxRetryAfter = time.Hour

@@ -30,11 +30,15 @@ func (c *Client) VulnerabilityReport(ctx context.Context, digest claircore.Diges
 	if err != nil {
 		return nil, err
 	}
+	return c.vulnerabilityReport(got, digest)
+}
+
+func (c *Client) vulnerabilityReport(got *answer, digest claircore.Digest) (*claircore.VulnerabilityReport, error) {
 	var report claircore.VulnerabilityReport
 	if err := c.decode(got, &report); err != nil {
 		return nil, err
 	}
-	err = errors.Join(
+	err := errors.Join(
 		noNulls("packages", report.Packages), noNulls("distributions", report.Distributions),
 		noNulls("repository", report.Repositories), noNullLists("environments", report.Environments),
 		noNulls("vulnerabilities", report.Vulnerabilities),
@@ -91,6 +95,10 @@ func (c *Client) UpdateOperations(ctx context.Context, kind DataKind, etag strin
 	case got.status == http.StatusNotModified:
 		return Updates{ETag: etag}, nil
 	}
+	return c.updates(got, etag)
+}
+
+func (c *Client) updates(got *answer, etag string) (Updates, error) {
 	var operations map[string][]UpdateOperation
 	if err := c.decode(got, &operations); err != nil {
 		return Updates{}, err

@@ -17,7 +17,7 @@ import (
 )
 
 // maxNetworkClients bounds a Network: authorities come from users, who may change them as often as they like.
-const maxNetworkClients = 64
+const maxNetworkClients = 256
 
 // Network holds the connections to all Clairs: one HTTP client for each address and authorities. It is safe for
 // concurrent use.
@@ -108,7 +108,7 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, err
 	}
 	// Escaped or relative parts would give one place several spellings.
-	prefix := strings.TrimRight(parsed.Path, "/")
+	prefix := strings.TrimSuffix(parsed.Path, "/")
 	if parsed.RawPath != "" || prefix != "" && path.Clean(prefix) != prefix || (&url.URL{Path: prefix}).EscapedPath() != prefix {
 		return nil, errors.New("must have a path without empty, relative or escaped parts, or none")
 	}

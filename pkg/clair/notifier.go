@@ -21,9 +21,10 @@ const pathNotification = "/notifier/api/v1/notification/"
 
 // Bounds of one notification: the first update of an updater tells of every manifest that it concerns.
 const (
-	notificationsPerPage  = 500
-	maxNotificationPages  = 1000
-	maxNotificationsBytes = 512 << 20
+	notificationsPerPage = 500
+	maxNotificationPages = 1000
+	// maxNotificationAnswers is how many answers of the largest size all pages may take together.
+	maxNotificationAnswers = 16
 )
 
 // Reason says what happened to a vulnerability of a manifest. In Clair's summaries, which are its default, it may be
@@ -55,11 +56,11 @@ type notificationPage struct {
 // may be an error, after which there is nothing more. Of an id that Clair does not know, there are none.
 func (c *Client) Notifications(ctx context.Context, id uuid.UUID) iter.Seq2[Notification, error] {
 	return func(yield func(Notification, error) bool) {
-		next, read := "", int64(0)
+		next, read, limit := "", int64(0), maxNotificationAnswers*c.options.MaxAnswerBytes
 		for range maxNotificationPages {
 			page, size, err := c.notificationPage(ctx, id, next)
-			if read += size; err == nil && read > maxNotificationsBytes {
-				err = c.failure(TooLarge, 0, fmt.Sprintf("notification %s takes more than %d bytes", id, maxNotificationsBytes))
+			if read += size; err == nil && read > limit {
+				err = c.failure(TooLarge, 0, fmt.Sprintf("notification %s takes more than %d bytes", id, limit))
 			}
 			if err != nil {
 				yield(Notification{}, err)

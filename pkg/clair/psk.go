@@ -17,6 +17,8 @@ const (
 	tokenLifetime = time.Minute
 	// tokenLeeway is Clair's for clocks that differ (clair, middleware/auth/httpauth_psk.go).
 	tokenLeeway = 15 * time.Second
+	// minKeyBytes is what HS256 wants (RFC 7518, section 3.2). Clair takes shorter keys, which can be guessed.
+	minKeyBytes = 32
 	// maxTokenBytes bounds what is parsed: Clair's tokens have some 200 bytes.
 	maxTokenBytes = 4 << 10
 )
@@ -39,16 +41,16 @@ func ParseKey(text string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, errors.New("must be the base64 of auth.psk.key in Clair's configuration") // the error may quote it
-	case len(key) == 0:
-		return nil, errors.New("must not be empty")
+	case len(key) < minKeyBytes:
+		return nil, fmt.Errorf("must have at least %d bytes: give Clair's auth.psk.key as many", minKeyBytes)
 	}
 	return key, nil
 }
 
 // token signs a token for one request.
 func (a Auth) token(now time.Time) (string, error) {
-	if len(a.Key) == 0 || a.Issuer == "" {
-		return "", errors.New("the pre-shared key for Clair and its issuer must not be empty")
+	if len(a.Key) < minKeyBytes || a.Issuer == "" {
+		return "", fmt.Errorf("the pre-shared key for Clair must have at least %d bytes, and a name of the issuer", minKeyBytes)
 	}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: a.Key}, (&jose.SignerOptions{}).WithType("JWT"))
 	if err != nil {
@@ -65,8 +67,8 @@ func (a Auth) token(now time.Time) (string, error) {
 // a token that never expires, which Clair takes, is refused. Signatures are compared in constant time.
 func VerifyToken(token string, key []byte, issuers []string, now time.Time) error {
 	switch {
-	case len(key) == 0:
-		return errors.New("no key to verify tokens with")
+	case len(key) < minKeyBytes:
+		return fmt.Errorf("a key to verify tokens with must have at least %d bytes", minKeyBytes)
 	case len(token) > maxTokenBytes:
 		return fmt.Errorf("the token has more than %d bytes", maxTokenBytes)
 	}
@@ -75,7 +77,7 @@ func VerifyToken(token string, key []byte, issuers []string, now time.Time) erro
 		return errors.New("not a token that is signed with HS256, HS384 or HS512") // the error may quote it
 	}
 	var claims jwt.Claims
-	if err := parsed.Claims(key, &claims); err != nil {
+	if err := parsed.Claims(padded(key), &claims); err != nil {
 		return errors.New("the token is not signed with this key")
 	}
 	switch {
@@ -88,4 +90,10 @@ func VerifyToken(token string, key []byte, issuers []string, now time.Time) erro
 		return fmt.Errorf("the token is not valid now: %w", err)
 	}
 	return nil
+}
+
+// padded is the same key for HMAC, which fills it with zeros itself (RFC 2104, section 2), in the length that go-jose
+// wants for HS512.
+func padded(key []byte) []byte {
+	return append(slices.Clone(key), make([]byte, max(0, 64-len(key)))...)
 }

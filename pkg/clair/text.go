@@ -13,6 +13,7 @@ const maxMessageBytes = 512
 
 var (
 	addresses   = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s"'<>\\]+`)
+	userInfo    = regexp.MustCompile(`[^\s"'<>\\/:@]+:[^\s"'<>\\/@]+@`)
 	credentials = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+|%20|\+)[A-Za-z0-9._~+/=-]+`)
 	tokens      = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)+`)
 	quoted      = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
@@ -26,6 +27,7 @@ func clean(text string, secrets []string) string {
 		text = strings.ReplaceAll(text, secret, "[hidden]")
 	}
 	text = addresses.ReplaceAllStringFunc(text, bare)
+	text = userInfo.ReplaceAllString(text, "[hidden]@")
 	text = credentials.ReplaceAllString(text, "$1 [hidden]")
 	text = tokens.ReplaceAllString(text, "[hidden]")
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")

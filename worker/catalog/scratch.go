@@ -8,14 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/anchore/syft/syft/sbom"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -136,11 +135,8 @@ func (s scratch) look() error {
 func unread(s *sbom.SBOM) error {
 	for file, problems := range s.Artifacts.Unknowns {
 		for _, problem := range problems {
-			for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EROFS} {
-				// Syft keeps the text only.
-				if strings.Contains(problem, errno.Error()) {
-					return fmt.Errorf("%s was not read: %s: %w", file.RealPath, problem, errno)
-				}
+			if errno := errnoIn(problem); errno != 0 {
+				return fmt.Errorf("%s was not read: %s: %w", file.RealPath, problem, errno)
 			}
 		}
 	}
