@@ -70,7 +70,7 @@ type Keeper interface {
 }
 
 // patience is how often an engine is asked before it has to be done.
-const patience = 20
+const patience = 50
 
 // Run runs the contract's tests, each with a harness of its own.
 func Run(t *testing.T, start func(*testing.T) Harness) {
