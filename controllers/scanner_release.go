@@ -126,7 +126,7 @@ func (r *ScannerReconciler) undo(ctx context.Context, scanner *v1alpha1.Scanner,
 		return min(wait, left)
 	}
 	r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, v1alpha1.ReasonLeftBehind, "Release", "%s", truncate(fmt.Sprintf(
-		"given up after %s: what the operator had made in %s for images that only this Scanner has stays there: %s", undoPatience, one.engine, message),
+		"given up after %s: what the operator had made in %s for images that only this Scanner has stays there for now: %s", undoPatience, one.engine, message),
 		v1alpha1.MaxMessageBytes))
 	return 0
 }
