@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
@@ -134,6 +137,33 @@ func TestScannerAccepted(t *testing.T) {
 		"with.dots":         with(nil),
 	} {
 		t.Run(name, func(*testing.T) { p.Expect(p.write(name, s)).To(Succeed()) })
+	}
+}
+
+// TestSamples: what users are given to begin with is accepted as it stands, with all that belongs to it.
+func TestSamples(t *testing.T) {
+	p := inUnattended(t)
+	files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
+	p.must(err)
+	kinds := map[string]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		p.must(err)
+		for _, document := range strings.Split(string(text), "\n---\n") {
+			o := &unstructured.Unstructured{}
+			p.must(yaml.UnmarshalStrict([]byte(document), &o.Object))
+			if o.GetKind() == "" { // it is kustomize's
+				continue
+			}
+			o.SetNamespace(p.namespace)
+			if err := p.client.Create(t.Context(), o, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			kinds[o.GetKind()]++
+		}
+	}
+	if kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
+		t.Errorf("the samples are %v: is this test looking in the right place?", kinds)
 	}
 }
 
