@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"path/filepath"
@@ -36,11 +37,17 @@ type scripted struct {
 	version      store.DataVersion
 	versionErr   error
 	problem      string
+	// name is "scripted" if empty.
+	name string
+	// gaps are what it does not analyse.
+	gaps []string
 	// asked are the images of all calls of Index.
 	asked []backend.Image
 }
 
-func (s *scripted) Engine() string { return "scripted" }
+func (s *scripted) Engine() string { return cmp.Or(s.name, "scripted") }
+
+func (s *scripted) NotCovered() []string { return s.gaps }
 
 func (s *scripted) Index(_ context.Context, img backend.Image) (backend.Progress, error) {
 	s.asked = append(s.asked, img)
