@@ -17,9 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
 	"github.com/scanner-operator/scanner-operator/pkg/clair"
-	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
 // marked is what a notification does to a Scanner's ImageScans.
@@ -399,14 +397,6 @@ func TestSlowClair(t *testing.T) {
 	}
 	if read, deleted := w.clair.counts(recordedID); read != 1 || deleted != 1 {
 		t.Errorf("read %d times, deleted %d times; want once", read, deleted)
-	}
-}
-
-// TestInstances: a mistake is named by its field, without the address, which may hold credentials.
-func TestInstances(t *testing.T) {
-	_, err := clairhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: "http://clair:6060"}, {URL: "http://user:password@clair"}}})
-	if err == nil || !strings.Contains(err.Error(), "clair.instances[1].url") || strings.Contains(err.Error(), "password") {
-		t.Errorf("error %v, want one that names clair.instances[1].url", err)
 	}
 }
 

@@ -167,10 +167,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			imageScan(scanner, "second", untouched, func(s *v1alpha1.ImageScan) { s.Status.PlatformDigest = second }))
 	}
 	w.cluster = w.newCluster(objects...)
-	instances, err := clairhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	instances := clairhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}})
 	w.handler = clairhook.New(clairhook.Config{
 		Cluster: w.cluster, Secrets: w.secrets.CoreV1(), Instances: instances, Clock: w.clock, Metrics: clairhook.NewMetrics(w.metrics),
 		HowToGrant: func(namespace, secret string) string { return "kubectl for " + namespace + "/" + secret },
