@@ -211,6 +211,9 @@ func TestTrouble(t *testing.T) {
 			if diff := cmp.Diff(marked, w.requests("shop", "token")); diff != "" {
 				t.Errorf("marks (-want +got):\n%s", diff)
 			}
+			if read, _ := w.clair.counts(recordedID); read != 1 {
+				t.Errorf("the notification was read %d times, want once", read)
+			}
 			if got := w.metric("scanner_notifier_clair_images_marked_total", ""); got != 2 {
 				t.Errorf("%v ImageScans were marked, want 2", got)
 			}
@@ -348,8 +351,8 @@ func TestFlood(t *testing.T) {
 			t.Fatalf("answer %d\n%s", status, w.logs.String())
 		}
 	}
-	if lists, patches := w.count("list"), w.count("patch"); lists != 1 || patches != 2 {
-		t.Errorf("%d lists and %d patches, want 1 and 2", lists, patches)
+	if lists, patches := w.count("list"), w.count("patch"); lists != 2 || patches != 2 {
+		t.Errorf("%d pages listed and %d patches, want 2 and 2", lists, patches)
 	}
 	// Later, what was matched meanwhile is marked anew.
 	w.unmark("shop", "token-first")
