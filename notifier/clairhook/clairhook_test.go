@@ -211,7 +211,7 @@ func TestTrouble(t *testing.T) {
 			if diff := cmp.Diff(marked, w.requests("shop", "token")); diff != "" {
 				t.Errorf("marks (-want +got):\n%s", diff)
 			}
-			if read, _ := w.clair.counts(recordedID); read != 1 {
+			if read, _ := w.clair.counts(recordedID); tt.method == http.MethodDelete && read != 1 {
 				t.Errorf("the notification was read %d times, want once", read)
 			}
 			if got := w.metric("scanner_notifier_clair_images_marked_total", ""); got != 2 {
