@@ -52,7 +52,9 @@ func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName,
 	var uid types.UID
 	if err == nil {
 		found := looked.(*secrets)
-		uid, err = found.uid, found.verify(shown, s.Clock.Now())
+		if uid, err = found.uid, found.verify(shown, s.Clock.Now()); errors.Is(err, errUnauthorized) {
+			s.say(slog.LevelWarn, scanner, "the secret that a webhook shows is not the Scanner's")
+		}
 	}
 	switch {
 	case err == nil, errors.Is(err, errUnauthorized):

@@ -16,7 +16,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -107,17 +106,15 @@ func New(c Config) *Server {
 	}
 }
 
-// Instances are the addresses of the configuration in canonical form. An error names the field.
-func Instances(c config.Clair) (map[string]bool, error) {
+// Instances are the addresses of the configuration in canonical form.
+func Instances(c config.Clair) map[string]bool {
 	instances := map[string]bool{}
-	for i, instance := range c.Instances {
-		address, err := clair.CanonicalURL(instance.URL)
-		if err != nil {
-			return nil, fmt.Errorf("clair.instances[%d].url: %w", i, err)
+	for _, instance := range c.Instances {
+		if address, err := clair.CanonicalURL(instance.URL); err == nil { // else the configuration would not have been loaded
+			instances[address] = true
 		}
-		instances[address] = true
 	}
-	return instances, nil
+	return instances
 }
 
 // Handler routes requests.

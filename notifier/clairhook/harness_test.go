@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -167,10 +168,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			imageScan(scanner, "second", untouched, func(s *v1alpha1.ImageScan) { s.Status.PlatformDigest = second }))
 	}
 	w.cluster = w.newCluster(objects...)
-	instances, err := clairhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	instances := clairhook.Instances(config.Clair{Instances: []config.ClairInstance{{URL: w.clair.URL + "/"}}})
 	w.handler = clairhook.New(clairhook.Config{
 		Cluster: w.cluster, Secrets: w.secrets.CoreV1(), Instances: instances, Clock: w.clock, Metrics: clairhook.NewMetrics(w.metrics),
 		HowToGrant: func(namespace, secret string) string { return "kubectl for " + namespace + "/" + secret },
@@ -203,7 +201,7 @@ func (w *world) newCluster(objects ...client.Object) client.Client {
 			if err := w.ask("list"); err != nil {
 				return err
 			}
-			return c.List(ctx, list, opts...)
+			return errors.Join(c.List(ctx, list, opts...), cut(list, opts))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if err := w.ask("patch"); err != nil {
@@ -212,6 +210,30 @@ func (w *world) newCluster(objects ...client.Object) client.Client {
 			return c.Patch(ctx, o, patch, opts...)
 		},
 	}).Build()
+}
+
+// cut makes pages, smaller than those that are asked for, of what was listed.
+func cut(list client.ObjectList, opts []client.ListOption) error {
+	const size = 4
+	var options client.ListOptions
+	for _, option := range opts {
+		option.ApplyToList(&options)
+	}
+	if options.Limit == 0 {
+		return nil
+	}
+	scans, start := list.(*v1alpha1.ImageScanList), 0
+	if options.Continue != "" {
+		var err error
+		if start, err = strconv.Atoi(options.Continue); err != nil {
+			return err
+		}
+	}
+	if start+size < len(scans.Items) {
+		scans.Continue = strconv.Itoa(start + size)
+	}
+	scans.Items = scans.Items[start:min(start+size, len(scans.Items))]
+	return nil
 }
 
 // ask counts a request to the API server, which may fail.
