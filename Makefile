@@ -199,9 +199,15 @@ bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
 	@touch $@
 
 .PHONY: clean

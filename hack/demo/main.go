@@ -1,6 +1,7 @@
 // Command demo tells the whole story of the operator on a real cluster, the one that KUBECONFIG names.
 //
 //	demo build   compile the images of the story and the database builder; needs the Go module proxy the first time
+//	demo build-clair   compile Clair and make an image of PostgreSQL; needs Debian's packages, too
 //	demo         tell the story and leave everything running; with CI=1 in the environment, remove everything after it
 //	demo down    remove what the story has made
 //
@@ -53,12 +54,14 @@ func run(ctx context.Context, args []string) error {
 	switch command {
 	case "build":
 		return build(ctx, options.Root)
+	case "build-clair":
+		return compile(ctx, options.Root, images.ForClair())
 	case "tell":
 		return tell(ctx, options)
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, down or nothing", command)
 }
 
 // build compiles everything that the story needs, since there is no internet beside the local cluster.
@@ -69,10 +72,28 @@ func build(ctx context.Context, root string) error {
 	if err := vulndb.Run(); err != nil {
 		return fmt.Errorf("compile the database builder: %w", err)
 	}
+	return compile(ctx, root, images.Story())
+}
+
+func compile(ctx context.Context, root string, names []string) error {
+	cache, err := cacheDir()
+	if err != nil {
+		return err
+	}
+	places := images.Places{Root: root, Cache: cache, Out: story.ImagesDir(root)}
 	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
-	return images.Compile(ctx, root, story.ImagesDir(root), platform, func(name string, number, of int) {
+	return images.Compile(ctx, names, places, platform, func(name string, number, of int) {
 		fmt.Printf("[%d/%d] building %s\n", number, of, name)
 	})
+}
+
+// cacheDir is where the local cluster keeps what it has downloaded, too.
+func cacheDir() (string, error) {
+	if dir := os.Getenv("SCANNER_CACHE"); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "scanner-operator"), err
 }
 
 func tell(ctx context.Context, options story.Options) error {
