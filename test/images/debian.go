@@ -24,10 +24,10 @@ import (
 // shell for the entry point (initdb needs one, too), the locale C.UTF-8 and the time zones. It is a list and not what the
 // packages depend on, since that includes Perl and a compiler's backend.
 var postgreSQLPackages = strings.Fields(`
-	postgresql-15 postgresql-client-15 dash libc-bin tzdata
+	postgresql-15 dash libc-bin tzdata
 	libaudit1 libc6 libcap-ng0 libcap2 libcom-err2 libffi8 libgcc-s1 libgcrypt20 libgmp10 libgnutls30 libgpg-error0
 	libgssapi-krb5-2 libhogweed6 libicu72 libidn2-0 libk5crypto3 libkeyutils1 libkrb5-3 libkrb5support0 libldap-2.5-0 liblz4-1
-	liblzma5 libnettle8 libp11-kit0 libpam0g libpq5 libreadline8 libsasl2-2 libssl3 libstdc++6 libsystemd0 libtasn1-6 libtinfo6
+	liblzma5 libnettle8 libp11-kit0 libpam0g libpq5 libsasl2-2 libssl3 libstdc++6 libsystemd0 libtasn1-6
 	libunistring2 libuuid1 libxml2 libzstd1 zlib1g`)
 
 // leftOut are directories of Debian's packages that no program reads here, and the part of PostgreSQL that compiles
