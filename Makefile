@@ -18,11 +18,14 @@ GO_BUILD := go build
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
 # Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
-MODULES := . workerapi worker
+MODULES := . workerapi registry worker
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # Where concurrency is, the race detector looks on. It needs a C compiler.
 RACED := ./controllers/... ./notifier/... ./pkg/notify/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...
+
+# What the manager shares with the worker is tested with the versions of both: each has its own of the registry client.
+SHARED := github.com/scanner-operator/scanner-operator/registry
 
 # In the worker only what runs at the same time: under the race detector Grype is slow.
 WORKER_RACED := TestManyMatches|TestWorks|TestToldToStop|TestOneBad|TestServerWants|TestNewerBuild
@@ -116,9 +119,9 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
 	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
 	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
-	failed=; CGO_ENABLED=0 go test $$others || failed=1; go test $$race $$raced || failed=1; \
+	failed=; CGO_ENABLED=0 go test $$others $(SHARED) || failed=1; go test $$race $$raced || failed=1; \
 	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
-	for module in workerapi worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
+	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
 .PHONY: e2e

@@ -31,7 +31,7 @@ const (
 type ImageScanReconciler struct {
 	Client   client.Client
 	Store    store.Store
-	Backends map[v1alpha1.BackendType]backend.Backend
+	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
@@ -120,7 +120,7 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	if s.scanner == nil {
 		return true, r.delete(ctx, s)
 	}
-	s.backend = r.Backends[s.scanner.Spec.Backend.Type]
+	s.backend = r.Backends.For(s.scanner)
 	s.startOver()
 	var scans v1alpha1.ImageScanList
 	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.MatchingFields{imageScansByDigest: s.key.Digest})
@@ -222,7 +222,7 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 // overtaken says whether a failed image has got elsewhere what it failed to get: its catalogue, by another
 // Scanner's attempt, or a report made with newer data.
 func (r *ImageScanReconciler) overtaken(ctx context.Context, s *imageScanScope) (bool, error) {
-	catalogued, err := r.Store.Catalogued(ctx, s.key, s.image.Scope)
+	catalogued, err := r.Store.Catalogued(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
@@ -262,7 +262,7 @@ func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (tim
 		s.progress = &progress
 		return progress.CheckAgain, nil
 	}
-	catalogued, err := r.Store.Catalogued(ctx, s.key, s.image.Scope)
+	catalogued, err := r.Store.Catalogued(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
 		return 0, err
 	}

@@ -56,7 +56,10 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 // image, or that of the namespace, which outlasts the pods by whose secrets it was made. Another namespace's is taken
 // only where all of them are trusted. It stays that namespace's own, so that it counts no more once they are not.
 func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope) error {
-	scopes, err := r.Store.CataloguedScopes(ctx, s.key)
+	if s.backend == nil {
+		return nil
+	}
+	scopes, err := r.Store.CataloguedScopes(ctx, s.backend.Engine(), s.key)
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (r *ImageScanReconciler) RecordUse(ctx context.Context, scan *v1alpha1.Imag
 	if s.key, err = keyOf(scan); err != nil {
 		return nil //nolint:nilerr // such an ImageScan is about to be deleted
 	}
-	s.backend = r.Backends[s.scanner.Spec.Backend.Type]
+	s.backend = r.Backends.For(s.scanner)
 	if wait, err := r.findUses(ctx, s); wait > 0 || err != nil {
 		return err
 	}

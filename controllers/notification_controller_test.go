@@ -148,7 +148,7 @@ func (w *notifyWorld) found(severities ...finding.Severity) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	key := image.Key{Digest: webDigest, Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
-	w.must(w.store.SaveCatalogue(ctx, store.Catalogued{Key: key, PlatformDigest: webPlatform}, nil))
+	w.must(w.store.SaveCatalogue(ctx, store.Catalogued{Engine: "grype", Key: key, PlatformDigest: webPlatform}, nil))
 	w.must(w.store.SetUsed(ctx, store.Used{
 		Scanner: "scanner-uid", Namespace: "shop", Key: key, Engine: "grype",
 		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "web", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1.0"}},

@@ -109,7 +109,7 @@ func TestTwoNamespaces(t *testing.T) {
 		p.becomes(scanner, phasesOf{shared: v1alpha1.PhaseScanned})
 		p.Expect(p.scan(scanner, shared).Status.Findings.Critical).To(BeEquivalentTo(1))
 	}
-	catalogued, err := operator.store.Catalogued(t.Context(), keyOfImage(shared), store.Cluster)
+	catalogued, err := operator.store.Catalogued(t.Context(), "fake", keyOfImage(shared), store.Cluster)
 	here.must(err)
 	first := catalogued.CataloguedAt
 	here.Expect(there.scans(aScannerOf(there))[0].CreationTimestamp.Time).To(BeTemporally(">=", first.Truncate(1e9)),

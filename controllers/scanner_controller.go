@@ -35,7 +35,7 @@ type ScannerReconciler struct {
 	// Reader reads without a cache.
 	Reader   client.Reader
 	Store    store.Store
-	Backends map[v1alpha1.BackendType]backend.Backend
+	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
@@ -82,7 +82,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if before.Status.StoreID == r.Store.ID() {
 		r.rivals.wrote(req.NamespacedName)
 	}
-	s := &scannerScope{scanner: &scanner, backend: r.Backends[scanner.Spec.Backend.Type]}
+	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner)}
 	if s.rival, err = r.rivals.look(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
 		return ctrl.Result{}, err
 	}

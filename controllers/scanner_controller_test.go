@@ -111,7 +111,7 @@ func TestScannerConditions(t *testing.T) {
 func TestConditionsGo(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
-	u.scanners.Backends = map[v1alpha1.BackendType]backend.Backend{}
+	u.scanners.Backends = backend.Choosers{}
 	if got := u.reconcileScanner().Status.Conditions; !meta.IsStatusConditionTrue(got, v1alpha1.ConditionStalled) {
 		t.Errorf("conditions %q, want Stalled", conditionsOf(got))
 	}

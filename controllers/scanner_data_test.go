@@ -82,7 +82,7 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 				Client: u.client, Reader: u.client, Store: u.store, Config: settings, Clock: u.clock, Log: logr.Discard(), HTTP: server.Client(),
 				Wake: func(context.Context, string) {}, DataChanged: func(context.Context) {},
 			})
-			u.scanners.Backends = map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendGrype: engine}
+			u.scanners.Backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(engine)}
 			if tt.installed != nil {
 				_, err := engine.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: tt.installed})
 				u.must(err)

@@ -237,7 +237,7 @@ type setup interface{ SetupWithManager(ctrl.Manager) error }
 
 func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
-	backends := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: o.engine}
+	backends := backend.Choosers{v1alpha1.BackendFake: backend.Always(o.engine)}
 	imageScans := &ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups}
 	return []setup{
 		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}, Events: events},

@@ -102,7 +102,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 		index: says(backend.Done, nil), match: says(backend.Done, nil),
 		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
 	}
-	engines := map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendFake: u.engine}
+	engines := backend.Choosers{v1alpha1.BackendFake: backend.Always(u.engine)}
 	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}}
 	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
 	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, StoreDurable: true}
@@ -135,7 +135,7 @@ func subjectOf(reference string, scope store.Scope) store.Subject {
 func (u *unit) catalogued(reference string, scope store.Scope) {
 	u.t.Helper()
 	u.must(u.store.SaveCatalogue(u.t.Context(), store.Catalogued{
-		Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest, Tool: "syft", CataloguedAt: u.clock.Now(),
+		Engine: "fake", Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest, Tool: "syft", CataloguedAt: u.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 

@@ -255,6 +255,7 @@ require (
 	github.com/saintfish/chardet v0.0.0-20230101081208-5e3ef4b5456d // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.2 // indirect
 	github.com/sassoftware/go-rpmutils v0.4.0 // indirect
+	github.com/scanner-operator/scanner-operator/registry v0.0.0
 	github.com/scanner-operator/scanner-operator/workerapi v0.0.0
 	github.com/scylladb/go-set v1.0.3-0.20200225121959-cc7b2070d91e // indirect
 	github.com/sergi/go-diff v1.4.0 // indirect
@@ -325,6 +326,8 @@ require (
 	modernc.org/memory v1.11.0 // indirect
 	modernc.org/sqlite v1.46.1 // indirect
 )
+
+replace github.com/scanner-operator/scanner-operator/registry => ../registry
 
 replace github.com/scanner-operator/scanner-operator/workerapi => ../workerapi
 

@@ -93,6 +93,14 @@ type ImageScanStatus struct {
 	// +optional
 	Engine BackendType `json:"engine,omitempty"`
 
+	// notCovered lists what the engine does not analyse, by ecosystem: an image may hold such packages, and nothing is said
+	// about them. Empty if the engine says nothing of the kind.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=32
+	// +optional
+	NotCovered []string `json:"notCovered,omitempty"`
+
 	// scannedAt is when the findings last changed, or were first found.
 	// +optional
 	ScannedAt *metav1.Time `json:"scannedAt,omitempty"`
@@ -145,6 +153,10 @@ type TopFinding struct {
 	// +optional
 	FixedIn string `json:"fixedIn,omitempty"`
 }
+
+// AnnotationMatchRequested on an ImageScan asks for a new match: the engine may have other vulnerability data. The value says
+// what it was that asked. The operator takes the annotation away once it has looked.
+const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 
 // ImageScan is what one Scanner knows about one image. The operator makes and removes it.
 // +kubebuilder:object:root=true

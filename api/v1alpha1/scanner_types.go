@@ -7,13 +7,15 @@ import (
 )
 
 // BackendType names an engine.
-// +kubebuilder:validation:Enum=Grype;Fake
+// +kubebuilder:validation:Enum=Grype;Clair;Fake
 type BackendType string
 
 // Engines.
 const (
 	// BackendGrype catalogs and matches with Grype, in Jobs.
 	BackendGrype BackendType = "Grype"
+	// BackendClair has a Clair index images and match them.
+	BackendClair BackendType = "Clair"
 	// BackendFake invents findings from the image's name, for tests and benchmarks. The operator refuses it
 	// unless it runs with --enable-fake-backend.
 	BackendFake BackendType = "Fake"
@@ -85,6 +87,8 @@ const (
 
 // Backend is a union: the member named by type may be set, no other.
 // +kubebuilder:validation:XValidation:rule="self.type == 'Grype' || !has(self.grype)",message="grype may be set only when type is Grype"
+// +kubebuilder:validation:XValidation:rule="self.type == 'Clair' || !has(self.clair)",message="clair may be set only when type is Clair"
+// +kubebuilder:validation:XValidation:rule="self.type != 'Clair' || has(self.clair)",message="clair.url is needed when type is Clair"
 // +union
 type Backend struct {
 	// type is the engine.
@@ -95,6 +99,62 @@ type Backend struct {
 	// grype holds settings for type Grype.
 	// +optional
 	Grype *GrypeBackend `json:"grype,omitempty"`
+
+	// clair holds settings for type Clair.
+	// +optional
+	Clair *ClairBackend `json:"clair,omitempty"`
+}
+
+// ClairBackend says where Clair is and how to speak with it.
+type ClairBackend struct {
+	// url of Clair's API, such as https://clair.example.com. It must be one of those that the operator's configuration
+	// lists in clair.instances.
+	// +kubebuilder:validation:Pattern=`^https?://`
+	// +kubebuilder:validation:MaxLength=512
+	// +required
+	URL string `json:"url,omitempty"`
+
+	// authSecretRef names a Secret in this namespace with the key that Clair's configuration has in auth.psk.key, in
+	// base64, under "key", and perhaps under "issuer" one of those in auth.psk.iss (default "scanner-operator"). Unset:
+	// Clair wants no authentication. The operator needs the right to read this one Secret.
+	// +optional
+	AuthSecretRef *SecretReference `json:"authSecretRef,omitempty"`
+
+	// caBundle are PEM certificates of authorities that Clair's certificate may be signed by, beside the well-known ones.
+	// +kubebuilder:validation:MaxLength=65536
+	// +optional
+	CABundle string `json:"caBundle,omitempty"`
+
+	// webhookTokenSecretRef names the key of a Secret in this namespace with the token that Clair's webhooks carry in the
+	// header X-Scanner-Operator-Token. Unset: they must be signed with the key of authSecretRef. The notifier needs the
+	// right to read this one Secret.
+	// +optional
+	WebhookTokenSecretRef *TokenSecretReference `json:"webhookTokenSecretRef,omitempty"`
+}
+
+// SecretReference names a Secret in the same namespace.
+type SecretReference struct {
+	// name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name,omitempty"`
+}
+
+// TokenSecretReference names one key of a Secret in the same namespace.
+type TokenSecretReference struct {
+	// name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name,omitempty"`
+
+	// key in the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:default=token
+	// +optional
+	Key string `json:"key,omitempty"`
 }
 
 // GrypeBackend holds the settings of the Grype engine.

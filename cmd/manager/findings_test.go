@@ -44,6 +44,7 @@ func storeWithFindings(t *testing.T) (dataDir string) {
 		}
 	}
 	err = db.SaveCatalogue(t.Context(), store.Catalogued{
+		Engine:         "grype",
 		Key:            image.Key{Digest: scannedImage, Platform: image.Platform{OS: "linux", Architecture: "amd64"}},
 		PlatformDigest: scannedImage, CataloguedAt: time.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})

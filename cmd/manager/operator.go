@@ -62,7 +62,7 @@ type operator struct {
 	authority *certificate.Authority
 	wakeups   *controllers.Wakeups
 	grype     *grype.Backend
-	backends  map[v1alpha1.BackendType]backend.Backend
+	backends  backend.Choosers
 }
 
 func newOperator(ctx context.Context, o options) (*operator, error) {
@@ -165,9 +165,9 @@ func (op *operator) makeBackends() {
 		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
 	})
-	op.backends = map[v1alpha1.BackendType]backend.Backend{v1alpha1.BackendGrype: op.grype}
+	op.backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(op.grype)}
 	if op.options.FakeBackend {
-		op.backends[v1alpha1.BackendFake] = &fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")}
+		op.backends[v1alpha1.BackendFake] = backend.Always(&fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")})
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 // Backend turns images into reports. Index and Match are level-triggered: they are called again, possibly
 // after a restart, until they say Done, and never wait for anything themselves.
 type Backend interface {
-	// Engine is the name under which reports and data versions are stored, in lower case.
+	// Engine is the name under which catalogues, reports and data versions are stored: the engine's in lower case, and where
+	// there are several instances of it, which one. What has different names is never mixed.
 	Engine() string
 	// Index makes sure that the image's content is listed. A *Failure says that it can't be, and why; any
 	// other error is the operator's own trouble and says nothing about the image.
@@ -36,6 +37,45 @@ type DataReporter interface {
 	DataProblem(current store.DataVersion) string
 }
 
+// Chooser gives the backend for a Scanner, by what the Scanner says about its engine. It never fails: what is wrong with the
+// settings, calls of the backend say.
+type Chooser func(*v1alpha1.Scanner) Backend
+
+// Always is the Chooser of an engine that is the same for all Scanners.
+func Always(b Backend) Chooser { return func(*v1alpha1.Scanner) Backend { return b } }
+
+// Choosers are the engines that the operator runs with.
+type Choosers map[v1alpha1.BackendType]Chooser
+
+// For returns the backend for a Scanner; nil if the operator runs without it.
+func (c Choosers) For(scanner *v1alpha1.Scanner) Backend {
+	if choose := c[scanner.Spec.Backend.Type]; choose != nil {
+		return choose(scanner)
+	}
+	return nil
+}
+
+// Prompted is a Backend that can look for newer vulnerability data at once.
+type Prompted interface {
+	// Prompt hints that an image may have other findings now. It returns at once; hints that come often cost nothing more.
+	Prompt(ctx context.Context, img Image) error
+}
+
+// Partial is a Backend that does not analyse everything that images commonly hold.
+type Partial interface {
+	// NotCovered names the ecosystems that are not analysed, in a fixed order.
+	NotCovered() []string
+}
+
+// Holder is a Backend that keeps something elsewhere on behalf of Scanners, which has to be undone.
+type Holder interface {
+	// Release undoes what is kept elsewhere only for images that the Scanner (by UID) has. It is called until it returns
+	// nothing: the time until it makes sense to ask again, and what is waited for.
+	Release(ctx context.Context, scanner string) (wait time.Duration, message string, err error)
+	// Holds says whether anything is kept for the Scanner.
+	Holds(ctx context.Context, scanner string) (bool, error)
+}
+
 // Image is an image to scan, and what is allowed for it.
 type Image struct {
 	Key image.Key
@@ -47,6 +87,8 @@ type Image struct {
 	PullReferences []string
 	// PullSecrets are the names of the Secrets, in Namespace, that pods pull the image with. Empty in cluster scope.
 	PullSecrets []string
+	// ServiceAccounts are the names of those, in Namespace, that pods with the image run as.
+	ServiceAccounts []string
 	// Job shapes Jobs in Namespace; nil if the Scanner says nothing.
 	Job *v1alpha1.CatalogJob
 }

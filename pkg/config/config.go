@@ -18,6 +18,8 @@ import (
 type Config struct {
 	// Grype configures the Grype backend.
 	Grype Grype `json:"grype"`
+	// Clair configures the Clair backend.
+	Clair Clair `json:"clair"`
 	// Registries says how to reach registries that need more than the defaults. Each host stands once.
 	Registries []Registry `json:"registries,omitempty"`
 }
@@ -109,9 +111,40 @@ type Registry struct {
 	Mirrors []string `json:"mirrors,omitempty"`
 }
 
+// Clair configures the Clair backend.
+type Clair struct {
+	// Instances are the Clairs that Scanners may name in backend.clair.url; others are refused. At most 64.
+	Instances []ClairInstance `json:"instances,omitempty"`
+	// PollInterval is how often each Clair is asked whether its vulnerability data has changed. Default 1m, at least 5s.
+	PollInterval metav1.Duration `json:"pollInterval"`
+	// MaxAge is the age of the newest vulnerability data from which on a Scanner's condition says that it is too old.
+	// Default 120h, at least 1h.
+	MaxAge metav1.Duration `json:"maxAge"`
+	// MaxIndexing is the number of images that one Clair indexes for the operator at a time. Default 4: Clair refuses more
+	// than four for each of its CPUs, whoever asks. Between 1 and 100.
+	MaxIndexing int `json:"maxIndexing"`
+	// MaxIndexingPerNamespace is how many of them may be for Scanners of one namespace. Default 2. Between 1 and 100.
+	MaxIndexingPerNamespace int `json:"maxIndexingPerNamespace"`
+	// IndexTimeout bounds how long Clair may take to fetch and index one image. Default 10m, between 10s and 1h.
+	IndexTimeout metav1.Duration `json:"indexTimeout"`
+	// ReportsPerSecond bounds how fast reports are read from one Clair after its data has changed. Default 20, between 1
+	// and 1000.
+	ReportsPerSecond int `json:"reportsPerSecond"`
+}
+
+// ClairInstance is a Clair that Scanners may use.
+type ClairInstance struct {
+	// URL of its API. Scanners name it in any spelling that means the same.
+	URL string `json:"url"`
+	// Updaters are the names of those that must have run before reports count as complete, such as "debian/updater" or
+	// "osv/go"; "*" stands for any characters. Unset: reports count from when no updater has come to its first end for
+	// two minutes.
+	Updaters []string `json:"updaters,omitempty"`
+}
+
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Grype: Grype{
+	return Config{Clair: defaultClair(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -128,6 +161,13 @@ func Default() Config {
 			Resources: resources("100m", "256Mi", "1Gi"),
 		},
 	}}
+}
+
+func defaultClair() Clair {
+	return Clair{
+		PollInterval: metav1.Duration{Duration: time.Minute}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
+		MaxIndexing: 4, MaxIndexingPerNamespace: 2, IndexTimeout: metav1.Duration{Duration: 10 * time.Minute}, ReportsPerSecond: 20,
+	}
 }
 
 func resources(cpu, request, limit string) corev1.ResourceRequirements {

@@ -28,6 +28,15 @@ var (
 	pathPattern = regexp.MustCompile(`^[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*$`)
 )
 
+// RegistrySettings are the registries as workers get them, and as what talks to registries in this process takes them.
+func (c Config) RegistrySettings() []workerapi.Registry {
+	settings := make([]workerapi.Registry, 0, len(c.Registries))
+	for _, registry := range c.Registries {
+		settings = append(settings, workerapi.Registry(registry))
+	}
+	return settings
+}
+
 // validateRegistries returns an error for each field that is wrong.
 func (c Config) validateRegistries() (errs []error) {
 	seen := map[string]bool{}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/scanner-operator/scanner-operator/registry"
 )
 
 // authority is a certificate in PEM format.
@@ -30,6 +32,10 @@ func TestRegistries(t *testing.T) {
 		{Host: "registry.example.com", Mirrors: []string{"registry.example.com/cache", "registry.example.com:8443"}},
 	}
 	if err := config.Validate(); err != nil {
+		t.Error(err)
+	}
+	// Who uses them checks them, too.
+	if err := registry.Validate(config.RegistrySettings()); err != nil {
 		t.Error(err)
 	}
 }

@@ -65,6 +65,9 @@ type Advisory struct {
 	Severity    string   `json:"severity"`
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty"`
+	// Layer is the digest of the layer that brought the package, compressed as the registry has it; empty if the engine
+	// does not say. (Grype says the digest of the uncompressed layer, which is another.)
+	Layer string `json:"layer,omitempty"`
 	// Ratings of the vulnerability that the source gives.
 	Ratings []Rating `json:"ratings,omitempty"`
 }
@@ -90,7 +93,7 @@ func (f Finding) TextBytes() int {
 		n += listBytes(list)
 	}
 	for _, a := range f.Advisories {
-		n += len(a.ID) + len(a.Source) + listBytes(a.FixVersions)
+		n += len(a.ID) + len(a.Source) + len(a.Layer) + listBytes(a.FixVersions)
 		for _, r := range a.Ratings {
 			n += len(r.Source) + len(r.Vector)
 		}

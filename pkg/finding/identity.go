@@ -3,6 +3,7 @@ package finding
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,13 +45,29 @@ var osPackageTypes = []string{"deb", "rpm", "apk", "alpm", "portage", "linux-ker
 // Key identifies a finding within an image: canonical id, package URL without qualifiers, version and, for
 // language packages, of which an image may hold several copies, the path. It is 64 hexadecimal digits.
 func (f Finding) Key() string {
-	path := ""
-	if !slices.Contains(osPackageTypes, f.Package.Type) && len(f.Paths) > 0 {
-		path = f.Paths[0]
-	}
 	// Length-free joining is safe: none of the parts holds a NUL.
-	sum := sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, path}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, f.place()}, "\x00")))
 	return hex.EncodeToString(sum[:])
+}
+
+// place is the path as far as it identifies a copy of the package. Of an installed Python package, one engine names the
+// metadata file (site-packages/x.dist-info/METADATA, x.egg-info/PKG-INFO or x.egg-info) and another the directory that it
+// was installed in: the directory counts.
+func (f Finding) place() string {
+	if slices.Contains(osPackageTypes, f.Package.Type) || len(f.Paths) == 0 {
+		return ""
+	}
+	place := f.Paths[0]
+	if f.Package.Type != "python" {
+		return place
+	}
+	switch base := path.Base(place); {
+	case base == "METADATA", base == "PKG-INFO":
+		return path.Dir(path.Dir(place))
+	case strings.HasSuffix(base, ".egg-info"):
+		return path.Dir(place)
+	}
+	return place
 }
 
 // identity is the package URL without version, qualifiers and subpath, or type and name where there is none.

@@ -77,6 +77,25 @@ func TestKeySame(t *testing.T) {
 	}
 }
 
+// TestKeyOfPython: whether an engine names the metadata of an installed package or the directory, it is the same package.
+func TestKeyOfPython(t *testing.T) {
+	python := func(path string) string {
+		return Finding{ID: "CVE-2024-0001", Package: Package{Name: "x", Version: "1", Type: "python", PURL: "pkg:pypi/x@1"}, Paths: []string{path}}.Key()
+	}
+	const dir = "/usr/lib/python3/dist-packages"
+	for _, path := range []string{"/x-1.dist-info/METADATA", "/x-1.egg-info/PKG-INFO", "/x-1.egg-info"} {
+		if python(dir+path) != python(dir) {
+			t.Errorf("%s%s and %s have different keys", dir, path, dir)
+		}
+	}
+	if python(dir) == python("/opt/venv/lib/python3/site-packages") {
+		t.Error("two copies in different directories have one key")
+	}
+	if python(dir+"/requirements.txt") == python(dir) {
+		t.Error("a file that is no metadata has the key of its directory")
+	}
+}
+
 // TestKeyDiffers: what are two findings.
 func TestKeyDiffers(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -248,7 +248,7 @@ func (w *world) has(scanner *v1alpha1.Scanner, name string, scope store.Scope, w
 func (w *world) catalogued(name string, scope store.Scope, sbom string) {
 	w.t.Helper()
 	w.must(w.store.SaveCatalogue(w.t.Context(), store.Catalogued{
-		Key: key(name), Scope: scope, PlatformDigest: digest(name), Tool: "syft 1", CataloguedAt: w.clock.Now(),
+		Engine: engine, Key: key(name), Scope: scope, PlatformDigest: digest(name), Tool: "syft 1", CataloguedAt: w.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(compress(w.t, sbom)), store.ArtifactMatchInput: strings.NewReader("")}))
 }
 

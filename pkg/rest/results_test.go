@@ -371,7 +371,7 @@ func TestBrokenSBOM(t *testing.T) {
 	noise := make([]byte, 1<<20)
 	_, _ = rand.Read(noise)
 	whole := compress(t, string(noise))
-	w.must(w.store.SaveCatalogue(t.Context(), store.Catalogued{Key: key("web"), PlatformDigest: digest("web")},
+	w.must(w.store.SaveCatalogue(t.Context(), store.Catalogued{Engine: "grype", Key: key("web"), PlatformDigest: digest("web")},
 		map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(whole[:len(whole)/2])}))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/api/v1/namespaces/shop/imagescans/web/sbom", nil)
 	w.must(err)

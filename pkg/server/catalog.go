@@ -94,7 +94,7 @@ func (i *Ingest) saveCatalogue(ctx context.Context, result workerapi.CatalogResu
 		files[artifact] = file
 	}
 	return i.Store.SaveCatalogue(ctx, store.Catalogued{
-		Key: job.Key, Scope: job.Scope, PlatformDigest: result.PlatformDigest,
+		Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: result.PlatformDigest,
 		Distro: clip(result.Distro), Packages: result.Packages, Tool: clip(result.Tool), CataloguedAt: i.Clock.Now(),
 	}, files)
 }

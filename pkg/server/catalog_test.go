@@ -39,16 +39,16 @@ func TestCatalogStory(t *testing.T) {
 	sbom, input := compressed(t, []byte("SBOM")), compressed(t, []byte("input"))
 	w.want(w.put(workerapi.PathCatalogSBOM, sbom), http.StatusNoContent, "")
 	w.want(w.put(workerapi.PathCatalogMatchInput, input), http.StatusNoContent, "")
-	if _, err := a.store.Catalogued(t.Context(), web, store.Cluster); err == nil {
+	if _, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err == nil {
 		t.Error("the catalogue is visible before its result")
 	}
 	claimed := result
 	claimed.Image = "docker.io/library/another"
 	w.want(w.post(workerapi.PathCatalogResult, claimed, nil), http.StatusNoContent, "")
-	got, err := a.store.Catalogued(t.Context(), web, store.Cluster)
+	got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster)
 	a.must(err)
 	want := store.Catalogued{
-		Key: web, Scope: store.Cluster, PlatformDigest: result.PlatformDigest, Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3", CataloguedAt: noon,
+		Engine: "grype", Key: web, Scope: store.Cluster, PlatformDigest: result.PlatformDigest, Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3", CataloguedAt: noon,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("catalogue (-want +got):\n%s", diff)
@@ -175,7 +175,7 @@ func TestResultsThatAreRefused(t *testing.T) {
 			r := result
 			tt.change(&r)
 			w.want(w.post(workerapi.PathCatalogResult, r, nil), tt.status, tt.text)
-			catalogued, err := a.store.Catalogued(t.Context(), web, store.Cluster)
+			catalogued, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster)
 			if (err == nil) != (tt.status == http.StatusNoContent) {
 				t.Errorf("the catalogue: %v", err)
 			}
@@ -207,7 +207,7 @@ func TestReplay(t *testing.T) {
 	other := result
 	other.PlatformDigest = digest("another manifest")
 	w.want(w.post(workerapi.PathCatalogResult, other, nil), http.StatusConflict, "was not uploaded")
-	if got, err := a.store.Catalogued(t.Context(), web, store.Cluster); err != nil || got.PlatformDigest != result.PlatformDigest {
+	if got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err != nil || got.PlatformDigest != result.PlatformDigest {
 		t.Errorf("the catalogue is %+v, %v", got, err)
 	}
 }

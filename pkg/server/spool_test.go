@@ -127,7 +127,7 @@ func TestResultOfOtherFiles(t *testing.T) {
 			other := result
 			change(&other)
 			w.want(w.post(workerapi.PathCatalogResult, other, nil), http.StatusConflict, "upload it again")
-			if _, err := a.store.Catalogued(t.Context(), web, store.Cluster); err == nil {
+			if _, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err == nil {
 				t.Error("the catalogue is visible")
 			}
 		})

@@ -21,14 +21,14 @@ func resolveArgs(key image.Key, scope Scope) []any {
 }
 
 // Catalogued implements Catalogues. The key is the one asked for.
-func (s *SQLite) Catalogued(ctx context.Context, key image.Key, scope Scope) (Catalogued, error) {
-	c := Catalogued{Key: key, Scope: scope}
+func (s *SQLite) Catalogued(ctx context.Context, engine string, key image.Key, scope Scope) (Catalogued, error) {
+	c := Catalogued{Engine: engine, Key: key, Scope: scope}
 	err := s.read(ctx, "look up catalogue of "+key.String(), func(ctx context.Context, q query) error {
 		var cataloguedAt millis
 		err := q.QueryRowContext(ctx, `
 			SELECT m.platform_digest, c.distro, c.packages, c.tool, c.catalogued_at
 			FROM manifests m JOIN catalogues c ON c.manifest_id = m.id
-			WHERE m.id = `+resolve, resolveArgs(key, scope)...).
+			WHERE c.engine = ? AND m.id = `+resolve, append([]any{engine}, resolveArgs(key, scope)...)...).
 			Scan(&c.PlatformDigest, &c.Distro, &c.Packages, &c.Tool, &cataloguedAt)
 		c.CataloguedAt = cataloguedAt.Time
 		return orNotFound(err)
@@ -40,13 +40,14 @@ func (s *SQLite) Catalogued(ctx context.Context, key image.Key, scope Scope) (Ca
 }
 
 // CataloguedScopes implements Catalogues.
-func (s *SQLite) CataloguedScopes(ctx context.Context, key image.Key) (scopes []Scope, err error) {
+func (s *SQLite) CataloguedScopes(ctx context.Context, engine string, key image.Key) (scopes []Scope, err error) {
 	err = s.read(ctx, "list scopes that know "+key.String(), func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `
-			SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id WHERE i.digest = ? AND i.platform = ?
+			SELECT i.scope FROM images i JOIN catalogues c ON c.manifest_id = i.manifest_id
+			WHERE i.digest = ? AND i.platform = ? AND c.engine = ?
 			UNION
-			SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ?
-			ORDER BY 1`, key.Digest, platform(key.Platform), key.Digest)
+			SELECT m.scope FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND c.engine = ?
+			ORDER BY 1`, key.Digest, platform(key.Platform), engine, key.Digest, engine)
 		scopes, err = collect(rows, err, func(rows *sql.Rows) (scope Scope, err error) { return scope, rows.Scan(&scope) })
 		return err
 	})
@@ -56,8 +57,8 @@ func (s *SQLite) CataloguedScopes(ctx context.Context, key image.Key) (scopes []
 // SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so they should come from
 // files and not from a network. Without artifacts those that the manifest has are kept.
 func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error {
-	if c.Key.Digest == "" || c.PlatformDigest == "" {
-		return errors.New("store: save catalogue: the image's digest or platform digest is empty")
+	if c.Engine == "" || c.Key.Digest == "" || c.PlatformDigest == "" {
+		return errors.New("store: save catalogue: the engine, the image's digest or its platform digest is empty")
 	}
 	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
 		now := s.now()
@@ -69,11 +70,20 @@ func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `
-			INSERT OR REPLACE INTO catalogues (manifest_id, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?)`,
-			manifest, c.Distro, c.Packages, c.Tool, millis{orNow(c.CataloguedAt, now)}); err != nil {
+			INSERT OR REPLACE INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)`,
+			manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CataloguedAt, now)}); err != nil {
 			return err
 		}
 		return replaceArtifacts(ctx, tx, manifest, artifacts)
+	})
+}
+
+// ForgetCatalogue implements Catalogues.
+func (s *SQLite) ForgetCatalogue(ctx context.Context, engine, platformDigest string) error {
+	return s.write(ctx, "forget catalogue of "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM catalogues WHERE engine = ?
+			AND manifest_id IN (SELECT id FROM manifests WHERE platform_digest = ?)`, engine, platformDigest)
+		return err
 	})
 }
 

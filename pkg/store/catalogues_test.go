@@ -35,7 +35,7 @@ func TestCatalogued(t *testing.T) {
 		"a namespace's platform digest not in the cluster": {image.Key{Digest: digest("private"), Platform: amd64}, Cluster, Catalogued{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := f.Catalogued(t.Context(), test.key, test.scope)
+			c, err := f.Catalogued(t.Context(), "grype", test.key, test.scope)
 			if test.want == (Catalogued{}) {
 				if !errors.Is(err, ErrNotFound) {
 					t.Errorf("got %+v, %v, want ErrNotFound", c, err)
@@ -59,8 +59,8 @@ func TestTwoDigestsMayLeadToOneManifest(t *testing.T) {
 	again := withKey(catalogued("app", f.clock.Now().Add(time.Hour)), key("other index"))
 	again.Packages = 8
 	must(t, f.SaveCatalogue(t.Context(), again, nil))
-	equal(t, "by the newer digest", got[Catalogued](t)(f.Catalogued(t.Context(), key("other index"), Cluster)), again)
-	equal(t, "by the older digest", got[Catalogued](t)(f.Catalogued(t.Context(), key("app"), Cluster)), withKey(again, key("app")))
+	equal(t, "by the newer digest", got[Catalogued](t)(f.Catalogued(t.Context(), "grype", key("other index"), Cluster)), again)
+	equal(t, "by the older digest", got[Catalogued](t)(f.Catalogued(t.Context(), "grype", key("app"), Cluster)), withKey(again, key("app")))
 }
 
 // A digest that is found to lead elsewhere takes its users along.
@@ -79,7 +79,7 @@ func TestADigestMayLeadElsewhere(t *testing.T) {
 
 func TestCataloguesNeedDigests(t *testing.T) {
 	f := newStore(t)
-	for _, c := range []Catalogued{{Key: key("app")}, {PlatformDigest: digest("app")}} {
+	for _, c := range []Catalogued{{Engine: "grype", Key: key("app")}, {Engine: "grype", PlatformDigest: digest("app")}, {Key: key("app"), PlatformDigest: digest("app")}} {
 		if err := f.SaveCatalogue(t.Context(), c, nil); err == nil {
 			t.Errorf("saving %+v: got no error", c)
 		}
@@ -97,11 +97,11 @@ func TestCataloguedScopes(t *testing.T) {
 	manifest := key("app")
 	manifest.Digest = catalogued("app", f.clock.Now()).PlatformDigest
 	for name, k := range map[string]image.Key{"by its index": key("app"), "by its manifest": manifest} {
-		scopes := got[[]Scope](t)(f.CataloguedScopes(t.Context(), k))
+		scopes := got[[]Scope](t)(f.CataloguedScopes(t.Context(), "grype", k))
 		equal(t, name, scopes, []Scope{Cluster, "shop", "zoo"})
 		for _, scope := range scopes {
-			got[Catalogued](t)(f.Catalogued(t.Context(), k, scope))
+			got[Catalogued](t)(f.Catalogued(t.Context(), "grype", k, scope))
 		}
 	}
-	equal(t, "unknown", got[[]Scope](t)(f.CataloguedScopes(t.Context(), key("unknown"))), []Scope(nil))
+	equal(t, "unknown", got[[]Scope](t)(f.CataloguedScopes(t.Context(), "grype", key("unknown"))), []Scope(nil))
 }

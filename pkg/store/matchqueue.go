@@ -39,7 +39,7 @@ const queue = queueTables + queueConditions
 
 const queueTables = `
 	FROM (SELECT DISTINCT manifest_id FROM scanner_images WHERE engine = @engine AND suspended = 0 AND manifest_id IS NOT NULL) used
-	CROSS JOIN catalogues c ON c.manifest_id = used.manifest_id
+	CROSS JOIN catalogues c ON c.manifest_id = used.manifest_id AND c.engine = @engine
 	LEFT JOIN data_versions d ON d.engine = @engine
 	LEFT JOIN reports r ON r.manifest_id = used.manifest_id AND r.engine = @engine`
 

@@ -293,7 +293,7 @@ func TestCancelledCallsLeaveNothing(t *testing.T) {
 	if err := f.SaveCatalogue(ctx, catalogued("app", f.clock.Now()), map[Artifact]io.Reader{ArtifactSBOM: content}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled while it ran: got %v, want context.Canceled", err)
 	}
-	if _, err := f.Catalogued(t.Context(), key("app"), Cluster); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Catalogued(t.Context(), "grype", key("app"), Cluster); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the cancelled call: got %v, want ErrNotFound", err)
 	}
 	if _, err := f.SaveReport(ctx, report("app"), ""); !errors.Is(err, context.Canceled) {

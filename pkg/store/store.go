@@ -39,6 +39,7 @@ const Cluster Scope = ""
 // Store is all that the rest of the program knows of the database. Methods are safe for concurrent use.
 type Store interface {
 	Catalogues
+	Manifests
 	Jobs
 	MatchQueue
 	Reports
@@ -62,13 +63,16 @@ type Store interface {
 
 // Catalogued is what is known about an image's content.
 type Catalogued struct {
+	// Engine that listed the content: one engine's list is of no use to another.
+	Engine         string
 	Key            image.Key
 	Scope          Scope
 	PlatformDigest string
 	Distro         string
 	Packages       int
-	Tool           string
-	CataloguedAt   time.Time
+	// Tool is what listed it, and its version.
+	Tool         string
+	CataloguedAt time.Time
 }
 
 // Artifact is one of the files that cataloguing an image gives.
@@ -82,15 +86,37 @@ const (
 
 // Catalogues holds SBOMs, and which image digests lead to which platform manifest.
 type Catalogues interface {
-	// Catalogued returns what is known of an image in a scope, or ErrNotFound. A digest that is itself the
+	// Catalogued returns what an engine knows of an image in a scope, or ErrNotFound. A digest that is itself the
 	// platform digest of something catalogued in that scope is found as well.
-	Catalogued(ctx context.Context, key image.Key, scope Scope) (Catalogued, error)
+	Catalogued(ctx context.Context, engine string, key image.Key, scope Scope) (Catalogued, error)
 	// SaveCatalogue stores an image's artifacts, read to their end in pieces, and replaces earlier ones.
 	SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error
+	// ForgetCatalogue forgets what an engine knows of a platform manifest, in all scopes: it is to be listed anew. Reports stay.
+	ForgetCatalogue(ctx context.Context, engine, platformDigest string) error
 	// CataloguedScopes lists the scopes in which Catalogued finds an image, sorted: the cluster's is the first.
-	CataloguedScopes(ctx context.Context, key image.Key) ([]Scope, error)
+	CataloguedScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error)
 	// OpenArtifact returns an artifact, read in pieces, and its size in bytes; ErrNotFound if there is none.
 	OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error)
+}
+
+// Manifest is a platform manifest that an engine keeps elsewhere, such as Clair in its own database.
+type Manifest struct {
+	Engine, PlatformDigest string
+	// Ours says that the engine did not know it before: then it may be deleted there.
+	Ours bool
+}
+
+// Manifests remembers what engines keep elsewhere, until it is deleted there. It outlasts catalogues, reports and Scanners.
+type Manifests interface {
+	// SaveManifest remembers a manifest. One that is known stays as it was: who was first does not change.
+	SaveManifest(ctx context.Context, m Manifest) error
+	// Manifest returns what is remembered, or ErrNotFound.
+	Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error)
+	// UnusedManifests lists those of an engine which no Scanner has an image with by that engine, but for the one named
+	// (by UID; empty for none), in the order of their digests, at most limit.
+	UnusedManifests(ctx context.Context, engine, except string, limit int) ([]Manifest, error)
+	// ForgetManifest forgets one. A missing one is no error.
+	ForgetManifest(ctx context.Context, engine, platformDigest string) error
 }
 
 // JobPurpose is what a Job was made for.

@@ -98,7 +98,7 @@ func key(name string) image.Key { return image.Key{Digest: digest("index " + nam
 func subject(name string) Subject { return Subject{PlatformDigest: digest(name), Engine: grype} }
 
 func catalogued(name string, at time.Time) Catalogued {
-	return Catalogued{Key: key(name), PlatformDigest: digest(name), Distro: "debian 12", Packages: 7, Tool: "syft 1.0.0", CataloguedAt: at}
+	return Catalogued{Engine: "grype", Key: key(name), PlatformDigest: digest(name), Distro: "debian 12", Packages: 7, Tool: "syft 1.0.0", CataloguedAt: at}
 }
 
 // catalogue saves a catalogue without artifacts.

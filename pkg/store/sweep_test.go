@@ -33,7 +33,7 @@ func TestSweepDeletesWhatNobodyHas(t *testing.T) {
 	for name, kept := range map[string]bool{
 		"running": true, "retained": true, "released": false, "released again": true, "never used": false, "recent": false,
 	} {
-		_, catalogueErr := f.Catalogued(t.Context(), key(name), Cluster)
+		_, catalogueErr := f.Catalogued(t.Context(), "grype", key(name), Cluster)
 		_, _, artifactErr := f.OpenArtifact(t.Context(), digest(name), Cluster, ArtifactSBOM)
 		_, reportErr := f.Findings(t.Context(), subject(name))
 		for what, err := range map[string]error{"catalogue": catalogueErr, "artifact": artifactErr, "report": reportErr} {

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -65,7 +66,7 @@ func load(t *testing.T, dir string) v1.Image {
 // large has many packages, and programs of this project that link hundreds of modules.
 func large(t *testing.T, s settings) v1.Image {
 	t.Helper()
-	programs := fixture.Files{}
+	programs := registrytest.Files{}
 	for _, name := range []string{"scanner-grype", "kwok"} {
 		raw, err := os.ReadFile(s.program(name))
 		if err != nil {
@@ -73,13 +74,13 @@ func large(t *testing.T, s settings) v1.Image {
 		}
 		programs["usr/local/bin/"+name] = string(raw)
 	}
-	return fixture.Image(t, bases(t)[1].files, programs)
+	return registrytest.Image(t, bases(t)[1].files, programs)
 }
 
 // TestCatalogue: the same images, from the same registry on this machine, by the worker and by the stock command.
 func TestCatalogue(t *testing.T) {
 	s := setUp(t)
-	registry := fixture.NewRegistry(t, nil)
+	registry := registrytest.NewRegistry(t, nil)
 	rows := [][]string{{"image", "packages", "`syft`: time", "worker: time", "times", "`syft`: peak memory", "worker: peak memory", "times"}}
 	var bounds []bound
 	for i, c := range catalogueImages(t, s) {

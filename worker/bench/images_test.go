@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 )
 
@@ -34,7 +35,7 @@ const (
 // base is what images have in common.
 type base struct {
 	name  string
-	files fixture.Files
+	files registrytest.Files
 	// npm and python say which packages of a language the programs on it have, beside Go's.
 	npm, python int
 }
@@ -42,7 +43,7 @@ type base struct {
 // bases are eight: three distributions and none, small and large, with and without languages.
 func bases(t *testing.T) []base {
 	t.Helper()
-	debian := func(n int) fixture.Files {
+	debian := func(n int) registrytest.Files {
 		return fixture.Merge(fixture.Debian(), withStatusOf(fixture.Debian(), fixture.Dpkg(debs(n)...)))
 	}
 	return []base{
@@ -53,25 +54,25 @@ func bases(t *testing.T) []base {
 		{name: "Alpine 3.18, small", files: alpine(smallApks)},
 		{name: "Alpine 3.18, large", files: alpine(largeApks)},
 		{name: "Rocky Linux 9", files: rocky(t)},
-		{name: "no distribution", files: fixture.Files{"etc/hostname": "static\n"}},
+		{name: "no distribution", files: registrytest.Files{"etc/hostname": "static\n"}},
 	}
 }
 
 // withStatusOf puts two lists of Debian packages into one.
-func withStatusOf(first, second fixture.Files) fixture.Files {
+func withStatusOf(first, second registrytest.Files) registrytest.Files {
 	const status = "var/lib/dpkg/status"
-	return fixture.Merge(second, fixture.Files{status: first[status] + second[status]})
+	return fixture.Merge(second, registrytest.Files{status: first[status] + second[status]})
 }
 
 // alpine is the fixture's with more packages.
-func alpine(n int) fixture.Files {
+func alpine(n int) registrytest.Files {
 	const installed = "lib/apk/db/installed"
 	files, more := fixture.Alpine(), fixture.ApkDB(apks(n)...)
-	return fixture.Merge(files, fixture.Files{installed: files[installed] + more[installed]})
+	return fixture.Merge(files, registrytest.Files{installed: files[installed] + more[installed]})
 }
 
 // rocky has the fixture's release and packages of its own, since an RPM database is one file.
-func rocky(t *testing.T) fixture.Files {
+func rocky(t *testing.T) registrytest.Files {
 	t.Helper()
 	all := []fixture.Rpm{
 		{Name: "openssl-libs", Version: "3.0.7", Release: "6.el9_2", SourceRPM: "openssl-3.0.7-6.el9_2.src.rpm", Epoch: 1},
@@ -120,11 +121,11 @@ func apks(n int) []fixture.Apk {
 // image is the number-th on a base: a Go program, and packages of the base's languages, in versions of their own.
 func (b base) image(t *testing.T, number int) v1.Image {
 	t.Helper()
-	return fixture.Image(t, b.files, fixture.Merge(b.npmFiles(number), b.pythonFiles(number), goProgram(number)))
+	return registrytest.Image(t, b.files, fixture.Merge(b.npmFiles(number), b.pythonFiles(number), goProgram(number)))
 }
 
 // goProgram has modules that something is known about, some of them in a version that is affected, and many more.
-func goProgram(number int) fixture.Files {
+func goProgram(number int) registrytest.Files {
 	used := []fixture.Module{
 		{Path: "golang.org/x/net", Version: fmt.Sprintf("v0.%d.0", 5+number)},
 		{Path: "golang.org/x/text", Version: fmt.Sprintf("v0.3.%d", number%10)},
@@ -135,11 +136,11 @@ func goProgram(number int) fixture.Files {
 	for i := range modules {
 		used = append(used, fixture.Module{Path: moduleName((number*3 + i) % allModules), Version: fmt.Sprintf("v1.%d.%d", number, i)})
 	}
-	return fixture.Files{"app/server": fixture.GoBinary(fmt.Sprintf("go1.%d.%d", 19+number%4, number%10), "example.org/server", used...)}
+	return registrytest.Files{"app/server": fixture.GoBinary(fmt.Sprintf("go1.%d.%d", 19+number%4, number%10), "example.org/server", used...)}
 }
 
-func (b base) npmFiles(number int) fixture.Files {
-	files := fixture.Files{}
+func (b base) npmFiles(number int) registrytest.Files {
+	files := registrytest.Files{}
 	for i := range b.npm {
 		name := fmt.Sprintf("node-package-%03d", i)
 		files["app/node_modules/"+name+"/package.json"] = fmt.Sprintf(
@@ -148,8 +149,8 @@ func (b base) npmFiles(number int) fixture.Files {
 	return files
 }
 
-func (b base) pythonFiles(number int) fixture.Files {
-	files := fixture.Files{}
+func (b base) pythonFiles(number int) registrytest.Files {
+	files := registrytest.Files{}
 	for i := range b.python {
 		name, version := fmt.Sprintf("python_package_%03d", i), fmt.Sprintf("1.%d.%d", number, i)
 		dir := fmt.Sprintf("usr/lib/python3/dist-packages/%s-%s.dist-info/", name, version)

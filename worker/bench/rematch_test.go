@@ -16,10 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/worker/vulndb"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -91,7 +92,7 @@ func TestRematch(t *testing.T) {
 func (s settings) catalogued(t *testing.T) []sbom {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
-	host := fixture.NewRegistry(t, nil)
+	host := registrytest.NewRegistry(t, nil)
 	dir := t.TempDir()
 	all := bases(t)
 	sboms := make([]sbom, len(all)*perBase)

@@ -16,8 +16,8 @@ import (
 	"github.com/anchore/syft/syft/sbom"
 	"github.com/anchore/syft/syft/source"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 

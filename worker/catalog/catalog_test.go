@@ -23,17 +23,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // pulled pushes an image and resolves it again.
 func pulled(t *testing.T, image v1.Image) *registry.Image {
 	t.Helper()
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	puller := registry.Puller{
 		Registries: []workerapi.Registry{{Host: server.Host, PlainHTTP: true}},
 		Log:        slog.New(slog.DiscardHandler), Now: time.Now,
@@ -68,7 +69,7 @@ func left(t *testing.T, dir string) []string {
 
 func TestSBOMOfImages(t *testing.T) {
 	for what, c := range map[string]struct {
-		files    fixture.Files
+		files    registrytest.Files
 		distro   string
 		packages []string // "name version" that must be among the packages
 	}{
@@ -76,11 +77,11 @@ func TestSBOMOfImages(t *testing.T) {
 		"Alpine": {fixture.Alpine(), "alpine 3.18.2", []string{"musl 1.2.4-r0", "stdlib go1.22.0"}},
 		// Nothing says that the RPM database could not be read: only its packages do.
 		"Rocky":     {fixture.Rocky(t), "rocky 9.2", []string{"openssl-libs 1:3.0.7-6.el9_2", "tar 2:1.34-6.el9"}},
-		"no distro": {fixture.Files{"hello": "world"}, "", nil},
+		"no distro": {registrytest.Files{"hello": "world"}, "", nil},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := temporary(t)
-			s, err := catalog.SBOM(t.Context(), pulled(t, fixture.Image(t, c.files)), slog.New(slog.DiscardHandler))
+			s, err := catalog.SBOM(t.Context(), pulled(t, registrytest.Image(t, c.files)), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +134,7 @@ func TestUnreadableLayers(t *testing.T) {
 
 // A disk that is full or read-only is the pod's problem, not the image's.
 func TestTemporaryDirectoryProblems(t *testing.T) {
-	img := pulled(t, fixture.Image(t, fixture.Files{"a": "b"}))
+	img := pulled(t, registrytest.Image(t, registrytest.Files{"a": "b"}))
 	t.Setenv("TMPDIR", "/proc/no-such-directory")
 	_, err := catalog.SBOM(t.Context(), img, slog.New(slog.DiscardHandler))
 	var known *failure.Error

@@ -18,7 +18,7 @@ import (
 	"github.com/anchore/syft/syft/source/stereoscopesource"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/registry"
+	"github.com/scanner-operator/scanner-operator/registry"
 )
 
 // open pulls and indexes all layers, as Syft's "oci-registry" source does after its own pull.

@@ -15,7 +15,7 @@ import (
 	"github.com/anchore/syft/syft/sbom"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

@@ -15,9 +15,10 @@ import (
 	"github.com/anchore/syft/syft/sbom"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -32,14 +33,14 @@ func wantFailure(t *testing.T, err error, reason, message string) {
 // TestFullDisk: a disk that is smaller than the scratch space is a failure, wherever it is noticed. Syft drops what
 // it cannot unpack, and the image would be shown without those packages.
 func TestFullDisk(t *testing.T) {
-	for name, files := range map[string]fixture.Files{
+	for name, files := range map[string]registrytest.Files{
 		"while layers are unpacked":   {"file": strings.Repeat("x", 80<<20)},
 		"while archives are unpacked": {"app.jar": fixture.Bomb(t, 40<<20, "a.jar", "b.jar", "c.jar")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fixture.OnSmallDisk(t, "64m", func(dir string) {
-				server := fixture.NewRegistry(t, nil)
-				reference := server.Push(t, "app:1", fixture.Image(t, files))
+				server := registrytest.NewRegistry(t, nil)
+				reference := server.Push(t, "app:1", registrytest.Image(t, files))
 				log := slog.New(slog.DiscardHandler)
 				puller := registry.Puller{Registries: []workerapi.Registry{{Host: server.Host, PlainHTTP: true}}, Log: log, Now: time.Now}
 				img, err := puller.Pull(t.Context(), []string{reference}, v1.Platform{OS: "linux", Architecture: "amd64"})

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
 	"github.com/scanner-operator/scanner-operator/workerapi"

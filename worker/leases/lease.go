@@ -16,8 +16,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/match"

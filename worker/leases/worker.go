@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

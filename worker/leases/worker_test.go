@@ -20,9 +20,9 @@ import (
 	"github.com/anchore/syft/syft/sbom"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
 	"github.com/scanner-operator/scanner-operator/worker/input"

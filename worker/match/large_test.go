@@ -9,6 +9,7 @@ import (
 
 	"github.com/anchore/syft/syft/format/syftjson"
 
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
@@ -30,7 +31,7 @@ func TestFiftyThousandPackages(t *testing.T) {
 			modules[i] = fixture.Module{Path: "golang.org/x/net", Version: fmt.Sprintf("v0.1.%d", i)}
 		}
 	}
-	image := fixture.Image(t, fixture.OSRelease("debian", "12"), fixture.Files{"app": fixture.GoBinary("go1.22.0", "example.org/app", modules...)})
+	image := registrytest.Image(t, fixture.OSRelease("debian", "12"), registrytest.Files{"app": fixture.GoBinary("go1.22.0", "example.org/app", modules...)})
 
 	passed := lap()
 	contents := contents(t, image)

@@ -10,8 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/database"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/match"
@@ -29,7 +30,7 @@ func reason(err error) string {
 // debian is the match input of the Debian image.
 func debian(t *testing.T) *input.File {
 	t.Helper()
-	return input.Open(write(t, input.Compact(contents(t, fixture.Image(t, fixture.Debian())))))
+	return input.Open(write(t, input.Compact(contents(t, registrytest.Image(t, fixture.Debian())))))
 }
 
 // Grype logs errors of the database, or not even that, and reports a clean image.
@@ -125,8 +126,8 @@ func TestStoppedMatchHasNoReport(t *testing.T) {
 func TestManyMatchesAtTheSameTime(t *testing.T) {
 	version, files := install(t, t.TempDir()), []*input.File{debian(t)}
 	alone, db := open(t, version), open(t, version)
-	for _, image := range []fixture.Files{fixture.Alpine(), fixture.Rocky(t)} {
-		files = append(files, input.Open(write(t, input.Compact(contents(t, fixture.Image(t, image))))))
+	for _, image := range []registrytest.Files{fixture.Alpine(), fixture.Rocky(t)} {
+		files = append(files, input.Open(write(t, input.Compact(contents(t, registrytest.Image(t, image))))))
 	}
 	want := make([]*workerapi.Report, len(files))
 	for i, file := range files {

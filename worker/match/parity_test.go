@@ -18,13 +18,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/database"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/match"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -48,30 +49,30 @@ func images(t *testing.T) map[string]struct {
 		atLeast int
 	}
 	return map[string]testImage{
-		"debian": {fixture.Image(t, fixture.Debian()), 40},
-		"alpine": {fixture.Image(t, fixture.Alpine()), 10},
-		"rocky":  {fixture.Image(t, fixture.Rocky(t)), 6},
-		"go": {fixture.Image(t, fixture.Files{"tool": fixture.GoBinary("go1.19.0", "example.org/tool",
+		"debian": {registrytest.Image(t, fixture.Debian()), 40},
+		"alpine": {registrytest.Image(t, fixture.Alpine()), 10},
+		"rocky":  {registrytest.Image(t, fixture.Rocky(t)), 6},
+		"go": {registrytest.Image(t, registrytest.Files{"tool": fixture.GoBinary("go1.19.0", "example.org/tool",
 			fixture.Module{Path: "golang.org/x/crypto", Version: "v0.14.0"},
 			fixture.Module{Path: "gopkg.in/yaml.v3", Version: "v3.0.0"},
 			fixture.Module{Path: "github.com/gin-gonic/gin", Version: "v1.7.0"},
 			fixture.Module{Path: "github.com/golang-jwt/jwt/v4", Version: "v4.4.0"},
 			fixture.Module{Path: "google.golang.org/protobuf", Version: "v1.28.0"})}), 10},
 		// Distributions without a package manager keep one file for each package.
-		"distroless": {fixture.Image(t, fixture.OSRelease("debian", "12"), fixture.Files{
+		"distroless": {registrytest.Image(t, fixture.OSRelease("debian", "12"), registrytest.Files{
 			"var/lib/dpkg/status.d/openssl": "Package: libssl3\nSource: openssl\nVersion: 3.0.9-1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"}), 5},
 		// Builds for several platforms get this wrong, and the images run all the same.
-		"mistaken architecture": {fixture.Declaring(t, fixture.Image(t, fixture.Debian()), v1.Platform{OS: "linux", Architecture: "s390x"}), 40},
-		"no architecture":       {fixture.Declaring(t, fixture.Image(t, fixture.Alpine()), v1.Platform{OS: "linux"}), 10},
-		"two layers":            {fixture.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
-		"empty":                 {fixture.Image(t, fixture.Files{"hello": "world\n"}), 0},
+		"mistaken architecture": {registrytest.Declaring(t, registrytest.Image(t, fixture.Debian()), v1.Platform{OS: "linux", Architecture: "s390x"}), 40},
+		"no architecture":       {registrytest.Declaring(t, registrytest.Image(t, fixture.Alpine()), v1.Platform{OS: "linux"}), 10},
+		"two layers":            {registrytest.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
+		"empty":                 {registrytest.Image(t, registrytest.Files{"hello": "world\n"}), 0},
 	}
 }
 
 // contents catalogues an image through a registry, as the worker does.
 func contents(t *testing.T, image v1.Image) *sbom.SBOM {
 	t.Helper()
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	return catalogued(t, server.Host, server.Push(t, "test/image:1", image))
 }
 
@@ -184,7 +185,7 @@ func TestSameFindingsAsTheCommandLine(t *testing.T) {
 	cache := fixture.Database(t, fixture.Built, advisories).Cache
 	for name, c := range images(t) {
 		t.Run(name, func(t *testing.T) {
-			server := fixture.NewRegistry(t, nil)
+			server := registrytest.NewRegistry(t, nil)
 			reference := server.Push(t, "test/image:1", c.image)
 			s := catalogued(t, server.Host, reference)
 			compact := write(t, input.Compact(s))
@@ -270,9 +271,9 @@ func printed(t *testing.T, grype, cache, target string, more ...string) (matches
 // The rules that look across packages are applied; without them the tests above would compare nothing.
 func TestRulesAcrossPackages(t *testing.T) {
 	db := store(t, fixture.Advisories(t, ownAdvisories))
-	report := func(t *testing.T, files fixture.Files) *workerapi.Report {
+	report := func(t *testing.T, files registrytest.Files) *workerapi.Report {
 		t.Helper()
-		r, err := match.SBOM(t.Context(), db, input.Open(write(t, input.Compact(contents(t, fixture.Image(t, files))))))
+		r, err := match.SBOM(t.Context(), db, input.Open(write(t, input.Compact(contents(t, registrytest.Image(t, files))))))
 		if err != nil {
 			t.Fatal(err)
 		}

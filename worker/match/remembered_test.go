@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/input"
 	"github.com/scanner-operator/scanner-operator/worker/match"
@@ -14,11 +15,11 @@ import (
 // What was looked up for one image does not show in another, be it ever so similar: other versions, another release,
 // another distribution, and the same once more.
 func TestEarlierMatchesChangeNothing(t *testing.T) {
-	openssl := func(version string) fixture.Files {
+	openssl := func(version string) registrytest.Files {
 		return fixture.Dpkg(fixture.Deb{Name: "libssl3", Version: version, Source: "openssl"}, fixture.Deb{Name: "curl", Version: "7.88.1-10"})
 	}
 	files := map[string]*input.File{}
-	for name, image := range map[string]fixture.Files{
+	for name, image := range map[string]registrytest.Files{
 		"debian": fixture.Debian(), "alpine": fixture.Alpine(), "rocky": fixture.Rocky(t),
 		"old":             fixture.Merge(fixture.OSRelease("debian", "12"), openssl("3.0.9-1")),
 		"newer":           fixture.Merge(fixture.OSRelease("debian", "12"), openssl("3.0.13-1~deb12u1")),
@@ -27,7 +28,7 @@ func TestEarlierMatchesChangeNothing(t *testing.T) {
 		"go":              {"tool": fixture.GoBinary("go1.19.0", "example.org/tool", fixture.Module{Path: "golang.org/x/net", Version: "v0.7.0"})},
 		"newer go":        {"tool": fixture.GoBinary("go1.22.0", "example.org/tool", fixture.Module{Path: "golang.org/x/net", Version: "v0.17.0"})},
 	} {
-		files[name] = input.Open(write(t, input.Compact(contents(t, fixture.Image(t, image)))))
+		files[name] = input.Open(write(t, input.Compact(contents(t, registrytest.Image(t, image)))))
 	}
 	version := install(t, t.TempDir(), fixture.Advisories(t, ownAdvisories))
 	alone := map[string]*workerapi.Report{}

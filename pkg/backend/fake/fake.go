@@ -7,11 +7,9 @@
 package fake
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strings"
 	"sync"
@@ -73,13 +71,13 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	}
 	b.indexing.Lock()
 	defer b.indexing.Unlock()
-	if _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
+	if _, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope); !errors.Is(err, store.ErrNotFound) {
 		return backend.Done, err
 	}
 	b.Log.Info(IndexedMessage, "digest", img.Key.Digest, "image", img.PullReferences)
 	err := b.Store.SaveCatalogue(ctx, store.Catalogued{
-		Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CataloguedAt: b.Clock.Now(),
-	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)})
+		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: img.Key.Digest, Packages: 2, Tool: Engine, CataloguedAt: b.Clock.Now(),
+	}, nil)
 	return backend.Done, err
 }
 

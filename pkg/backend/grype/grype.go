@@ -110,7 +110,7 @@ func (b *Backend) Engine() string { return Engine }
 // Index implements backend.Backend: it starts a catalog Job unless the image is cataloged, was found to be
 // impossible a moment ago, or is being cataloged.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	switch _, err := b.Store.Catalogued(ctx, img.Key, img.Scope); {
+	switch _, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope); {
 	case err == nil:
 		b.line.leave(img.Key, img.Scope)
 		return backend.Done, nil
@@ -131,7 +131,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 // Match implements backend.Backend. The store's queue holds the image by itself; this only sees to it that
 // somebody works on the queue.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	catalogued, err := b.Store.Catalogued(ctx, img.Key, img.Scope)
+	catalogued, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope)
 	if err != nil {
 		return backend.Progress{}, err
 	}

@@ -171,7 +171,7 @@ func (e *engine) uses(images ...backend.Image) {
 func (e *engine) catalogues(img backend.Image) {
 	e.t.Helper()
 	e.must(e.Store.SaveCatalogue(e.t.Context(), store.Catalogued{
-		Key: img.Key, Scope: img.Scope, PlatformDigest: platformDigest(img), Packages: 1, Tool: "syft", CataloguedAt: e.clock.Now(),
+		Engine: Engine, Key: img.Key, Scope: img.Scope, PlatformDigest: platformDigest(img), Packages: 1, Tool: "syft", CataloguedAt: e.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 

@@ -142,11 +142,7 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 }
 
 func (b *Backend) workerEnv(resources corev1.ResourceRequirements) []corev1.EnvVar {
-	registries := make([]workerapi.Registry, 0, len(b.Config.Registries))
-	for _, registry := range b.Config.Registries {
-		registries = append(registries, workerapi.Registry(registry))
-	}
-	text, err := json.Marshal(registries)
+	text, err := json.Marshal(b.Config.RegistrySettings())
 	if err != nil {
 		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings, lists of them and booleans always marshal
 	}

@@ -164,7 +164,7 @@ func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
 
 // catalogEnded decides what a catalog Job's end means for its image: the failure counts only if the result is not there.
 func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (failed bool, err error) {
-	switch _, err := b.Store.Catalogued(ctx, record.Key, record.Scope); {
+	switch _, err := b.Store.Catalogued(ctx, Engine, record.Key, record.Scope); {
 	case err == nil:
 		return false, nil
 	case !errors.Is(err, store.ErrNotFound):

@@ -86,7 +86,7 @@ func fill(ctx context.Context, db *store.SQLite) error {
 	for i := range images {
 		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("service-%05d", i)
 		repository := "registry.example.com/" + namespace + "/" + name
-		if err := db.SaveCatalogue(ctx, store.Catalogued{Key: key(i), PlatformDigest: digest(i), Distro: "debian 12", Packages: 150, Tool: "syft"}, nil); err != nil {
+		if err := db.SaveCatalogue(ctx, store.Catalogued{Engine: "grype", Key: key(i), PlatformDigest: digest(i), Distro: "debian 12", Packages: 150, Tool: "syft"}, nil); err != nil {
 			return err
 		}
 		if err := db.SetUsed(ctx, store.Used{

@@ -15,11 +15,11 @@ import (
 	"github.com/anchore/syft/syft/sbom"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/catalog"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
 	"github.com/scanner-operator/scanner-operator/worker/input"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )

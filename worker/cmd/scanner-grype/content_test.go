@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -44,13 +45,13 @@ func (p *pod) catalogues(t *testing.T, host, reference string) (code int, left w
 
 // hostile is a registry with one image, whose layers may be answered by somebody else.
 type hostile struct {
-	*fixture.Registry
+	*registrytest.Registry
 	layers map[string]http.HandlerFunc
 }
 
 func newHostile(t *testing.T) *hostile {
 	h := &hostile{layers: map[string]http.HandlerFunc{}}
-	h.Registry = fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	h.Registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if layer := h.layers[path.Base(r.URL.Path)]; layer != nil && r.Method == http.MethodGet {
 				layer(w, r)
@@ -70,7 +71,7 @@ func (h *hostile) answers(t *testing.T, image v1.Image, answer http.HandlerFunc)
 		t.Fatal(err)
 	}
 	for _, layer := range layers {
-		h.layers[fixture.Digest(t, layer)] = answer
+		h.layers[registrytest.Digest(t, layer)] = answer
 	}
 }
 
@@ -85,7 +86,7 @@ func (h *hostile) serves(t *testing.T, image v1.Image, body []byte, length int) 
 // plain is an image with one layer that is not compressed, and that layer.
 func plain(t *testing.T) (v1.Image, []byte) {
 	archive := fixture.Tar(t, tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: 100_000, Mode: 0o644})
-	return fixture.RawImage(t, types.OCIUncompressedLayer, archive), archive
+	return registrytest.RawImage(t, types.OCIUncompressedLayer, archive), archive
 }
 
 func gzipped(t *testing.T, content io.Reader) []byte {
@@ -116,17 +117,17 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"a Helm chart": {func(t *testing.T, h *hostile) string { return h.Push(t, "app:1", fixture.Chart(t)) },
+		"a Helm chart": {func(t *testing.T, h *hostile) string { return h.Push(t, "app:1", registrytest.Chart(t)) },
 			workerapi.ReasonNotAnImage, `not a container image: its configuration is of type "application/vnd.cncf.helm.config.v1+json"`},
 		"an index of artifacts": {func(t *testing.T, h *hostile) string {
-			return h.PushIndex(t, "app:1", mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: fixture.Chart(t)}))
+			return h.PushIndex(t, "app:1", mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: registrytest.Chart(t)}))
 		}, workerapi.ReasonNotAnImage, "not a container image"},
 		"an index of attestations": {func(t *testing.T, h *hostile) string {
 			return h.PushIndex(t, "app:1", mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-				Add: fixture.Chart(t), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}}))
+				Add: registrytest.Chart(t), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}}))
 		}, workerapi.ReasonPlatformMismatch, `no manifest for linux/amd64, only for ["unknown/unknown"]`},
 		"without the platform": {func(t *testing.T, h *hostile) string {
-			return h.PushIndex(t, "app:1", fixture.Index(t, map[string]v1.Image{"s390x": fixture.ImageFor(t, "s390x", fixture.Files{"a": "b"})}))
+			return h.PushIndex(t, "app:1", registrytest.Index(t, map[string]v1.Image{"s390x": registrytest.ImageFor(t, "s390x", registrytest.Files{"a": "b"})}))
 		}, workerapi.ReasonPlatformMismatch, `no manifest for linux/amd64, only for ["linux/s390x"]`},
 		"a manifest of schema 1": {func(t *testing.T, h *hostile) string {
 			return h.PushManifest(t, "app:1", types.DockerManifestSchema1Signed, []byte(`{"schemaVersion": 1, "name": "app", "fsLayers": []}`))
@@ -134,17 +135,17 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 		"a layer with bad gzip": {func(t *testing.T, h *hostile) string {
 			bad := gzipped(t, zeros(100_000))
 			copy(bad[20:], bytes.Repeat([]byte{0xff}, 40))
-			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, bad))
+			return h.Push(t, "app:1", registrytest.RawImage(t, types.DockerLayer, bad))
 		}, workerapi.ReasonNotAnImage, "flate: corrupt input"},
 		"a layer with a bad tar archive": {func(t *testing.T, h *hostile) string {
-			return h.Push(t, "app:1", fixture.RawImage(t, types.OCIUncompressedLayer, bytes.Repeat([]byte("nonsense"), 1000)))
+			return h.Push(t, "app:1", registrytest.RawImage(t, types.OCIUncompressedLayer, bytes.Repeat([]byte("nonsense"), 1000)))
 		}, workerapi.ReasonNotAnImage, "invalid tar header"},
 		"a layer whose tar archive ends early": {func(t *testing.T, h *hostile) string {
 			_, archive := plain(t)
-			return h.Push(t, "app:1", fixture.RawImage(t, types.OCIUncompressedLayer, archive[:50_000]))
+			return h.Push(t, "app:1", registrytest.RawImage(t, types.OCIUncompressedLayer, archive[:50_000]))
 		}, workerapi.ReasonNotAnImage, "unexpected EOF"},
 		"a layer of an unknown type": {func(t *testing.T, h *hostile) string {
-			return h.Push(t, "app:1", fixture.RawImage(t, "application/vnd.example.layer", []byte("x")))
+			return h.Push(t, "app:1", registrytest.RawImage(t, "application/vnd.example.layer", []byte("x")))
 		}, workerapi.ReasonNotAnImage, "layer media type"},
 		"a layer with another digest": {func(t *testing.T, h *hostile) string {
 			image, archive := plain(t)
@@ -177,10 +178,10 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 			return h.PushLying(t, "app:1", image, func(m *v1.Manifest) { m.Layers[0].Size = testScratch })
 		}, workerapi.ReasonRegistryUnavail, "error verifying sha256 checksum"},
 		"an endless layer: it decompresses without end": {func(t *testing.T, h *hostile) string {
-			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, gzipped(t, zeros(8*testScratch))))
+			return h.Push(t, "app:1", registrytest.RawImage(t, types.DockerLayer, gzipped(t, zeros(8*testScratch))))
 		}, workerapi.ReasonImageTooLarge, "more than the 48 MiB of scratch space; raise grype.catalog.scratchSize"},
 		"an endless layer: compressed nothing again and again": {func(t *testing.T, h *hostile) string {
-			image, nothing := fixture.RawImage(t, types.DockerLayer, gzipped(t, zeros(100))), bytes.Repeat(gzipped(t, zeros(0)), 1000)
+			image, nothing := registrytest.RawImage(t, types.DockerLayer, gzipped(t, zeros(100))), bytes.Repeat(gzipped(t, zeros(0)), 1000)
 			h.answers(t, image, func(w http.ResponseWriter, _ *http.Request) {
 				for err := error(nil); err == nil; {
 					_, err = w.Write(nothing)
@@ -193,27 +194,27 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 			for i := range 10 {
 				layers = append(layers, gzipped(t, bytes.NewReader(fixture.Tar(t, tar.Header{Name: strconv.Itoa(i), Typeflag: tar.TypeReg, Size: testScratch / 8}))))
 			}
-			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, layers...))
+			return h.Push(t, "app:1", registrytest.RawImage(t, types.DockerLayer, layers...))
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 		"a file name of 64 KiB": {func(t *testing.T, h *hostile) string {
 			long := fixture.Tar(t, tar.Header{Name: strings.Repeat("long", 16<<10), Typeflag: tar.TypeReg})
-			return h.Push(t, "app:1", fixture.OnTop(t, fixture.Image(t, fixture.Alpine()), long))
+			return h.Push(t, "app:1", fixture.OnTop(t, registrytest.Image(t, fixture.Alpine()), long))
 		}, workerapi.ReasonNotAnImage, "a path of 65536 bytes, which no node can unpack"},
 		"a link to a name of 64 KiB": {func(t *testing.T, h *hostile) string {
 			long := fixture.Tar(t, tar.Header{Name: "link", Linkname: strings.Repeat("d/", 32<<10), Typeflag: tar.TypeSymlink})
-			return h.Push(t, "app:1", fixture.OnTop(t, fixture.Image(t, fixture.Alpine()), long))
+			return h.Push(t, "app:1", fixture.OnTop(t, registrytest.Image(t, fixture.Alpine()), long))
 		}, workerapi.ReasonNotAnImage, "a path of 65536 bytes, which no node can unpack"},
 		"one huge file": {func(t *testing.T, h *hostile) string {
 			huge := fixture.Tar(t, tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 4 * testScratch})
-			return h.Push(t, "app:1", fixture.RawImage(t, types.DockerLayer, gzipped(t, bytes.NewReader(huge))))
+			return h.Push(t, "app:1", registrytest.RawImage(t, types.DockerLayer, gzipped(t, bytes.NewReader(huge))))
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 		"a zip bomb": {func(t *testing.T, h *hostile) string {
 			bomb := fixture.Bomb(t, 4*testScratch, "a.jar", "b.jar", "c.jar")
-			return h.Push(t, "app:1", fixture.Image(t, fixture.Files{"app.jar": bomb}))
+			return h.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"app.jar": bomb}))
 		}, workerapi.ReasonImageTooLarge, "its layers and the archives in them, unpacked, have more than the 48 MiB"},
 		"a zip bomb in a zip file": {func(t *testing.T, h *hostile) string {
 			bomb := fixture.Bomb(t, 4*testScratch, "a.jar", "b.jar", "c.jar")
-			return h.Push(t, "app:1", fixture.Image(t, fixture.Files{"app.zip": fixture.Jar(t, "outer", "1", fixture.Files{"lib/inner.jar": bomb})}))
+			return h.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"app.zip": fixture.Jar(t, "outer", "1", registrytest.Files{"lib/inner.jar": bomb})}))
 		}, workerapi.ReasonImageTooLarge, "raise grype.catalog.scratchSize"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +265,7 @@ func TestOddLayersAreCatalogued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, h := newPod(t), newHostile(t)
-			image := fixture.OnTop(t, fixture.Image(t, fixture.Alpine()), fixture.Tar(t, entries...))
+			image := fixture.OnTop(t, registrytest.Image(t, fixture.Alpine()), fixture.Tar(t, entries...))
 			code, left := p.catalogues(t, h.Host, h.Push(t, "app:1", image))
 			if code != exitDone {
 				t.Fatalf("exit code %d, left %+v", code, left)
@@ -299,7 +300,7 @@ func TestHundredsOfLayers(t *testing.T) {
 	for i := range files {
 		base[fmt.Sprintf("usr/share/data/%d/file", i)] = ""
 	}
-	image := fixture.Image(t, base)
+	image := registrytest.Image(t, base)
 	for i := range layers {
 		image = fixture.OnTop(t, image, fixture.Tar(t, tar.Header{Name: fmt.Sprintf("layer/%d", i), Typeflag: tar.TypeReg, Size: 1}))
 	}

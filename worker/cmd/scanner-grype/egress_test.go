@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/scanner-operator/scanner-operator/worker/failure"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

@@ -20,8 +20,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
-	"github.com/scanner-operator/scanner-operator/worker/failure"
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 

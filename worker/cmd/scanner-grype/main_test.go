@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -158,12 +159,12 @@ func TestVersion(t *testing.T) {
 
 func TestCatalog(t *testing.T) {
 	p := newPod(t)
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	p.registry(server.Host)
 	p.secret(t, server.Host, "robot", "s3cret-password")
-	image := fixture.Image(t, fixture.Debian())
-	reference := server.PushIndex(t, "shop/app:1", fixture.Index(t, map[string]v1.Image{
-		"amd64": image, "arm64": fixture.ImageFor(t, "arm64", fixture.Files{"a": "b"}),
+	image := registrytest.Image(t, fixture.Debian())
+	reference := server.PushIndex(t, "shop/app:1", registrytest.Index(t, map[string]v1.Image{
+		"amd64": image, "arm64": registrytest.ImageFor(t, "arm64", registrytest.Files{"a": "b"}),
 	}))
 	args := []string{"catalog", "--image", server.Host + "/shop/gone:1", "--image", reference, "--platform", "linux/amd64"}
 	if code := run(t.Context(), args, p.process); code != exitDone {
@@ -175,7 +176,7 @@ func TestCatalog(t *testing.T) {
 		t.Errorf("%d packages in the SBOM, %d in the match input; want the same number", len(full.Artifacts), len(compact.Artifacts))
 	}
 	want := []workerapi.CatalogResult{{
-		Image: reference, PlatformDigest: fixture.Digest(t, image), Platform: "linux/amd64", Distro: "debian 12",
+		Image: reference, PlatformDigest: registrytest.Digest(t, image), Platform: "linux/amd64", Distro: "debian 12",
 		Packages: len(full.Artifacts),
 	}}
 	// The digests are the server's to check: it refuses uploads that differ.
@@ -201,9 +202,9 @@ func TestCatalog(t *testing.T) {
 
 // A mirror that has the manifest and not the layers fails in the middle: the registry itself has them.
 func TestCatalogWithABrokenMirror(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	empty := false
-	mirror := fixture.NewRegistry(t, func(next http.Handler) http.Handler {
+	mirror := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if empty && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
 				w.WriteHeader(http.StatusNotFound)
@@ -212,8 +213,8 @@ func TestCatalogWithABrokenMirror(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	})
-	image := fixture.Image(t, fixture.Debian())
-	reference := strings.TrimSuffix(server.Push(t, "app:1", image), ":1") + "@" + fixture.Digest(t, image)
+	image := registrytest.Image(t, fixture.Debian())
+	reference := strings.TrimSuffix(server.Push(t, "app:1", image), ":1") + "@" + registrytest.Digest(t, image)
 	mirror.Push(t, "app:1", image)
 	empty = true
 	p := newPod(t)
@@ -230,7 +231,7 @@ func TestCatalogWithABrokenMirror(t *testing.T) {
 // What the manager learns of a registry that throttles: its host, and how long it wants to be left alone.
 func TestCatalogOfAThrottlingRegistry(t *testing.T) {
 	asked := 0
-	server := fixture.NewRegistry(t, func(http.Handler) http.Handler {
+	server := registrytest.NewRegistry(t, func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			asked++
 			w.Header().Set("Retry-After", "60")
@@ -269,13 +270,13 @@ func TestCatalogOfAThrottlingRegistry(t *testing.T) {
 
 // What runs is what was catalogued, whatever the image's own configuration says of it.
 func TestCatalogOfAMistakenArchitecture(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
-	image := fixture.Image(t, fixture.Debian())
+	server := registrytest.NewRegistry(t, nil)
+	image := registrytest.Image(t, fixture.Debian())
 	for what, architecture := range map[string]string{"wrong": "s390x", "missing": ""} {
-		mistaken := fixture.Declaring(t, image, v1.Platform{OS: "linux", Architecture: architecture})
+		mistaken := registrytest.Declaring(t, image, v1.Platform{OS: "linux", Architecture: architecture})
 		for kind, reference := range map[string]string{
 			"manifest": server.Push(t, "app/"+what+":1", mistaken),
-			"index":    server.PushIndex(t, "app/"+what+":2", fixture.Index(t, map[string]v1.Image{"amd64": mistaken})),
+			"index":    server.PushIndex(t, "app/"+what+":2", registrytest.Index(t, map[string]v1.Image{"amd64": mistaken})),
 		} {
 			t.Run(what+" "+kind, func(t *testing.T) {
 				p := newPod(t)
@@ -293,8 +294,8 @@ func TestCatalogOfAMistakenArchitecture(t *testing.T) {
 
 // A manager that is restarted has lost the uploads: both come again, a few times. Other refusals are final.
 func TestUploadsAreLost(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
-	reference := server.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	server := registrytest.NewRegistry(t, nil)
+	reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	for what, c := range map[string]struct {
 		status, refusals int           // of the result
 		takes            time.Duration // for each upload
@@ -353,8 +354,8 @@ func (p *pod) artifact(t *testing.T, path string) model.Document {
 }
 
 func TestCatalogFailures(t *testing.T) {
-	server := fixture.NewRegistry(t, nil)
-	there := server.Push(t, "app:1", fixture.Image(t, fixture.Files{"a": "b"}))
+	server := registrytest.NewRegistry(t, nil)
+	there := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	refuse := func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = io.Copy(io.Discard, r.Body)
 		http.Error(w, "not your image", http.StatusForbidden)
@@ -405,9 +406,9 @@ func (panicking) run(context.Context, *slog.Logger) error { panic("oh") }
 
 func TestMatch(t *testing.T) {
 	p := newPod(t)
-	server := fixture.NewRegistry(t, nil)
+	server := registrytest.NewRegistry(t, nil)
 	p.registry(server.Host)
-	reference := server.Push(t, "shop/app:1", fixture.Image(t, fixture.Debian()))
+	reference := server.Push(t, "shop/app:1", registrytest.Image(t, fixture.Debian()))
 	if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != exitDone {
 		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
-	"github.com/scanner-operator/scanner-operator/worker/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 

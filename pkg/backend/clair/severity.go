@@ -1,0 +1,103 @@
+package clair
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/quay/claircore"
+	"github.com/quay/claircore/toolkit/types/cvss"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// cvssEnricher is in the key of the enrichment that has CVSS ratings, a media type with parameters (claircore, enricher/cvss).
+const cvssEnricher = "enricher=clair.cvss"
+
+// nvd is how Grype names the source of the same ratings: the enricher takes the NVD's own.
+const nvd = "nvd@nist.gov"
+
+// cvssRating is one rating of the enrichment: cvssData of the NVD's API (https://csrc.nist.gov/schema/nvd/api/2.0/external/cvss-v3.1.json).
+type cvssRating struct {
+	Version  string           `json:"version"`
+	Vector   string           `json:"vectorString"`
+	Score    float64          `json:"baseScore"`
+	Severity finding.Severity `json:"baseSeverity"`
+}
+
+func (r cvssRating) rating() finding.Rating {
+	return finding.Rating{Source: nvd, Version: r.Version, Vector: r.Vector, Score: r.Score}
+}
+
+// cvssOf reads the CVSS ratings of a report by vulnerability. They are of all CVEs that a vulnerability's name and links
+// mention, the unrelated ones included, and the enrichment does not say which rating is whose.
+func cvssOf(enrichments map[string][]json.RawMessage) (map[string][]cvssRating, error) {
+	all := map[string][]cvssRating{}
+	for kind, messages := range enrichments {
+		if !strings.Contains(kind, cvssEnricher) {
+			continue
+		}
+		for _, message := range messages {
+			var ratings map[string][]cvssRating
+			if err := json.Unmarshal(message, &ratings); err != nil {
+				return nil, fmt.Errorf("enrichment clair.cvss of the vulnerability report: %w", err)
+			}
+			for id, of := range ratings {
+				for _, r := range of {
+					if r.Score < 0 || r.Score > 10 {
+						return nil, fmt.Errorf("enrichment clair.cvss of the vulnerability report: baseScore %g of vulnerability %.64q is not between 0 and 10", r.Score, id)
+					}
+				}
+				all[id] = append(all[id], of...)
+			}
+		}
+	}
+	return all, nil
+}
+
+// severityOf is the severity as Clair normalises it. Where Clair knows none, as for all of Alpine and of Go, the worst CVSS
+// rating counts.
+func severityOf(v *claircore.Vulnerability, ratings []cvssRating) finding.Severity {
+	severity := finding.ParseSeverity(v.NormalizedSeverity.String())
+	if severity != finding.Unknown {
+		return severity
+	}
+	for _, r := range ratings {
+		severity = max(severity, r.Severity)
+	}
+	return severity
+}
+
+// vendorSeverity is what the source itself says: a word of its own, or, in OSV, a CVSS vector, which becomes a rating. Where
+// it says nothing, Clair's word stands.
+func vendorSeverity(v *claircore.Vulnerability) (string, []finding.Rating) {
+	word := strings.TrimSpace(v.Severity)
+	if rating, isVector := parseVector(word); isVector {
+		return v.NormalizedSeverity.String(), []finding.Rating{rating}
+	}
+	if word == "" {
+		word = v.NormalizedSeverity.String()
+	}
+	return word, nil
+}
+
+// parseVector reads a CVSS vector and computes its score: the base score, unless the vector has metrics beyond those.
+func parseVector(text string) (finding.Rating, bool) {
+	switch cvss.Version(text) {
+	case 4:
+		v, err := cvss.ParseV4(text)
+		return scored("4.0", text, v.Score, err)
+	case 3:
+		v, err := cvss.ParseV3(text)
+		return scored(text[len("CVSS:"):len("CVSS:3.1")], text, v.Score, err)
+	}
+	v, err := cvss.ParseV2(text)
+	return scored("2.0", text, v.Score, err)
+}
+
+func scored(version, vector string, score func() float64, err error) (finding.Rating, bool) {
+	if err != nil {
+		return finding.Rating{}, false
+	}
+	return finding.Rating{Version: version, Vector: vector, Score: score()}, true
+}

@@ -1,0 +1,191 @@
+package clair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/quay/claircore"
+)
+
+// Paths of the API (clair, httptransport/server.go).
+const (
+	pathIndexState  = "/indexer/api/v1/index_state"
+	pathIndexReport = "/indexer/api/v1/index_report"
+)
+
+// States of an index report (claircore, indexer/controller/state.go). All others are on the way between these.
+const (
+	StateFinished = "IndexFinished"
+	StateError    = "IndexError"
+)
+
+// errNoDigest keeps a forgotten digest from asking for something else.
+var errNoDigest = errors.New("no digest to ask Clair about")
+
+// Finished says whether the image was indexed. Any other report, those of successful requests included, is of an image
+// that was not: with StateError see Failure; with any other state, the empty one included, somebody is at work or was
+// interrupted, which only another Index ends.
+func Finished(report *claircore.IndexReport) bool {
+	return report != nil && report.State == StateFinished && report.Success
+}
+
+// Failure tells why an index report has StateError, as an *Error; nil if it has another state.
+func (c *Client) Failure(report *claircore.IndexReport) error {
+	if report == nil || report.State != StateError {
+		return nil
+	}
+	e := c.failure(Unavailable, 0, clean("index error: "+report.Err, nil))
+	if e.Layer = layerCause(report.Err); e.Layer != "" {
+		e.Kind = LayerFailed
+	}
+	return e
+}
+
+// IndexState returns the opaque version of everything that decides what is in an index report. Reports made under
+// another one are to be made again.
+func (c *Client) IndexState(ctx context.Context) (string, error) {
+	got, err := c.do(ctx, call{method: http.MethodGet, path: pathIndexState, limit: maxSmallBytes, accept: []int{http.StatusOK}})
+	if err != nil {
+		return "", err
+	}
+	var document struct{ State string }
+	if err := c.decode(got, &document); err != nil {
+		return "", err
+	}
+	if document.State == "" || len(document.State) > maxOpaqueBytes {
+		return "", c.invalid(got.status, "the answer holds no state of the indexer")
+	}
+	return document.State, nil
+}
+
+// maxOpaqueBytes bounds what is kept of Clair's as it is: states and ETags have some 40 bytes.
+const maxOpaqueBytes = 256
+
+// Index has Clair fetch and read the layers that it does not know yet, and returns when it has: see Finished. If the
+// request ends before, Clair stops, and keeps a report with an empty state. Layers come base to top, each with the
+// headers that the registry wants.
+func (c *Client) Index(ctx context.Context, manifest claircore.Manifest) (*claircore.IndexReport, error) {
+	if manifest.Hash.String() == "" {
+		return nil, errNoDigest
+	}
+	// Without If-None-Match: the answer to it says nothing about this manifest.
+	got, err := c.do(ctx, call{
+		method: http.MethodPost, path: pathIndexReport, body: manifest, timeout: c.options.IndexTimeout,
+		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusCreated, http.StatusOK}, secrets: secretsOf(manifest),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.indexReport(got, manifest.Hash)
+}
+
+// secretsOf are the values of the layers' headers, and what stands after the name of a scheme in them.
+func secretsOf(manifest claircore.Manifest) []string {
+	seen := map[string]bool{}
+	var secrets []string
+	for _, layer := range manifest.Layers {
+		for _, values := range layer.Headers {
+			for _, value := range values {
+				_, bare, _ := strings.Cut(value, " ")
+				for _, secret := range []string{value, bare} {
+					if secret != "" && !seen[secret] {
+						seen[secret] = true
+						secrets = append(secrets, secret)
+					}
+				}
+			}
+		}
+	}
+	return secrets
+}
+
+// IndexReport returns what Clair has of a digest, in whatever state: see Finished.
+func (c *Client) IndexReport(ctx context.Context, digest claircore.Digest) (*claircore.IndexReport, error) {
+	if digest.String() == "" {
+		return nil, errNoDigest
+	}
+	got, err := c.do(ctx, call{
+		method: http.MethodGet, path: pathIndexReport + "/" + digest.String(),
+		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusOK},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.indexReport(got, digest)
+}
+
+func (c *Client) indexReport(got *answer, digest claircore.Digest) (*claircore.IndexReport, error) {
+	var report claircore.IndexReport
+	if err := c.decode(got, &report); err != nil {
+		return nil, err
+	}
+	err := errors.Join(
+		noNulls("packages", report.Packages), noNulls("distributions", report.Distributions),
+		noNulls("repository", report.Repositories), noNullLists("environments", report.Environments),
+	)
+	if err := c.about(got, report.Hash, digest, err); err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
+// about makes sure that a report is about what was asked and can be walked through without looking for nil.
+func (c *Client) about(got *answer, hash, digest claircore.Digest, malformed error) error {
+	switch {
+	case hash.String() != digest.String():
+		return c.invalid(got.status, fmt.Sprintf("the answer is about %q instead of %s", hash, digest))
+	case malformed != nil:
+		return c.invalid(got.status, clean(malformed.Error(), nil))
+	}
+	return nil
+}
+
+func noNulls[V any](field string, of map[string]*V) error {
+	for _, value := range of {
+		if value == nil {
+			return fmt.Errorf("the answer has a null in %s", field)
+		}
+	}
+	return nil
+}
+
+func noNullLists[V any](field string, of map[string][]*V) error {
+	for _, values := range of {
+		for _, value := range values {
+			if value == nil {
+				return fmt.Errorf("the answer has a null in %s", field)
+			}
+		}
+	}
+	return nil
+}
+
+// Delete has Clair forget these digests. Those that it does not know are fine. Layers that other manifests share stay.
+func (c *Client) Delete(ctx context.Context, digests ...claircore.Digest) error {
+	for _, digest := range digests {
+		if digest.String() == "" {
+			return errNoDigest
+		}
+	}
+	switch len(digests) {
+	case 0:
+		return nil
+	case 1:
+		_, err := c.do(ctx, call{
+			method: http.MethodDelete, path: pathIndexReport + "/" + digests[0].String(),
+			limit: maxSmallBytes, accept: []int{http.StatusNoContent},
+		})
+		return err
+	}
+	got, err := c.do(ctx, call{
+		method: http.MethodDelete, path: pathIndexReport, body: digests,
+		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusOK},
+	})
+	if err != nil {
+		return err
+	}
+	return c.decode(got, &[]claircore.Digest{})
+}

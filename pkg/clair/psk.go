@@ -1,0 +1,99 @@
+package clair
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+const (
+	// tokenLifetime is more than the way to Clair takes.
+	tokenLifetime = time.Minute
+	// tokenLeeway is Clair's for clocks that differ (clair, middleware/auth/httpauth_psk.go).
+	tokenLeeway = 15 * time.Second
+	// minKeyBytes is what HS256 wants (RFC 7518, section 3.2). Clair takes shorter keys, which can be guessed.
+	minKeyBytes = 32
+	// maxTokenBytes bounds what is parsed: Clair's tokens have some 200 bytes.
+	maxTokenBytes = 4 << 10
+)
+
+// NotifierIssuer is what Clair calls itself in the tokens of its webhooks (clair, initialize/services.go).
+const NotifierIssuer = "clair-notifier"
+
+// Auth is a pre-shared key with the name under which Clair knows whoever uses it: auth.psk of Clair's configuration.
+type Auth struct {
+	// Key as ParseKey gives it.
+	Key []byte
+	// Issuer must be among auth.psk.iss.
+	Issuer string
+}
+
+// ParseKey reads a key as it stands in Clair's configuration, in base64. White space around it does not count: files
+// end with a line break.
+func ParseKey(text string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	switch {
+	case err != nil:
+		return nil, errors.New("must be the base64 of auth.psk.key in Clair's configuration") // the error may quote it
+	case len(key) < minKeyBytes:
+		return nil, fmt.Errorf("must have at least %d bytes: give Clair's auth.psk.key as many", minKeyBytes)
+	}
+	return key, nil
+}
+
+// token signs a token for one request.
+func (a Auth) token(now time.Time) (string, error) {
+	if len(a.Key) < minKeyBytes || a.Issuer == "" {
+		return "", fmt.Errorf("the pre-shared key for Clair must have at least %d bytes, and a name of the issuer", minKeyBytes)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: a.Key}, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return "", fmt.Errorf("token for Clair: %w", err)
+	}
+	// Dated back as Clair's own are: its clock may be late.
+	return jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: a.Issuer, IssuedAt: jwt.NewNumericDate(now.Add(-tokenLifetime)),
+		NotBefore: jwt.NewNumericDate(now.Add(-tokenLifetime)), Expiry: jwt.NewNumericDate(now.Add(tokenLifetime)),
+	}).Serialize()
+}
+
+// VerifyToken makes sure that a token was made with this key by one of these issuers and is valid now, as Clair does;
+// a token that never expires, which Clair takes, is refused. Signatures are compared in constant time.
+func VerifyToken(token string, key []byte, issuers []string, now time.Time) error {
+	switch {
+	case len(key) < minKeyBytes:
+		return fmt.Errorf("a key to verify tokens with must have at least %d bytes", minKeyBytes)
+	case len(token) > maxTokenBytes:
+		return fmt.Errorf("the token has more than %d bytes", maxTokenBytes)
+	}
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.HS256, jose.HS384, jose.HS512})
+	if err != nil {
+		return errors.New("not a token that is signed with HS256, HS384 or HS512") // the error may quote it
+	}
+	var claims jwt.Claims
+	if err := parsed.Claims(padded(key), &claims); err != nil {
+		return errors.New("the token is not signed with this key")
+	}
+	switch {
+	case claims.Expiry == nil:
+		return errors.New("the token never expires")
+	case !slices.Contains(issuers, claims.Issuer):
+		return fmt.Errorf("the token's issuer is none of %q", issuers)
+	}
+	if err := claims.ValidateWithLeeway(jwt.Expected{Time: now}, tokenLeeway); err != nil {
+		return fmt.Errorf("the token is not valid now: %w", err)
+	}
+	return nil
+}
+
+// padded is the same key for HMAC, which fills it with zeros itself (RFC 2104, section 2), in the length that go-jose
+// wants for HS512.
+func padded(key []byte) []byte {
+	return append(slices.Clone(key), make([]byte, max(0, 64-len(key)))...)
+}

@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+)
+
+// SaveManifest implements Manifests.
+func (s *SQLite) SaveManifest(ctx context.Context, m Manifest) error {
+	if m.Engine == "" || m.PlatformDigest == "" {
+		return errors.New("store: save manifest: the engine or the platform digest is empty")
+	}
+	return s.write(ctx, "save manifest "+m.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO engine_manifests (engine, platform_digest, ours) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+			m.Engine, m.PlatformDigest, m.Ours)
+		return err
+	})
+}
+
+// Manifest implements Manifests.
+func (s *SQLite) Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error) {
+	m := Manifest{Engine: engine, PlatformDigest: platformDigest}
+	err := s.read(ctx, "look up manifest "+platformDigest, func(ctx context.Context, q query) error {
+		return orNotFound(q.QueryRowContext(ctx, `SELECT ours FROM engine_manifests WHERE engine = ? AND platform_digest = ?`,
+			engine, platformDigest).Scan(&m.Ours))
+	})
+	if err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
+}
+
+// UnusedManifests implements Manifests.
+func (s *SQLite) UnusedManifests(ctx context.Context, engine, except string, limit int) (unused []Manifest, err error) {
+	err = s.read(ctx, "list unused manifests of "+engine, func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `
+			SELECT e.platform_digest, e.ours FROM engine_manifests e
+			WHERE e.engine = ? AND NOT EXISTS (
+				SELECT 1 FROM manifests m CROSS JOIN scanner_images si ON si.manifest_id = m.id AND si.engine = e.engine
+				WHERE m.platform_digest = e.platform_digest AND si.scanner <> ?)
+			ORDER BY e.platform_digest LIMIT ?`, engine, except, limit)
+		unused, err = collect(rows, err, func(rows *sql.Rows) (Manifest, error) {
+			m := Manifest{Engine: engine}
+			return m, rows.Scan(&m.PlatformDigest, &m.Ours)
+		})
+		return err
+	})
+	return unused, err
+}
+
+// ForgetManifest implements Manifests.
+func (s *SQLite) ForgetManifest(ctx context.Context, engine, platformDigest string) error {
+	return s.write(ctx, "forget manifest "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM engine_manifests WHERE engine = ? AND platform_digest = ?`, engine, platformDigest)
+		return err
+	})
+}

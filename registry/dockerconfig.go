@@ -1,0 +1,79 @@
+package registry
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// dockerConfigs are the keys that pull secrets have: a Secret has one type, and with it one of the two
+// (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
+var dockerConfigs = []string{".dockerconfigjson", ".dockercfg"}
+
+// parseSecret reads the data of a Secret.
+func parseSecret(secret string, data map[string][]byte) Credentials {
+	for _, key := range dockerConfigs {
+		if raw, found := data[key]; found {
+			return parseConfig(secret, key, raw)
+		}
+	}
+	if len(data) == 0 {
+		return unusableSecret(secret, "missing or empty")
+	}
+	return unusableSecret(secret, "it has neither "+strings.Join(dockerConfigs, " nor "))
+}
+
+// parseConfig decodes both formats: the older .dockercfg is the "auths" object of the newer one. Entries
+// that cannot be read do not spoil the others.
+func parseConfig(secret, file string, raw []byte) Credentials {
+	config := struct {
+		Auths map[string]json.RawMessage `json:"auths"`
+	}{}
+	var into any = &config
+	if file == ".dockercfg" {
+		into = &config.Auths
+	}
+	// The decoder's own errors may quote the value that it could not read: they are not passed on.
+	if json.Unmarshal(raw, into) != nil {
+		return unusableSecret(secret, file+" is not valid JSON of a Docker configuration")
+	}
+	if len(config.Auths) == 0 {
+		return unusableSecret(secret, file+" holds no credentials")
+	}
+	var found Credentials
+	// Maps have no order: the same Secret must always lead to the same attempts.
+	for _, key := range slices.Sorted(maps.Keys(config.Auths)) {
+		to := splitKey(key)
+		var auth authn.AuthConfig
+		if to.host == "" || json.Unmarshal(config.Auths[key], &auth) != nil || !complete(auth) {
+			found.unusable = append(found.unusable, unusable{target: to, secret: secret, problem: "an entry of " + file + " has no readable credentials"})
+			continue
+		}
+		found.entries = append(found.entries, Credential{target: to, secret: secret, auth: auth})
+	}
+	return found
+}
+
+// complete says that there is something to present: user and password (in one field, "auth", or two), a refresh
+// token ("identitytoken"), or an access token ("registrytoken")
+// (https://github.com/docker/cli/blob/v29.0.0/cli/config/types/authconfig.go).
+func complete(auth authn.AuthConfig) bool {
+	return auth.Username != "" && auth.Password != "" || auth.IdentityToken != "" || auth.RegistryToken != ""
+}
+
+// splitKey takes a key of "auths" apart: registries are written with or without scheme, API version and
+// path, and Docker Hub under several names.
+func splitKey(key string) target {
+	key = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(key), "https://"), "http://")
+	host, prefix, _ := strings.Cut(key, "/")
+	// The version of the API is no part of a repository.
+	if version, rest, _ := strings.Cut(prefix, "/"); version == "v1" || version == "v2" {
+		prefix = rest
+	}
+	return target{host: workerapi.CanonicalHost(host), path: strings.Trim(prefix, "/")}
+}

@@ -1,0 +1,113 @@
+// Package failure turns errors into what users may read about them: a reason from the contract and one
+// line without secrets.
+//
+// It promises that no message carries a URL's credentials or query (signed URLs are secrets), a bearer
+// token, a line break, or more than MaxMessage bytes, whatever the error says.
+package failure
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// MaxMessage is the greatest length of a message in bytes. With JSON's quoting around it, it stays below
+// the 4096 bytes that the kubelet takes from a termination file
+// (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
+const MaxMessage = 1024
+
+// Error is an error with a reason from workerapi.
+type Error struct {
+	// Reason is one of workerapi's Reason constants.
+	Reason string
+	// RetryAfter is what a registry asked for; 0 if it did not.
+	RetryAfter time.Duration
+	// Registry is the host that throttles, as it stands in image references; empty with all other reasons.
+	Registry string
+	// Err is the cause.
+	Err error
+}
+
+// New gives err a reason.
+func New(reason string, err error) *Error { return &Error{Reason: reason, Err: err} }
+
+// Error is the cause's text. It may hold secrets: Line takes them out.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// IsFinal says that another attempt would fail in the same way, as long as the image is what it is. All else may go
+// by itself: networks and registries recover, and Secrets and images are corrected by people.
+func (e *Error) IsFinal() bool {
+	return e.Reason == workerapi.ReasonNotAnImage || e.Reason == workerapi.ReasonPlatformMismatch
+}
+
+// Describe returns what is said about err; fallback is the reason of an error that has none.
+func Describe(err error, fallback string) workerapi.Failure {
+	f := workerapi.Failure{Reason: fallback, Message: Line(err.Error())}
+	var known *Error
+	if errors.As(err, &known) {
+		f.Reason = known.Reason
+		f.Registry = known.Registry
+		f.RetryAfterSeconds = int(known.RetryAfter.Round(time.Second) / time.Second)
+	}
+	return f
+}
+
+// Write leaves f as one line of JSON in the file at path, where the kubelet takes it for the pod's status.
+func Write(path string, f workerapi.Failure) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	// Escaping <, > and & would make a message up to six times as long, beyond what the kubelet takes.
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(f); err != nil {
+		return err
+	}
+	return os.WriteFile(path, line.Bytes(), 0o644)
+}
+
+// What may be secret in the text of an error. Greedy up to the last @, since passwords may hold one.
+var (
+	userInfo = regexp.MustCompile(`://[^/\s"']*@`)
+	urlQuery = regexp.MustCompile(`(://[^\s"'?]+)\?[^\s"']*`)
+	bearer   = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`)
+)
+
+// Line makes one line of at most MaxMessage bytes out of s and takes the secrets out of it.
+func Line(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	// Control characters would let an image name write its own log lines.
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+	s = strings.Join(strings.Fields(s), " ")
+	s = userInfo.ReplaceAllString(s, "://")
+	s = urlQuery.ReplaceAllString(s, "$1?…")
+	s = bearer.ReplaceAllString(s, "$1 …")
+	return truncate(s, MaxMessage)
+}
+
+// truncate cuts s to at most limit bytes, between two characters.
+func truncate(s string, limit int) string {
+	const mark = "…"
+	if len(s) <= limit {
+		return s
+	}
+	cut := limit - len(mark)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + mark
+}

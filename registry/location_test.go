@@ -1,0 +1,462 @@
+package registry_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// noon is when the tests of expiry happen.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// get gets a layer as whoever was told where it is, and returns its digest or the status.
+func get(t *testing.T, client *http.Client, layer registry.Layer, header http.Header) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, layer.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header.Clone()
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return response.Status
+	}
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Whatever the registry wants to see, what comes back opens its layers, and nothing else is said of how long.
+func TestAuthorizationForLayers(t *testing.T) {
+	password := fmt.Sprintf(`{"username": %q, "password": %q}`, goodUser, goodPassword)
+	for what, c := range map[string]struct {
+		challenge string
+		entry     string // of the pull secret; none if empty
+		anonymous bool   // everybody gets a token
+		life      int
+		want      string
+		expires   time.Duration // after noon; 0 for never
+	}{
+		"basic":                          {basicChallenge, password, false, 0, "Basic " + inBase64(goodUser+":"+goodPassword), 0},
+		"bearer that says nothing":       {bearerChallenge, password, false, 0, "Bearer " + goodAccess, time.Minute},
+		"bearer that expires":            {bearerChallenge, password, false, 300, "Bearer " + goodAccess, 5 * time.Minute},
+		"bearer that expires at once":    {bearerChallenge, password, false, -1, "Bearer " + goodAccess, time.Minute},
+		"bearer that lasts for ever":     {bearerChallenge, password, false, 1 << 60, "Bearer " + goodAccess, 24 * time.Hour},
+		"bearer for everybody":           {bearerChallenge, "", true, 60, "Bearer " + goodAccess, time.Minute},
+		"bearer by an identity token":    {bearerChallenge, fmt.Sprintf(`{"identitytoken": %q}`, goodRefresh), false, 600, "Bearer " + goodAccess, 10 * time.Minute},
+		"access token of the own secret": {bearerChallenge, fmt.Sprintf(`{"registrytoken": %q}`, goodAccess), false, 0, "Bearer " + goodAccess, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := newGuarded(t, c.challenge)
+			server.anonymous, server.life = c.anonymous, c.life
+			var log strings.Builder
+			p := puller(server.Host)
+			p.Log, p.Now = slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return noon }
+			if c.entry != "" {
+				p.Credentials = registry.ParseCredentials(map[string]map[string][]byte{
+					"regcred": {".dockerconfigjson": fmt.Appendf(nil, `{"auths": {%q: %s}}`, server.Host, c.entry)},
+				}, p.Log)
+			}
+			location, err := p.Locate(t.Context(), []string{server.reference}, amd64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(http.Header{"Authorization": {c.want}}, location.Authorization.Header()); diff != "" {
+				t.Errorf("header (-want +got):\n%s", diff)
+			}
+			want := time.Time{}
+			if c.expires != 0 {
+				want = noon.Add(c.expires)
+			}
+			if !location.Authorization.Expires.Equal(want) {
+				t.Errorf("expires at %s, want %s", location.Authorization.Expires, want)
+			}
+			layer := location.Layers[0]
+			if got := get(t, http.DefaultClient, layer, location.Authorization.Header()); got != layer.Digest.String() {
+				t.Errorf("with the header: got %s, want the layer %s", got, layer.Digest)
+			}
+			if got := get(t, http.DefaultClient, layer, nil); got != "401 Unauthorized" {
+				t.Errorf("without the header: got %s: the registry of this test lets everybody in", got)
+			}
+			_, secret, _ := strings.Cut(c.want, " ")
+			for _, secret := range []string{secret, goodPassword, goodRefresh} {
+				if strings.Contains(log.String(), secret) {
+					t.Errorf("the log tells a secret:\n%s", log.String())
+				}
+			}
+			if got := p.Redact("403: no " + secret); got != "403: no …" {
+				t.Errorf("redacted to %q, want it without the secret", got)
+			}
+		})
+	}
+}
+
+// Nothing shows an authorization but its Header.
+func TestAuthorizationIsSecret(t *testing.T) {
+	server := newGuarded(t, bearerChallenge)
+	server.anonymous = true
+	location, err := puller(server.Host).Locate(t.Context(), []string{server.reference}, amd64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, value := range []any{location, *location, location.Authorization, &location.Authorization} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			fmt.Fprintf(&out, verb+"\n", value)
+		}
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", "value", value)
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "value", value)
+		if err := json.NewEncoder(&out).Encode(value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := out.String(); strings.Contains(text, goodAccess) || strings.Contains(text, hex.EncodeToString([]byte(goodAccess))) {
+		t.Errorf("a token is told:\n%s", text)
+	}
+}
+
+// The layers of the platform's manifest, in its order, and none of them asked for.
+func TestLocations(t *testing.T) {
+	var blobs []string
+	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, digest, found := strings.Cut(r.URL.Path, "/blobs/"); found && r.Method == http.MethodGet {
+				blobs = append(blobs, digest)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	base, top := registrytest.Files{"base": "1"}, registrytest.Files{"top": "2"}
+	onARM64 := registrytest.ImageFor(t, "arm64", base, top, base)
+	index := registrytest.Index(t, map[string]v1.Image{"amd64": registrytest.Image(t, base), "arm64": onARM64})
+	reference := server.PushIndex(t, "team/app:1", index)
+	manifest, err := onARM64.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []registry.Layer
+	for _, layer := range manifest.Layers {
+		want = append(want, registry.Layer{
+			Digest: layer.Digest, Size: layer.Size, MediaType: types.DockerLayer, URL: "http://" + server.Host + "/v2/team/app/blobs/" + layer.Digest.String(),
+		})
+	}
+	blobs = nil
+	location, err := puller(server.Host).Locate(t.Context(), []string{server.Host + "/team/gone:1", reference}, v1.Platform{OS: "linux", Architecture: "arm64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, location.Layers); diff != "" {
+		t.Errorf("layers (-want +got):\n%s", diff)
+	}
+	if location.Digest.String() != registrytest.Digest(t, onARM64) || location.Root.String() != registrytest.Digest(t, index) || location.Reference.String() != reference {
+		t.Errorf("located %s from %s by %s, want %s from %s by %s", location.Digest, location.Root, location.Reference,
+			registrytest.Digest(t, onARM64), registrytest.Digest(t, index), reference)
+	}
+	if header := location.Authorization.Header(); header != nil {
+		t.Errorf("headers %v for a registry that lets everybody in, want none", header)
+	}
+	if diff := cmp.Diff([]string{manifest.Config.Digest.String()}, blobs); diff != "" {
+		t.Errorf("blobs that were asked for (-want +got), only the configuration says whether it is an image:\n%s", diff)
+	}
+	if got := get(t, http.DefaultClient, location.Layers[1], nil); got != want[1].Digest.String() {
+		t.Errorf("got %s where the layer %s should be", got, want[1].Digest)
+	}
+}
+
+// An image of nothing but its configuration is one, and needs no token.
+func TestLocationOfImageWithoutLayers(t *testing.T) {
+	server := newGuarded(t, bearerChallenge)
+	server.open = true
+	reference := server.Push(t, "none:1", registrytest.Image(t))
+	server.open, server.anonymous = false, true
+	location, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(location.Layers) != 0 || location.Authorization.Header() != nil || location.Digest.String() != registrytest.Digest(t, registrytest.Image(t)) {
+		t.Errorf("got %+v, want the digest without layers and authorization", location)
+	}
+}
+
+// TestLocationsOfNoImages: each is refused for good, or says that it may go by.
+func TestLocationsOfNoImages(t *testing.T) {
+	server := registrytest.NewRegistry(t, nil)
+	image := registrytest.Image(t, registrytest.Files{"a": "b"}, registrytest.Files{"c": "d"})
+	honest, err := image.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := registrytest.Index(t, map[string]v1.Image{"amd64": image})
+	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{Platform: &amd64}})
+	second := func(change func(*v1.Descriptor)) string {
+		return server.PushLying(t, "app/changed:1", image, func(m *v1.Manifest) { change(&m.Layers[1]) })
+	}
+	ofType := func(mediaType types.MediaType) func(*v1.Descriptor) {
+		return func(layer *v1.Descriptor) { layer.MediaType = mediaType }
+	}
+	for what, c := range map[string]struct {
+		push   func() string
+		reason string
+		want   string // in the message
+	}{
+		"an index without the platform": {
+			func() string {
+				return server.PushIndex(t, "app/index:1", registrytest.Index(t, map[string]v1.Image{"s390x": image}))
+			},
+			workerapi.ReasonPlatformMismatch, "linux/s390x",
+		},
+		"an index of indexes": {func() string { return server.PushIndex(t, "app/nested:1", nested) }, workerapi.ReasonNotAnImage, "another index"},
+		"schema 1": {func() string {
+			return server.PushManifest(t, "app/schema1:1", types.DockerManifestSchema1Signed, []byte(`{"schemaVersion": 1}`))
+		}, workerapi.ReasonNotAnImage, "schema 1"},
+		"a Helm chart": {func() string { return server.Push(t, "app/chart:1", registrytest.Chart(t)) }, workerapi.ReasonNotAnImage, "helm.config"},
+		"an attestation": {func() string {
+			return server.Push(t, "app/attestation:1", registrytest.RawImage(t, "application/vnd.in-toto+json", []byte("{}")))
+		}, workerapi.ReasonNotAnImage, "layer 1 of 1"},
+		"a signature": {func() string {
+			return server.Push(t, "app/signature:1", registrytest.RawImage(t, "application/vnd.dev.cosign.simplesigning.v1+json", []byte("{}")))
+		}, workerapi.ReasonNotAnImage, "simplesigning"},
+		"a foreign layer":             {func() string { return second(ofType(types.DockerForeignLayer)) }, workerapi.ReasonNotAnImage, "foreign layer"},
+		"a layer not to be passed on": {func() string { return second(ofType(types.OCIRestrictedLayer)) }, workerapi.ReasonNotAnImage, "foreign layer"},
+		"a layer of an odd type":      {func() string { return second(ofType("application/json")) }, workerapi.ReasonNotAnImage, "layer 2 of 2"},
+		"a layer without a type":      {func() string { return second(ofType("")) }, workerapi.ReasonNotAnImage, "layer 2 of 2"},
+		"a layer without size":        {func() string { return second(func(layer *v1.Descriptor) { layer.Size = 0 }) }, workerapi.ReasonNotAnImage, "it has no size"},
+		"a layer of negative size":    {func() string { return second(func(layer *v1.Descriptor) { layer.Size = -1 }) }, workerapi.ReasonNotAnImage, "it has no size"},
+		"a layer without digest": {func() string {
+			return server.PushManifest(t, "app/changed:1", types.DockerManifestSchema2, fmt.Appendf(nil,
+				`{"schemaVersion": 2, "config": {"mediaType": %q, "size": %d, "digest": %q}, "layers": [{"mediaType": %q, "size": 2}]}`,
+				honest.Config.MediaType, honest.Config.Size, honest.Config.Digest, types.DockerLayer))
+		}, workerapi.ReasonNotAnImage, "it has no digest"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			_, err := puller(server.Host).Locate(t.Context(), []string{c.push()}, amd64)
+			expectFailure(t, err, workerapi.Failure{Reason: c.reason}, true)
+			if err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the message does not say %q: %v", c.want, err)
+			}
+		})
+	}
+}
+
+// expectFailure compares all but the message.
+func expectFailure(t *testing.T, err error, want workerapi.Failure, final bool) {
+	t.Helper()
+	var known *failure.Error
+	if !errors.As(err, &known) {
+		t.Fatalf("got error %v without a reason, want %s", err, want.Reason)
+	}
+	got := failure.Describe(err, "none")
+	got.Message = ""
+	if diff := cmp.Diff(want, got); diff != "" || known.IsFinal() != final {
+		t.Errorf("%v\nfailure is final: %t, want %t (-want +got):\n%s", err, known.IsFinal(), final, diff)
+	}
+}
+
+// TestLocationsOfBadRegistries: another attempt may succeed, and all of them are known by their reason.
+func TestLocationsOfBadRegistries(t *testing.T) {
+	page := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, "<html>Sign in</html>")
+	}
+	digest := "@sha256:" + strings.Repeat("a", 64)
+	for what, c := range map[string]struct {
+		answer    http.HandlerFunc
+		reference string
+		want      workerapi.Failure
+	}{
+		"401":                        {answer(http.StatusUnauthorized), ":1", workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
+		"404":                        {answer(http.StatusNotFound), ":1", workerapi.Failure{Reason: workerapi.ReasonImageNotFound}},
+		"501":                        {answer(http.StatusNotImplemented), ":1", workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"a page":                     {page, ":1", workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"a page, asked for a digest": {page, digest, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"another manifest": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+			fmt.Fprint(w, "{}")
+		}, digest, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"429": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "120")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}, ":1", workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 120, Registry: "HOST"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if strings.Contains(r.URL.Path, "/manifests/") {
+						c.answer(w, r)
+						return
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
+			_, err := puller(server.Host).Locate(t.Context(), []string{server.Host + "/app" + c.reference}, amd64)
+			c.want.Registry = strings.ReplaceAll(c.want.Registry, "HOST", server.Host)
+			expectFailure(t, err, c.want, false)
+		})
+	}
+	t.Run("plain HTTP that is not listed", func(t *testing.T) {
+		server := registrytest.NewRegistry(t, nil)
+		_, err := puller().Locate(t.Context(), []string{server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))}, amd64)
+		expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}, false)
+	})
+}
+
+// A registry may have the manifest, and then give no token for the layers.
+func TestNoTokenForLayers(t *testing.T) {
+	for what, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   workerapi.Failure
+	}{
+		"refused": {answer(http.StatusForbidden), workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
+		"away":    {answer(http.StatusNotImplemented), workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+		"no token": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"refresh_token": "s3cret-of-the-server"}`)
+		},
+			workerapi.Failure{Reason: workerapi.ReasonUnauthorized}},
+		"too large a token": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"token": %q}`, strings.Repeat("s3cret", 20<<10))
+		},
+			workerapi.Failure{Reason: workerapi.ReasonCatalogFailed}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tokens := 0
+			server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case r.URL.Path == "/token" && tokens > 0:
+						c.answer(w, r)
+					case r.URL.Path == "/token":
+						tokens++
+						fmt.Fprint(w, `{"token": "first"}`)
+					case r.URL.Path == "/v2/":
+						w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="x"`, r.Host))
+						w.WriteHeader(http.StatusUnauthorized)
+					default:
+						next.ServeHTTP(w, r)
+					}
+				})
+			})
+			reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
+			tokens = 0
+			_, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+			expectFailure(t, err, c.want, false)
+			if err != nil && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("a secret is told: %v", err)
+			}
+		})
+	}
+}
+
+// Layers are where the mirror has them that answers, with the credentials for it.
+func TestLocationsInMirrors(t *testing.T) {
+	m := newMirrored(t, answer(http.StatusNotFound))
+	location, err := m.puller().Locate(t.Context(), []string{m.reference}, amd64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := location.Layers[0]
+	if want := "http://" + m.second.Host + "/v2/hub/team/app/blobs/" + layer.Digest.String(); layer.URL != want || location.Mirror != m.second.Host+"/hub" {
+		t.Errorf("layer at %s of mirror %q, want %s", layer.URL, location.Mirror, want)
+	}
+	if got := get(t, http.DefaultClient, layer, location.Authorization.Header()); got != layer.Digest.String() {
+		t.Errorf("got %s from the mirror, want the layer %s", got, layer.Digest)
+	}
+	t.Run("one that did not deliver is avoided", func(t *testing.T) {
+		p := m.puller()
+		p.Avoided = []string{location.Mirror}
+		again, err := p.Locate(t.Context(), []string{m.reference}, amd64)
+		if err != nil || again.Mirror != "" || !strings.HasPrefix(again.Layers[0].URL, "http://"+m.registry.Host+"/v2/team/app/blobs/") {
+			t.Errorf("got %+v and error %v, want the layers in the registry itself", again, err)
+		}
+	})
+}
+
+// A mirror that has the manifest and is gone a moment later is passed over.
+func TestMirrorThatGoesAway(t *testing.T) {
+	pings := 0
+	m := newMirrored(t, nil)
+	fading := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v2/" {
+				if pings++; pings > 2 {
+					w.WriteHeader(http.StatusNotImplemented)
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	fading.Push(t, "team/app:1", m.image) // the first ping
+	p := puller(fading.Host)
+	p.Registries = append(p.Registries, workerapi.Registry{Host: m.registry.Host, PlainHTTP: true, Mirrors: []string{fading.Host}})
+	location, err := p.Locate(t.Context(), []string{m.reference}, amd64)
+	if err != nil || location.Mirror != "" || !slices.Contains(p.Avoided, fading.Host) {
+		t.Errorf("got %+v and error %v, want the registry itself after the mirror", location, err)
+	}
+}
+
+// With an authority of its own, and over HTTPS even where plain HTTP were allowed.
+func TestLocationsOverTLS(t *testing.T) {
+	certificate := selfSigned()
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
+	host := secure(t, certificate, image, asItIs)
+	bundle := pemOf(certificate)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	for what, settings := range map[string]workerapi.Registry{
+		"private authority":                  {Host: host, CABundle: bundle},
+		"private authority, plain HTTP also": {Host: host, CABundle: bundle, PlainHTTP: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := puller()
+			p.Registries = []workerapi.Registry{settings}
+			transport, err := registry.NewTransport(p.Registries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Transport = transport
+			location, err := p.Locate(t.Context(), []string{host + "/app:1"}, amd64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			layer := location.Layers[0]
+			if !strings.HasPrefix(layer.URL, "https://"+host+"/v2/app/blobs/") {
+				t.Errorf("layer at %s, want https", layer.URL)
+			}
+			if got := get(t, client, layer, nil); got != layer.Digest.String() {
+				t.Errorf("got %s, want the layer %s", got, layer.Digest)
+			}
+		})
+	}
+	t.Run("unknown authority", func(t *testing.T) {
+		_, err := puller().Locate(t.Context(), []string{host + "/app:1"}, amd64)
+		expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}, false)
+	})
+}

@@ -1,0 +1,352 @@
+package registry_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// mirrored are a registry and two mirrors of it. What each is asked for is recorded from reset on.
+type mirrored struct {
+	registry, first, second *registrytest.Registry
+	asked                   map[string]*recorder
+	image                   v1.Image
+	// reference of the image, by digest.
+	reference string
+}
+
+// newMirrored has the image in the registry and in both mirrors, in the second below hub/. broken answers for the
+// first mirror instead, unless it is nil.
+func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
+	t.Helper()
+	m := &mirrored{image: registrytest.Image(t, registrytest.Files{"a": "b"}), asked: map[string]*recorder{"registry": {}, "first": {}, "second": {}}}
+	filled := false
+	m.registry = registrytest.NewRegistry(t, m.asked["registry"].around)
+	m.first = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return m.asked["first"].around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if filled && broken != nil {
+				broken(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		}))
+	})
+	m.second = registrytest.NewRegistry(t, m.asked["second"].around)
+	m.reference = m.registry.Push(t, "team/app:1", m.image)
+	m.reference = strings.TrimSuffix(m.reference, ":1") + "@" + registrytest.Digest(t, m.image)
+	m.first.Push(t, "team/app:1", m.image)
+	m.second.Push(t, "hub/team/app:1", m.image)
+	filled = true
+	for _, r := range m.asked {
+		r.requests = 0
+	}
+	return m
+}
+
+// puller knows both mirrors.
+func (m *mirrored) puller() *registry.Puller {
+	p := puller(m.first.Host, m.second.Host)
+	p.Registries = append(p.Registries, workerapi.Registry{Host: m.registry.Host, PlainHTTP: true, Mirrors: []string{m.first.Host, m.second.Host + "/hub"}})
+	return p
+}
+
+// who was asked anything.
+func (m *mirrored) who() string {
+	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(m.asked)), func(name string) bool { return m.asked[name].requests == 0 }), " ")
+}
+
+func answer(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+}
+
+// The registry itself is not asked while a mirror has the image, and whatever fails at a mirror leads to the next.
+func TestMirrors(t *testing.T) {
+	other := registrytest.Image(t, registrytest.Files{"c": "d"})
+	otherManifest, err := other.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		broken http.HandlerFunc
+		asked  string
+	}{
+		"the first has it":        {nil, "first"},
+		"the first has it not":    {answer(http.StatusNotFound), "first second"},
+		"the first refuses":       {answer(http.StatusForbidden), "first second"},
+		"the first throttles":     {answer(http.StatusTooManyRequests), "first second"},
+		"the first is in trouble": {answer(http.StatusBadGateway), "first second"},
+		"the first talks nonsense": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "<html>")
+		}, "first second"},
+		"the first has another image by that digest": {func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "/manifests/") {
+				w.Header().Set("Content-Type", "application/vnd.docker.distribution.manifest.v2+json")
+				_, _ = w.Write(otherManifest)
+			}
+		}, "first second"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMirrored(t, c.broken)
+			img, err := m.puller().Pull(t.Context(), []string{m.reference}, amd64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drain(t, img.Content)
+			if m.who() != c.asked {
+				t.Errorf("%s were asked, want %s", m.who(), c.asked)
+			}
+			if img.Reference.String() != m.reference || img.Digest.String() != registrytest.Digest(t, m.image) {
+				t.Errorf("got %s with digest %s, want what was asked for: %s", img.Reference, img.Digest, m.reference)
+			}
+		})
+	}
+}
+
+// An unreachable mirror is one that fails; when all do, the registry has the last word, and the message names them.
+func TestUnreachableMirrors(t *testing.T) {
+	m := newMirrored(t, nil)
+	p := m.puller()
+	p.Registries[2].Mirrors = []string{"127.0.0.1:1", m.second.Host + "/nowhere"}
+	img, err := p.Pull(t.Context(), []string{m.reference}, amd64)
+	if err != nil || img.Mirror != "" || m.who() != "registry second" {
+		t.Errorf("got %+v and %v from %s, want the image from the registry", img, err, m.who())
+	}
+	gone := m.registry.Host + "/team/gone@" + registrytest.Digest(t, m.image)
+	_, err = p.Pull(t.Context(), []string{gone}, amd64)
+	want := fmt.Sprintf("mirrors failed: 127.0.0.1:1 (RegistryUnavailable), %s/nowhere (ImageNotFound)", m.second.Host)
+	if got := reason(err); got != workerapi.ReasonImageNotFound || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %s (%v), want the registry's own ImageNotFound and %q", got, err, want)
+	}
+}
+
+// What a tag names is the registry's to say: no mirror is asked.
+func TestMirrorsAreAskedByDigestOnly(t *testing.T) {
+	m := newMirrored(t, nil)
+	if _, err := m.puller().Pull(t.Context(), []string{m.registry.Host + "/team/app:1"}, amd64); err != nil || m.who() != "registry" {
+		t.Errorf("error %v, and %s were asked, want the registry only", err, m.who())
+	}
+}
+
+// A registry's credentials stay there, and a mirror's go to the mirror.
+func TestCredentialsOfMirrors(t *testing.T) {
+	m := newMirrored(t, wants("for-first")(answer(http.StatusNotFound)).ServeHTTP)
+	p := m.puller()
+	p.Registries[2].Mirrors = []string{m.first.Host}
+	withCredentials(t, p, map[string]string{m.registry.Host: "for-registry", m.first.Host: "for-first", m.second.Host: "for-second"})
+	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(maps.Keys(m.asked["first"].authorizations)); !slices.Equal(got, []string{"for-first"}) {
+		t.Errorf("the mirror got credentials of %q, want its own only", got)
+	}
+	for user := range m.asked["registry"].authorizations {
+		if user != "for-registry" {
+			t.Errorf("the registry got the credentials of %q", user)
+		}
+	}
+}
+
+// A mirror that has the manifest and not the layers is asked no more.
+func TestMirrorWithoutLayers(t *testing.T) {
+	m := newMirrored(t, nil)
+	p := m.puller()
+	img, err := p.Pull(t.Context(), []string{m.reference}, amd64)
+	if err != nil || img.Mirror != m.first.Host {
+		t.Fatalf("got %+v and %v, want the image from the first mirror", img, err)
+	}
+	for _, why := range []string{workerapi.ReasonCatalogFailed, workerapi.ReasonNotAnImage} {
+		if p.Avoid(img, failure.New(why, http.ErrBodyNotAllowed)) {
+			t.Errorf("after %s the image is pulled again, and would fail again", why)
+		}
+	}
+	for _, mirror := range []string{m.second.Host + "/hub", ""} {
+		if !p.Avoid(img, failure.New(workerapi.ReasonImageNotFound, http.ErrMissingFile)) {
+			t.Fatalf("after %q failed there is no other source", img.Mirror)
+		}
+		if img, err = p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || img.Mirror != mirror {
+			t.Fatalf("got %+v and %v, want the image from %q", img, err, mirror)
+		}
+	}
+	if p.Avoid(img, failure.New(workerapi.ReasonImageNotFound, http.ErrMissingFile)) {
+		t.Error("the registry itself is avoided")
+	}
+}
+
+// Docker Hub is one registry under all its names: for mirrors, for credentials, and for how to reach it.
+func TestDockerHub(t *testing.T) {
+	hub, mirror := registrytest.NewRegistry(t, nil), registrytest.NewRegistry(t, nil)
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
+	hub.Push(t, "library/app:1", image)
+	mirror.Push(t, "hub/library/app:1", image)
+	var users []string
+	network := transportFunc(func(r *http.Request) (*http.Response, error) {
+		redirected := r.Clone(r.Context())
+		switch {
+		case r.URL.Scheme == "https":
+			return nil, http.ErrSchemeMismatch // so that plainHTTP is what lets it in
+		case strings.HasSuffix(r.URL.Host, "docker.io"):
+			redirected.URL.Host = hub.Host
+			if user, _, _ := r.BasicAuth(); user == "" {
+				return refuseAll(r)
+			}
+		}
+		user, _, _ := r.BasicAuth()
+		users = append(users, user)
+		return http.DefaultTransport.RoundTrip(redirected)
+	})
+	for _, host := range []string{"docker.io", "index.docker.io", "registry-1.docker.io"} {
+		for _, key := range []string{"https://index.docker.io/v1/", "https://index.docker.io/v1", "index.docker.io/v1/", "docker.io", "https://docker.io", "index.docker.io", "registry-1.docker.io", "https://registry-1.docker.io/v2/", "registry.hub.docker.com"} {
+			users = nil
+			p := &registry.Puller{Registries: []workerapi.Registry{{Host: host, PlainHTTP: true}}, Transport: network, Log: puller().Log, Now: puller().Now}
+			withCredentials(t, p, map[string]string{key: "hub-user"})
+			_, err := p.Pull(t.Context(), []string{"docker.io/library/app@" + registrytest.Digest(t, image)}, amd64)
+			if err != nil || !slices.Contains(users, "hub-user") {
+				t.Errorf("plain HTTP for %s, credentials for %s: got %v", host, key, err)
+			}
+		}
+		p := &registry.Puller{
+			Registries: []workerapi.Registry{{Host: host, Mirrors: []string{mirror.Host + "/hub"}}, {Host: mirror.Host, PlainHTTP: true}},
+			Log:        puller().Log, Now: puller().Now,
+		}
+		img, err := p.Pull(t.Context(), []string{"docker.io/library/app@" + registrytest.Digest(t, image)}, amd64)
+		if err != nil || img.Mirror != mirror.Host+"/hub" {
+			t.Errorf("mirror of %s: got %+v and %v", host, img, err)
+		}
+	}
+}
+
+// A registry that asked to wait is left alone; its mirrors and other registries are not.
+func TestSparedRegistries(t *testing.T) {
+	m := newMirrored(t, nil)
+	alone := puller(m.registry.Host, m.second.Host)
+	for what, c := range map[string]struct {
+		puller     *registry.Puller
+		references []string
+		want       string // reason; empty: the image is there
+	}{
+		"with a mirror":           {m.puller(), []string{m.reference}, ""},
+		"without a mirror":        {alone, []string{m.reference}, workerapi.ReasonRegistryThrottled},
+		"with another registry":   {alone, []string{m.reference, m.second.Host + "/hub/team/app:1"}, ""},
+		"before another registry": {alone, []string{m.second.Host + "/hub/gone:1", m.reference}, workerapi.ReasonRegistryThrottled},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c.puller.Spared = []string{m.registry.Host}
+			_, err := c.puller.Pull(t.Context(), c.references, amd64)
+			if m.asked["registry"].requests > 0 {
+				t.Errorf("the registry was asked %d times", m.asked["registry"].requests)
+			}
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			told := failure.Describe(err, "none")
+			if told.Reason != c.want || told.Registry != m.registry.Host || told.RetryAfterSeconds != 0 {
+				t.Errorf("failure %+v, want %s of %s without a time of its own", told, c.want, m.registry.Host)
+			}
+		})
+	}
+}
+
+// A mirror that asked to wait is left alone, also as a mirror.
+func TestSparedMirrors(t *testing.T) {
+	m := newMirrored(t, nil)
+	p := m.puller()
+	p.Spared = []string{m.first.Host}
+	if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil || m.who() != "second" {
+		t.Errorf("error %v, and %s were asked, want the second mirror only", err, m.who())
+	}
+}
+
+// A mirror that throttles is asked once in a Job, however often the Job begins again.
+func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
+	m := newMirrored(t, answer(http.StatusTooManyRequests))
+	p := m.puller()
+	var requests [2]int
+	for i := range requests {
+		if _, err := p.Pull(t.Context(), []string{m.reference}, amd64); err != nil {
+			t.Fatal(err)
+		}
+		requests[i] = m.asked["first"].requests
+	}
+	if requests[0] == 0 || requests[1] != requests[0] {
+		t.Errorf("the mirror was asked %d times, and then %d times more, want no more", requests[0], requests[1]-requests[0])
+	}
+}
+
+// One registry's 429 leads to the next reference. Without one, the failure names the registry as references do,
+// also while layers are read, wherever they are kept.
+func TestThrottlingRegistries(t *testing.T) {
+	image := registrytest.Image(t, registrytest.Files{"a": "b"})
+	throttling := ""
+	limited := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if throttling != "" && strings.Contains(r.URL.Path, throttling) {
+				w.Header().Set("Retry-After", "90")
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	calm := registrytest.NewRegistry(t, nil)
+	reference, second := limited.Push(t, "app:1", image), calm.Push(t, "app:1", image)
+	want := workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 90, Registry: limited.Host}
+
+	p := puller(limited.Host, calm.Host)
+	img, err := p.Pull(t.Context(), []string{reference}, amd64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	throttling = "/blobs/"
+	_, err = readLayer(t, img.Content)
+	if told := failure.Describe(err, "none"); told.Reason != want.Reason || told.RetryAfterSeconds != 90 || told.Registry != want.Registry {
+		t.Errorf("a layer: failure %+v, want %+v", told, want)
+	}
+	throttling = "/"
+	if _, err := p.Pull(t.Context(), []string{reference, second}, amd64); err != nil {
+		t.Errorf("another registry has the image, and the pull failed: %v", err)
+	}
+	for _, references := range [][]string{{reference, calm.Host + "/gone:1"}, {calm.Host + "/gone:1", reference}} {
+		_, err := p.Pull(t.Context(), references, amd64)
+		if told := failure.Describe(err, "none"); told.Reason != want.Reason || told.RetryAfterSeconds != 90 || told.Registry != want.Registry {
+			t.Errorf("%v: failure %+v, want %+v: it may have what the other has not", references, told, want)
+		}
+	}
+}
+
+// A registry that throttles by DENIED is not asked again with the next credential, nor without any.
+func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
+	manifests := 0
+	server := registrytest.NewRegistry(t, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, _, named := r.BasicAuth(); !named {
+				w.Header().Set("WWW-Authenticate", basicChallenge)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			manifests++
+			w.Header().Set("Retry-After", "90")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"errors":[{"code":"DENIED","message":"quota exceeded"}]}`)
+		})
+	})
+	p := puller(server.Host)
+	withCredentials(t, p, map[string]string{server.Host: "one", server.Host + "/team": "two"})
+	_, err := p.Pull(t.Context(), []string{server.Host + "/team/app:1"}, amd64)
+	told := failure.Describe(err, "none")
+	if told.Reason != workerapi.ReasonRegistryThrottled || told.RetryAfterSeconds != 90 || manifests != 1 {
+		t.Errorf("failure %+v after %d requests, want %s for 90 seconds after one", told, manifests, workerapi.ReasonRegistryThrottled)
+	}
+}

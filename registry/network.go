@@ -1,0 +1,58 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// network is the transport to registries. A host with authorities of its own has a transport of its own, so that
+// they can vouch for no other host, wherever a registry redirects to.
+type network struct {
+	own    map[string]http.RoundTripper
+	others http.RoundTripper
+}
+
+// NewTransport makes the network to registries, which are valid, for all Pullers of a process: so that connections are
+// used again. It finds proxies in the environment, and is safe for concurrent use.
+func NewTransport(registries []workerapi.Registry) (http.RoundTripper, error) {
+	n := &network{own: map[string]http.RoundTripper{}, others: newTransport()}
+	for host, registry := range hostsOf(registries) {
+		if registry.CABundle == "" {
+			continue
+		}
+		// Beside the well-known authorities: a registry may move from one to the other.
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("root certificates: %w", err)
+		}
+		roots.AppendCertsFromPEM([]byte(registry.CABundle)) // Validate has seen that there are some
+		transport := newTransport()
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		n.own[host] = transport
+	}
+	return n, nil
+}
+
+// newTransport is the client library's own transport, proxies from the environment included. The library tries three
+// times: with this limit a registry that a network policy keeps away is known within a minute.
+func newTransport() *http.Transport {
+	transport := remote.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	return transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
+	if own, found := n.own[workerapi.CanonicalHost(request.URL.Host)]; found {
+		return own.RoundTrip(request)
+	}
+	return n.others.RoundTrip(request)
+}

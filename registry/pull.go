@@ -1,0 +1,230 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// retried are the answers after which a registry is asked again at once. One that asks to wait is not.
+var retried = []int{
+	http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
+// userAgent is how registries know us.
+const userAgent = "scanner-operator"
+
+// Puller pulls images, or says where others can get them. It serves one image at a time.
+type Puller struct {
+	// Registries say how to reach those that need more than the defaults; they are valid (see Validate).
+	Registries []workerapi.Registry
+	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked, and they are no mirrors.
+	Spared []string
+	// Credentials of all pull secrets.
+	Credentials Credentials
+	// Transport to registries, such as that of NewTransport; nil for the network, which is then made.
+	Transport http.RoundTripper
+	// Patience is how long a registry may send nothing; 0 for one minute.
+	Patience time.Duration
+	// Log takes what is done and how far it is.
+	Log *slog.Logger
+	// Now tells the time, for registries that say until when to wait or until when a token is good.
+	Now func() time.Time
+	// Avoided are mirrors that have disappointed, as they are configured: they are not asked.
+	Avoided []string
+
+	// sent is for all attempts: what one of them got may be quoted to the next.
+	sent sent
+}
+
+// Image is an image of one platform in a registry. Its layers are pulled when they are read.
+type Image struct {
+	// Content gives access to the manifest, the configuration and the layers.
+	Content v1.Image
+	// Reference that it was asked for by.
+	Reference name.Reference
+	// Mirror that it is pulled from instead, as it is configured; empty for the registry itself.
+	Mirror string
+	// Root is the digest that the reference resolved to: of the index, or of the manifest itself.
+	Root v1.Hash
+	// Digest of the platform's own manifest.
+	Digest v1.Hash
+	// Platform that the image was asked for, which is the one that it runs on.
+	Platform v1.Platform
+	// Declared is the platform in the image's own configuration. It may be wrong or empty: for logs only.
+	Declared v1.Platform
+
+	// repository that answered, the mirror's if it was one, to whom, and on which way.
+	repository name.Repository
+	auth       authn.Authenticator
+	guard      *guard
+}
+
+// Pull resolves the first of the references that the registry has to the image for the platform. Only
+// "not found" and "later" lead to the next reference: any other failure says something about the first that
+// must not be hidden by another one's success. Errors are *failure.Error.
+func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Platform) (*Image, error) {
+	var failed error
+	for _, reference := range references {
+		image, err := p.pull(ctx, reference, platform)
+		if err == nil {
+			return image, nil
+		}
+		err = fmt.Errorf("pulling %s: %w", reference, err)
+		switch {
+		case hasReason(err, workerapi.ReasonImageNotFound):
+			if failed == nil {
+				failed = err
+			}
+		case hasReason(err, workerapi.ReasonRegistryThrottled):
+			// It may have what the others have not: "not found" would be too early.
+			if !hasReason(failed, workerapi.ReasonRegistryThrottled) {
+				failed = err
+			}
+		default:
+			return nil, err
+		}
+		p.Log.Warn("image not found or not to be had now", "image", reference, "error", failure.Line(err.Error()))
+	}
+	return nil, failed
+}
+
+// pull asks the mirrors of a reference's registry, and then the registry.
+func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platform) (*Image, error) {
+	ref, err := p.parse(reference)
+	if err != nil {
+		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
+	}
+	image, mirrors := p.pullFromMirrors(ctx, ref, platform)
+	if image != nil {
+		return image, nil
+	}
+	host := ref.Context().RegistryStr()
+	if p.isSpared(host) {
+		return nil, &failure.Error{
+			Reason: workerapi.ReasonRegistryThrottled, Registry: workerapi.CanonicalHost(host),
+			Err: fmt.Errorf("%s asked to wait, and is not asked before that time is over%s", workerapi.CanonicalHost(host), mirrors),
+		}
+	}
+	if image, err = p.ask(ctx, ref, platform, p.patience()); err != nil && mirrors != "" {
+		err = fmt.Errorf("%w%s", err, mirrors)
+	}
+	return image, err
+}
+
+// isSpared says that a host has asked to wait.
+func (p *Puller) isSpared(host string) bool {
+	return slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
+}
+
+// parse reads a reference. A host is marked for plain HTTP only if it is listed for it.
+func (p *Puller) parse(reference string) (name.Reference, error) {
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not an image reference: %w", reference, err)
+	}
+	if hostsOf(p.Registries).of(ref.Context().RegistryStr()).PlainHTTP {
+		return name.ParseReference(reference, name.Insecure)
+	}
+	return ref, nil
+}
+
+// ask tries each credential for a repository, and then none.
+func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options ...remote.Option) (*Image, error) {
+	credentials := p.Credentials.For(ref.Context())
+	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
+	var auths []authn.Authenticator
+	for _, credential := range credentials {
+		auths = append(auths, credential)
+	}
+	var firstErr error
+	var refused []Credential
+	// Anonymous last: an image may be public although the secret for its registry has expired.
+	for i, auth := range append(auths, authn.Anonymous) {
+		image, err := p.resolve(ctx, ref, platform, auth, patience, options)
+		if err == nil {
+			return image, nil
+		}
+		// Registries answer 404 instead of 401 where a credential may not even know that the image exists.
+		unauthorized, notFound := hasReason(err, workerapi.ReasonUnauthorized), hasReason(err, workerapi.ReasonImageNotFound)
+		if !unauthorized && !notFound {
+			return nil, err
+		}
+		if i < len(credentials) {
+			p.Log.Warn("not let in with the credential of a pull secret", "credential", credentials[i].String())
+			if unauthorized {
+				refused = append(refused, credentials[i])
+			}
+		}
+		// What a credential was told says more than what everybody is told.
+		if firstErr == nil || notFound && i < len(credentials) {
+			firstErr = err
+		}
+	}
+	return nil, p.Credentials.refusal(ref, refused, firstErr)
+}
+
+// patience is how long a registry may send nothing.
+func (p *Puller) patience() time.Duration { return cmp.Or(p.Patience, stallTimeout) }
+
+// resolve asks the registry with one credential. Its layers are pulled with the same one, and may take their time.
+func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator, patience time.Duration,
+	options []remote.Option) (*Image, error) {
+	configured := hostsOf(p.Registries)
+	transport, err := p.transport()
+	if err != nil {
+		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
+	}
+	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
+	guard := &guard{
+		next: transport, hosts: configured, now: p.Now, patience: patience,
+		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
+	}
+	image, err := resolve(ref, platform, append(slices.Clone(options),
+		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform),
+		remote.WithUserAgent(userAgent), remote.WithRetryStatusCodes(retried...))...)
+	if err != nil {
+		return nil, guard.classify(err)
+	}
+	manifest, err := image.Content.Manifest()
+	if err != nil {
+		return nil, guard.classify(err)
+	}
+	// Only now is it known what may be large; until here everything is a document.
+	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
+	image.Content = &loggedImage{Image: image.Content, log: p.Log, guard: guard}
+	image.repository, image.auth, image.guard = ref.Context(), auth, guard
+	return image, nil
+}
+
+// transport makes the network once, so that its connections are used again.
+func (p *Puller) transport() (http.RoundTripper, error) {
+	if p.Transport != nil {
+		return p.Transport, nil
+	}
+	network, err := NewTransport(p.Registries)
+	if err != nil {
+		return nil, err
+	}
+	p.Transport = network
+	return network, nil
+}
+
+// hasReason looks for a reason anywhere in the chain of an error.
+func hasReason(err error, reason string) bool {
+	var known *failure.Error
+	return errors.As(err, &known) && known.Reason == reason
+}

@@ -1,0 +1,92 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// nodeCredentialsURL is where users read what to do about credentials that only nodes have.
+const nodeCredentialsURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/private-registries.md#credentials-that-only-nodes-have"
+
+// maxNamed bounds how many Secrets a message names.
+const maxNamed = 3
+
+// nodeHosts are the private registries of clouds whose nodes get their credentials from the cloud itself, by a
+// plugin of the kubelet (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/, see its
+// matchImages; all partitions of AWS: https://github.com/awslabs/amazon-ecr-credential-helper).
+var nodeHosts = []string{
+	// Amazon ECR, its FIPS endpoints included.
+	"*.dkr.ecr*.*.amazonaws.com", "*.dkr.ecr*.*.amazonaws.com.cn", "*.dkr.ecr*.*.amazonaws.eu",
+	"*.dkr-ecr*.*.on.aws", "*.dkr-ecr*.*.on.amazonwebservices.com.cn",
+	"*.dkr.ecr*.*.c2s.ic.gov", "*.dkr.ecr*.*.sc2s.sgov.gov", "*.dkr.ecr*.*.csp.hci.ic.gov", "*.dkr.ecr*.*.cloud.adc-e.uk",
+	// Google Artifact Registry and Container Registry.
+	"*-docker.pkg.dev", "gcr.io", "*.gcr.io",
+	// Azure Container Registry.
+	"*.azurecr.io", "*.azurecr.cn", "*.azurecr.us",
+}
+
+// onlyNodesHave says that pods may well run an image of this host without any pull secret.
+func onlyNodesHave(host string) bool {
+	return slices.ContainsFunc(nodeHosts, func(pattern string) bool { return matchHost(pattern, host) })
+}
+
+// refusal completes the answer of a registry that let nobody in, neither with the credentials that fit nor
+// without any: whose fault that may be, and what to do. Refused are those that it did not accept.
+func (c Credentials) refusal(ref name.Reference, refused []Credential, err error) error {
+	host, missing := workerapi.CanonicalHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
+	switch {
+	case !hasReason(err, workerapi.ReasonUnauthorized):
+		if len(missing) == 0 {
+			return err
+		}
+		// Many registries hide from strangers that an image exists.
+		return fmt.Errorf("%w; if it is private: %s cannot be used", err, secrets(missing))
+	case len(refused) > 0:
+		also := ""
+		if len(missing) > 0 {
+			also = ", and " + secrets(missing) + " cannot be used"
+		}
+		return failure.New(workerapi.ReasonUnauthorized,
+			fmt.Errorf("%s refuses the credential of %s%s; renew it, or let it read this repository: %w", host, pullSecrets(refused), also, err))
+	case len(missing) > 0:
+		return failure.New(workerapi.ReasonPullSecretMissing,
+			fmt.Errorf("%s wants credentials, and %s cannot be used; correct it in the pods' namespace: "+
+				"kubectl create secret docker-registry %s --docker-server=%s …: %w", host, secrets(missing), missing[0].secret, host, err))
+	case onlyNodesHave(host):
+		return failure.New(workerapi.ReasonNodeCredentials,
+			fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; those of the nodes cannot be used: see %s: %w",
+				host, nodeCredentialsURL, err))
+	}
+	return failure.New(workerapi.ReasonUnauthorized,
+		fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; give the pods an imagePullSecret, also where only nodes have credentials: see %s: %w",
+			host, nodeCredentialsURL, err))
+}
+
+// secrets names pull secrets that cannot be used, and says why.
+func secrets(all []unusable) string {
+	return enumerate(all, func(u unusable) string { return fmt.Sprintf("%q (%s)", u.secret, u.problem) })
+}
+
+// pullSecrets names the pull secrets that credentials are from.
+func pullSecrets(all []Credential) string { return enumerate(all, Credential.String) }
+
+// enumerate lists the first few.
+func enumerate[T any](all []T, text func(T) string) string {
+	var names []string
+	for _, one := range all {
+		if named := text(one); !slices.Contains(names, named) {
+			names = append(names, named)
+		}
+	}
+	more := ""
+	if len(names) > maxNamed {
+		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", len(names)-maxNamed)
+	}
+	return "pull secret " + strings.Join(names, ", ") + more
+}
