@@ -45,25 +45,35 @@ type Options struct {
 	Root string
 	// Registry is where the operator's images were pushed: host/path.
 	Registry string
+	// Backend is the engine of the story's Scanners: Grype or Clair.
+	Backend v1alpha1.BackendType
 	// Upstream takes the vulnerability database that the Grype project publishes, which needs internet in the cluster.
 	Upstream bool
 	// Out is told what goes on.
 	Out io.Writer
 }
 
-// OptionsFromEnvironment reads REGISTRY and DEMO_DB and finds the project's directory above the working directory.
+// OptionsFromEnvironment reads REGISTRY, BACKEND and DEMO_DB and finds the project's directory above the working directory.
 func OptionsFromEnvironment(out io.Writer) (Options, error) {
 	root, err := projectRoot()
 	if err != nil {
 		return Options{}, err
 	}
 	options := Options{Root: root, Out: out, Registry: cmp.Or(os.Getenv("REGISTRY"), build.LocalRegistry+"/scanner-operator")}
-	switch database := os.Getenv("DEMO_DB"); database {
-	case "":
-	case "upstream":
+	switch backend := os.Getenv("BACKEND"); backend {
+	case "", "grype":
+		options.Backend = v1alpha1.BackendGrype
+	case "clair":
+		options.Backend = v1alpha1.BackendClair
+	default:
+		return Options{}, fmt.Errorf("BACKEND=%s is not known: give grype or clair", backend)
+	}
+	switch database := os.Getenv("DEMO_DB"); {
+	case database == "":
+	case database == "upstream" && options.Backend == v1alpha1.BackendGrype:
 		options.Upstream = true
 	default:
-		return Options{}, fmt.Errorf("DEMO_DB=%s is not known: leave it out for the project's own small database, or give upstream", database)
+		return Options{}, fmt.Errorf("DEMO_DB=%s is not known: leave it out for the project's own advisories, or give upstream with BACKEND=grype", database)
 	}
 	return options, nil
 }
@@ -99,6 +109,8 @@ type Environment struct {
 	slackAuthority []byte
 	// Database is the vulnerability database that was published last.
 	Database Database
+	// clair is what the story has installed of Clair; nil without.
+	clair *clairSetup
 }
 
 // Connect takes the cluster that KUBECONFIG names.
@@ -133,6 +145,9 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 
 // SetUp is the environment's part of the story.
 func (e *Environment) SetUp() []Step {
+	if e.Backend == v1alpha1.BackendClair {
+		return e.setUpWithClair()
+	}
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
 		{"Push the images of the shop", e.pushWorkloads},
@@ -185,10 +200,14 @@ func (e *Environment) missing() string { return e.repository(images.Missing) + "
 // soon is how long something may take that is a matter of seconds, on a slow machine.
 const soon = time.Minute
 
-// scanWithin is how long it may take until a few images are scanned. A whole database must be downloaded first.
+// scanWithin is how long it may take until a few images are scanned. A whole database must be downloaded first, or Clair
+// must have read its sources.
 func (e *Environment) scanWithin() time.Duration {
-	if e.Upstream {
+	switch {
+	case e.Upstream:
 		return 15 * time.Minute
+	case e.Backend == v1alpha1.BackendClair:
+		return 5 * time.Minute
 	}
 	return 3 * time.Minute
 }

@@ -1,6 +1,7 @@
 package story
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
@@ -66,6 +68,12 @@ func (e *Environment) startScanners(ctx context.Context) (string, error) {
 
 // ScannerSettings are what differs between Scanners of the story.
 type ScannerSettings struct {
+	// Name of the Scanner; ScannerName if empty.
+	Name string
+	// Backend is its engine; the story's if empty.
+	Backend v1alpha1.BackendType
+	// ClairKey is the pre-shared key that it speaks to Clair with; the right one if empty.
+	ClairKey string
 	// FirstScan is the receiver's policy; Summary if empty.
 	FirstScan string
 	// GroupWait and GroupInterval of the receiver; 5 and 10 seconds if 0.
@@ -74,18 +82,18 @@ type ScannerSettings struct {
 
 // MakeScanner makes a Scanner with a receiver and all that the receiver needs.
 func (e *Environment) MakeScanner(ctx context.Context, namespace string, settings ScannerSettings) error {
+	backend := cmp.Or(settings.Backend, e.Backend)
 	values := map[string]any{
-		"Namespace": namespace, "Name": ScannerName, "System": SystemNamespace, "URL": "https://" + slackHost + webhookPath(namespace),
-		"FirstScan": "Summary", "GroupWait": 5 * time.Second, "GroupInterval": 10 * time.Second,
+		"Namespace": namespace, "Name": cmp.Or(settings.Name, ScannerName), "System": SystemNamespace,
+		"URL": "https://" + slackHost + webhookPath(namespace), "FirstScan": cmp.Or(settings.FirstScan, "Summary"),
+		"GroupWait": cmp.Or(settings.GroupWait, 5*time.Second), "GroupInterval": cmp.Or(settings.GroupInterval, 10*time.Second),
+		"Backend": backend, "ClairURL": "",
 	}
-	if settings.FirstScan != "" {
-		values["FirstScan"] = settings.FirstScan
-	}
-	if settings.GroupWait > 0 {
-		values["GroupWait"] = settings.GroupWait
-	}
-	if settings.GroupInterval > 0 {
-		values["GroupInterval"] = settings.GroupInterval
+	if backend == v1alpha1.BackendClair {
+		if e.clair == nil {
+			return errors.New("this story has no Clair")
+		}
+		values["ClairURL"], values["ClairKey"] = clairURL, cmp.Or(settings.ClairKey, e.clair.key)
 	}
 	return e.Apply(ctx, "scanner.yaml", values)
 }

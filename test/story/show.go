@@ -41,6 +41,8 @@ var diagnoses = [][]string{
 	{"logs", "--namespace", SystemNamespace, notifierDeployment, "--tail=80"},
 	{"logs", "--namespace", SystemNamespace, "--selector", "app.kubernetes.io/component=match", "--tail=50", "--prefix"},
 	{"logs", "--namespace", SystemNamespace, "--selector", "app.kubernetes.io/component=catalog", "--tail=50", "--prefix"},
+	{"logs", "--namespace", ClairNamespace, "deployment/clair", "--tail=80"},
+	{"logs", "--namespace", ClairNamespace, "deployment/clair-database", "--tail=20"},
 	{"get", "events", "--all-namespaces", "--sort-by", ".metadata.creationTimestamp"},
 }
 
