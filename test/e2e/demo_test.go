@@ -21,7 +21,7 @@ func TestDemo(t *testing.T) {
 		t.Error(err)
 	}
 	if os.Getenv("E2E_KEEP") == "" {
-		_, err := env.Kubectl(t.Context(), "delete", "namespaces", "shop", "shop-staging", "--wait=false")
+		_, err := env.Kubectl(t.Context(), "delete", "namespaces", env.Shop(), env.Staging(), "--wait=false")
 		must(t, err)
 	}
 }

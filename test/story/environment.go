@@ -28,9 +28,7 @@ const (
 	// SystemNamespace is the operator's, as in config/default.
 	SystemNamespace = "scanner-operator-system"
 	// InfraNamespace holds what the story needs and a real cluster has elsewhere: Slack and the vulnerability database.
-	InfraNamespace   = "demo-infra"
-	ShopNamespace    = "shop"
-	StagingNamespace = "shop-staging"
+	InfraNamespace = "demo-infra"
 )
 
 // storyLabel marks every namespace that the story makes, so that Remove finds them, and only them.
@@ -47,6 +45,8 @@ type Options struct {
 	Registry string
 	// Backend is the engine of the story's Scanners: Grype or Clair.
 	Backend v1alpha1.BackendType
+	// Both installs what the other engine needs, too; Using then tells the story with that.
+	Both bool
 	// Upstream takes the vulnerability database that the Grype project publishes, which needs internet in the cluster.
 	Upstream bool
 	// Out is told what goes on.
@@ -143,22 +143,54 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 	return e, nil
 }
 
+// has says whether Scanners of the environment may have an engine.
+func (e *Environment) has(backend v1alpha1.BackendType) bool { return e.Both || e.Backend == backend }
+
+// Using is the same environment for a story with another engine, whose shop is in namespaces of its own.
+func (e *Environment) Using(backend v1alpha1.BackendType) *Environment {
+	other := *e
+	other.Backend = backend
+	return &other
+}
+
+// Shop is the namespace in which the shop runs.
+func (e *Environment) Shop() string {
+	if e.Backend == v1alpha1.BackendClair {
+		return "clair-shop"
+	}
+	return "shop"
+}
+
+// Staging is the namespace of the next version of the shop.
+func (e *Environment) Staging() string { return e.Shop() + "-staging" }
+
+// shopNamespaces are both.
+func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.Staging()} }
+
 // SetUp is the environment's part of the story.
 func (e *Environment) SetUp() []Step {
-	if e.Backend == v1alpha1.BackendClair {
-		return e.setUpWithClair()
-	}
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
 		{"Push the images of the shop", e.pushWorkloads},
-		{"Vulnerability database, served inside the cluster", e.publishFirst},
-		{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack},
-		{"The operator", e.deployOperator},
 	}
-	if e.Upstream {
-		steps[2] = Step{"Vulnerability database of the Grype project, from the internet", func(context.Context) (string, error) {
+	switch {
+	case e.Upstream:
+		steps = append(steps, Step{"Vulnerability database of the Grype project, from the internet", func(context.Context) (string, error) {
 			return "downloaded by the operator's match worker (this way is untested)", nil
-		}}
+		}})
+	case e.has(v1alpha1.BackendGrype):
+		steps = append(steps, Step{"Vulnerability database, served inside the cluster", e.publishFirst})
+	}
+	if e.has(v1alpha1.BackendClair) {
+		steps = append(steps,
+			Step{"Advisories as Debian, Alpine, OSV and NVD publish them, served inside the cluster", e.publishFirstFeeds},
+			Step{"Secrets and settings of Clair", e.prepareClair})
+	}
+	steps = append(steps,
+		Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack},
+		Step{"The operator", e.deployOperator})
+	if e.has(v1alpha1.BackendClair) {
+		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.clairRuns})
 	}
 	return steps
 }

@@ -172,10 +172,13 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 		}
 	}
 	if !removed {
-		return false, e.forgetDatabases()
+		return false, e.forget()
 	}
-	return true, errors.Join(e.removeOperator(ctx), e.forgetDatabases())
+	return true, errors.Join(e.removeOperator(ctx), e.removeClair(ctx), e.forget())
 }
+
+// forget removes what was made here for publishing.
+func (e *Environment) forget() error { return errors.Join(e.forgetDatabases(), e.forgetFeeds()) }
 
 // removeScanners lets the operator put away what it has made, while it still runs.
 func (e *Environment) removeScanners(ctx context.Context) error {

@@ -17,7 +17,7 @@ import (
 // startShop runs the workloads in both namespaces and waits until they run; the one whose image does not exist, until its
 // node has noticed that.
 func (e *Environment) startShop(ctx context.Context) (string, error) {
-	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+	for _, namespace := range e.shopNamespaces() {
 		if err := e.MakeNamespace(ctx, namespace); err != nil {
 			return "", err
 		}
@@ -27,23 +27,23 @@ func (e *Environment) startShop(ctx context.Context) (string, error) {
 	}
 	err := e.Apply(ctx, "shop.yaml", map[string]any{
 		"Web": e.Reference(images.Web), "Cache": e.Reference(images.Cache), "Static": e.Reference(images.Static),
-		"Ghost": e.missing(), "Shop": api(ShopNamespace), "Staging": api(StagingNamespace),
+		"Ghost": e.missing(), "Shop": api(e.Shop()), "Staging": api(e.Staging()),
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, ShopNamespace, "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
+	if err := e.RolledOut(ctx, e.Shop(), "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, StagingNamespace, "deployment/api"); err != nil {
+	if err := e.RolledOut(ctx, e.Staging(), "deployment/api"); err != nil {
 		return "", err
 	}
-	return "web, api, cache and static run in shop, api in shop-staging, ghost cannot be pulled", Eventually(ctx, soon, e.ghostIsNotPulled)
+	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), Eventually(ctx, soon, e.ghostIsNotPulled)
 }
 
 func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
 	var pods corev1.PodList
-	if err := e.Client.List(ctx, &pods, client.InNamespace(ShopNamespace), client.MatchingLabels{"app": "ghost"}); err != nil {
+	if err := e.Client.List(ctx, &pods, client.InNamespace(e.Shop()), client.MatchingLabels{"app": "ghost"}); err != nil {
 		return err
 	}
 	for _, pod := range pods.Items {
@@ -58,7 +58,13 @@ func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
 
 // startScanners makes a Scanner in both namespaces.
 func (e *Environment) startScanners(ctx context.Context) (string, error) {
-	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+	if e.Backend == v1alpha1.BackendClair {
+		var err error
+		if e.clair.indexed, err = e.clairIndexed(ctx); err != nil {
+			return "", err
+		}
+	}
+	for _, namespace := range e.shopNamespaces() {
 		if err := e.MakeScanner(ctx, namespace, ScannerSettings{}); err != nil {
 			return "", err
 		}
