@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
@@ -35,6 +37,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/registry"
 )
 
 // Timeouts.
@@ -62,6 +65,7 @@ type operator struct {
 	authority *certificate.Authority
 	wakeups   *controllers.Wakeups
 	grype     *grype.Backend
+	clairs    *clair.Engines
 	backends  backend.Choosers
 }
 
@@ -88,7 +92,9 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := op.refreshCertificates(ctx); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	op.makeBackends()
+	if err := op.makeBackends(); err != nil {
+		return nil, err
+	}
 	for _, setup := range []func(context.Context) error{op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
 		if err := setup(ctx); err != nil {
 			return nil, err
@@ -157,7 +163,7 @@ func serviceNames(service, namespace string) []string {
 }
 
 // makeBackends is the map of engines, keyed by the API's constant.
-func (op *operator) makeBackends() {
+func (op *operator) makeBackends() error {
 	op.grype = grype.New(grype.Options{
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
 		Log: ctrl.Log.WithName("grype"), HTTP: &http.Client{Timeout: listingTimeout},
@@ -165,10 +171,20 @@ func (op *operator) makeBackends() {
 		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
 	})
-	op.backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(op.grype)}
+	registries, err := registry.NewTransport(op.config.RegistrySettings())
+	if err != nil {
+		return fmt.Errorf("registries: %w", err)
+	}
+	op.clairs = clair.NewEngines(clair.Options{
+		Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock, Log: ctrl.Log.WithName("clair"),
+		Namespace: op.options.Namespace, ServiceAccount: op.options.Account, Registries: registries,
+		Wake: op.wakeups.Image, DataChanged: op.wakeScanners, Random: mathrand.Float64,
+	})
+	op.backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(op.grype), v1alpha1.BackendClair: op.clairs.For}
 	if op.options.FakeBackend {
 		op.backends[v1alpha1.BackendFake] = backend.Always(&fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")})
 	}
+	return nil
 }
 
 // wakeScanners has all Scanners show the vulnerability data that is in use now.
@@ -269,6 +285,7 @@ func (op *operator) addLoops(context.Context) error {
 	loops := []manager.RunnableFunc{
 		op.grype.Tender,
 		op.grype.Poller,
+		op.clairs.Run,
 		op.watchStore,
 		op.inspectStore,
 		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {

@@ -30,6 +30,7 @@ type options struct {
 	SpoolDir      string
 	Namespace     string
 	PodName       string
+	Account       string
 	WorkerImage   string
 	IngestAddress string
 	IngestURL     string
@@ -52,6 +53,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.SpoolDir, "spool-dir", "/var/spool/scanner-operator", "directory for uploads in progress, emptied at the start, on a volume that may fill up")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
+	flags.StringVar(&o.Account, "service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), "scanner-operator-manager"), "the operator's own ServiceAccount, for advice on how to let it read Secrets (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
 	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
 	flags.StringVar(&o.IngestURL, "ingest-url", "", "where workers reach the ingest API (default its Service)")

@@ -225,6 +225,7 @@ func (c Config) Validate() error {
 	check(match.ImagesPerWorker >= 1, "grype.match.imagesPerWorker", "must be at least 1")
 	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
 	errs = append(errs, c.validateRegistries()...)
+	errs = append(errs, c.Clair.validate()...)
 	return errors.Join(errs...)
 }
 

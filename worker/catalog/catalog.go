@@ -67,6 +67,8 @@ func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger)
 func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, error) {
 	ctx, stop := scratch{dir: os.TempDir(), limit: l.Scratch}.watch(ctx)
 	defer stop()
+	said, silence := listen()
+	defer silence()
 	result, err := syft.CreateSBOM(ctx, src, config())
 	// Syft takes the end of the context, and a full disk, for files that could not be read, and goes on without them.
 	if cause := context.Cause(ctx); cause != nil {
@@ -75,7 +77,7 @@ func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, e
 	if err != nil {
 		return nil, err
 	}
-	return result, unread(result)
+	return result, errors.Join(said.trouble(), unread(result))
 }
 
 // reading completes an error of reading layers: without a reason of its own it is about what they hold,

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -136,11 +135,8 @@ func (s scratch) look() error {
 func unread(s *sbom.SBOM) error {
 	for file, problems := range s.Artifacts.Unknowns {
 		for _, problem := range problems {
-			for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EROFS} {
-				// Syft keeps the text only.
-				if strings.Contains(problem, errno.Error()) {
-					return fmt.Errorf("%s was not read: %s: %w", file.RealPath, problem, errno)
-				}
+			if errno := errnoIn(problem); errno != 0 {
+				return fmt.Errorf("%s was not read: %s: %w", file.RealPath, problem, errno)
 			}
 		}
 	}

@@ -1,0 +1,281 @@
+// Package clair is the backend that asks Clairs, which fetch images and match them by themselves.
+//
+// The manager resolves an image in its registry and tells Clair where the layers are, with credentials that were made
+// for that; it reads reports whenever Clair's vulnerability data has changed. Each Clair is an engine of its own: nothing
+// that one says counts for another, and only those that the operator's configuration lists are ever asked.
+//
+// Clair keeps what it was given. A manifest is deleted there when no Scanner has the image any more, unless Clair knew it
+// before.
+//
+// What matters is in the store: which images are listed, by which Clair, in which state of its indexer. All else is learnt
+// again after a restart. Scanners' settings may differ: what one is refused, no other one suffers from, and nobody's
+// credentials index images for somebody else.
+package clair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Tool is what makes the reports.
+const Tool = "Clair"
+
+// checkAgain is how often things are looked at when nothing wakes them.
+const checkAgain = 2 * time.Minute
+
+// Options are what Engines are made of.
+type Options struct {
+	// Reader reads Secrets and ServiceAccounts by name, without a cache.
+	Reader client.Reader
+	Store  store.Store
+	Config config.Config
+	Clock  clock.Clock
+	Log    logr.Logger
+	// Namespace and ServiceAccount are those that the manager runs as, for the advice on how to let it read Secrets.
+	Namespace, ServiceAccount string
+	// Registries is the way to registries.
+	Registries http.RoundTripper
+	// Wake tells the controllers about an image, by digest.
+	Wake func(ctx context.Context, digest string)
+	// DataChanged tells whoever shows how engines are.
+	DataChanged func(ctx context.Context)
+	// Random is at least 0 and less than 1.
+	Random func() float64
+}
+
+// Engines are all Clairs that the operator's configuration lists.
+type Engines struct {
+	Options
+	instances map[string]*instance // by canonical URL
+	secrets   secrets
+	throttles throttles
+
+	mu    sync.Mutex
+	bound map[string]*instance // by the UID of the Scanner
+}
+
+// NewEngines returns the Clairs of the configuration, which is valid. Run must run for anything to happen.
+func NewEngines(o Options) *Engines {
+	e := &Engines{Options: o, instances: map[string]*instance{}, bound: map[string]*instance{}}
+	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
+	e.throttles = throttles{clock: o.Clock}
+	network := api.NewNetwork()
+	for _, settings := range o.Config.Clair.Instances {
+		if url, err := api.CanonicalURL(settings.URL); err == nil { // Validate has seen that it is
+			e.instances[url] = newInstance(e, network, url, settings.Updaters)
+		}
+	}
+	return e
+}
+
+// Run works until the context ends, and ends what it began.
+func (e *Engines) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, i := range e.instances {
+		for _, loop := range []func(context.Context){i.pollLoop, i.indexLoop, i.readLoop, i.tidyLoop} {
+			all.Go(func() { loop(ctx) })
+		}
+	}
+	all.Wait()
+	return nil
+}
+
+// For is the backend.Chooser.
+func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
+	b := &Backend{engine: "clair"}
+	settings := scanner.Spec.Backend.Clair
+	if settings == nil {
+		b.unusable = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: is missing"}
+		return b
+	}
+	url, err := api.CanonicalURL(settings.URL)
+	if err != nil {
+		b.unusable = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair.url: " + err.Error()}
+		return b
+	}
+	b.engine = engineOf(url)
+	to := e.instances[url]
+	e.bind(string(scanner.UID), to)
+	if to == nil {
+		b.unusable = e.notAllowed()
+		return b
+	}
+	b.instance, b.link = to, to.bind(scanner)
+	return b
+}
+
+// engineOf is the name of a Clair's reports.
+func engineOf(url string) string { return "clair " + url }
+
+// bind has a Scanner leave the Clair that it used before.
+func (e *Engines) bind(scanner string, to *instance) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if before := e.bound[scanner]; before != nil && before != to {
+		before.unbind(scanner)
+	}
+	e.bound[scanner] = to
+	if to == nil {
+		delete(e.bound, scanner)
+	}
+}
+
+func (e *Engines) notAllowed() *backend.Failure {
+	allowed := make([]string, 0, len(e.instances))
+	for url := range e.instances {
+		allowed = append(allowed, url)
+	}
+	slices.Sort(allowed)
+	message := "spec.backend.clair.url: this Clair is not in clair.instances of the operator's configuration, and is not asked; "
+	if len(allowed) == 0 {
+		return &backend.Failure{Reason: ReasonNotAllowed, Message: message + "there is none"}
+	}
+	return &backend.Failure{Reason: ReasonNotAllowed, Message: message + "those are: " + strings.Join(allowed, ", ")}
+}
+
+// Backend is a Clair as one Scanner uses it.
+type Backend struct {
+	engine string
+	// unusable is why nothing can be asked; then there is no instance and no link.
+	unusable *backend.Failure
+	instance *instance
+	link     *link
+}
+
+var (
+	_ backend.Backend      = (*Backend)(nil)
+	_ backend.DataReporter = (*Backend)(nil)
+	_ backend.Prompted     = (*Backend)(nil)
+	_ backend.Partial      = (*Backend)(nil)
+	_ backend.Holder       = (*Backend)(nil)
+)
+
+// Engine implements backend.Backend.
+func (b *Backend) Engine() string { return b.engine }
+
+// NotCovered implements backend.Partial.
+func (b *Backend) NotCovered() []string { return NotCovered }
+
+// Index implements backend.Backend. What was listed in an earlier state of Clair's indexer counts until it is listed anew.
+func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	if b.unusable != nil {
+		return backend.Progress{}, b.unusable
+	}
+	i := b.instance
+	switch catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope); {
+	case err == nil:
+		if i.isOutdated(catalogued) && i.failures.peek(idOf(img)) == nil {
+			i.enter(img, b.link)
+		}
+		return backend.Done, nil
+	case !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	if failure := i.failures.take(idOf(img)); failure != nil {
+		return backend.Progress{}, failure
+	}
+	running := i.enter(img, b.link)
+	if trouble := i.troubleOf(b.link); trouble != nil && !running {
+		return backend.Waiting(trouble.Reason, trouble.Message, checkAgain), nil
+	}
+	if running {
+		return backend.Waiting(v1alpha1.ReasonCataloging, "Clair at "+i.host+" lists what is in the image", checkAgain), nil
+	}
+	return backend.Waiting(v1alpha1.ReasonPending, fmt.Sprintf("waiting for one of the places at Clair at %s (clair.maxIndexing and "+
+		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), checkAgain), nil
+}
+
+// Match implements backend.Backend. The store's queue holds the image by itself.
+func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
+	if b.unusable != nil {
+		return backend.Progress{}, b.unusable
+	}
+	i := b.instance
+	catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope)
+	if err != nil {
+		return backend.Progress{}, err
+	}
+	current, err := i.Store.DataVersion(ctx, b.engine)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return backend.Progress{}, err
+	}
+	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: b.engine}
+	switch summary, err := i.Store.Summary(ctx, subject); {
+	case err == nil && summary.DataVersion == current.Version:
+		return backend.Done, nil
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	var failure *backend.Failure
+	if _, err := b.DataVersion(ctx); errors.As(err, &failure) {
+		return backend.Waiting(failure.Reason, failure.Message, checkAgain), nil
+	} else if err != nil {
+		return backend.Progress{}, err
+	}
+	now := i.Clock.Now()
+	switch failed, err := i.Store.MatchFailure(ctx, subject); {
+	case err == nil && failed.RetryAt.After(now) && !failed.FailedAt.After(now):
+		return backend.Progress{}, &backend.Failure{Reason: failed.Reason, Message: failed.Message, RetryAfter: failed.RetryAt.Sub(now)}
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return backend.Progress{}, err
+	}
+	kick(i.reading)
+	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for the report of Clair at "+i.host, checkAgain), nil
+}
+
+// DataVersion implements backend.Backend. It fails with what keeps this Scanner from Clair, also while results of others,
+// or from before, stand.
+func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
+	if b.unusable != nil {
+		return store.DataVersion{}, b.unusable
+	}
+	if trouble := b.instance.troubleOf(b.link); trouble != nil {
+		return store.DataVersion{}, trouble
+	}
+	version, err := b.instance.Store.DataVersion(ctx, b.engine)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return store.DataVersion{}, err
+	}
+	if problem := b.instance.dataMissing(err != nil); problem != "" {
+		return store.DataVersion{}, &backend.Failure{Reason: v1alpha1.ReasonNoVulnerabilityData, Message: problem}
+	}
+	return version, nil
+}
+
+// DataProblem implements backend.DataReporter.
+func (b *Backend) DataProblem(current store.DataVersion) string {
+	if b.unusable != nil || current.Built.IsZero() {
+		return ""
+	}
+	most := b.instance.Config.Clair.MaxAge.Duration
+	age := b.instance.Clock.Since(current.Built)
+	if age <= most {
+		return ""
+	}
+	return fmt.Sprintf("no updater of Clair at %s has found anything new for %d hours, since %s (clair.maxAge is %s): see to its updaters and what they read",
+		b.instance.host, int(age.Hours()), current.Built.UTC().Format(time.RFC3339), most)
+}
+
+// Prompt implements backend.Prompted.
+func (b *Backend) Prompt(context.Context, backend.Image) error {
+	if b.unusable == nil {
+		b.instance.prompt()
+	}
+	return nil
+}

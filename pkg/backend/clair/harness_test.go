@@ -1,0 +1,448 @@
+package clair
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/uuid"
+	. "github.com/onsi/gomega"
+	"github.com/quay/claircore"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+)
+
+var (
+	noon  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
+)
+
+// scriptedClair is as much of a Clair as its API shows, and does what the test says.
+type scriptedClair struct {
+	t      *testing.T
+	server *httptest.Server
+
+	mu sync.Mutex
+	// key that tokens must be signed with; nil for no authentication.
+	key   []byte
+	state string
+	// indexed are the digests that it has a finished report of, and posts what it was given, in order.
+	indexed map[string]bool
+	posts   []claircore.Manifest
+	deleted []string
+	// reports are the digests of which a report was read, in order.
+	reports []string
+	// updaters are the last operations of each.
+	updaters map[string]api.UpdateOperation
+	// advisories are the ids of what it knows to be wrong with every image.
+	advisories []string
+	// requests counts all, and before answers some in place of Clair.
+	requests int
+	before   func(http.ResponseWriter, *http.Request) bool
+	// underway is how many index requests are answered now, and most the most that were.
+	underway, most int
+}
+
+func newScriptedClair(t *testing.T) *scriptedClair {
+	c := &scriptedClair{t: t, state: "state-1", indexed: map[string]bool{}, updaters: map[string]api.UpdateOperation{}, advisories: []string{"CVE-2099-0001"}}
+	c.server = httptest.NewServer(c)
+	t.Cleanup(c.server.Close)
+	c.update("debian/updater", noon.Add(-time.Hour))
+	return c
+}
+
+// update has an updater find something new.
+func (c *scriptedClair) update(updater string, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.updaters[updater] = api.UpdateOperation{Ref: uuid.New(), Updater: updater, Fingerprint: "x", Date: at}
+}
+
+func (c *scriptedClair) change(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *scriptedClair) posted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.posts)
+}
+
+// ServeHTTP answers as Clair 4.9 does; see the recorded answers in pkg/clair/testdata.
+func (c *scriptedClair) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	c.requests++
+	before, key := c.before, c.key
+	c.mu.Unlock()
+	if before != nil && before(w, r) {
+		return
+	}
+	if token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); key != nil && api.VerifyToken(token, key, []string{"scanner-operator"}, noon) != nil {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	digest := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/index_state"):
+		c.answer(w, http.StatusOK, map[string]string{"state": c.indexState()})
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/index_report"):
+		c.index(w, r)
+	case r.Method == http.MethodDelete:
+		c.change(func() { delete(c.indexed, digest); c.deleted = append(c.deleted, digest) })
+		w.WriteHeader(http.StatusNoContent)
+	case strings.Contains(path, "/index_report/"):
+		if !c.has(digest) {
+			c.unknown(w)
+			return
+		}
+		c.answer(w, http.StatusOK, c.indexReport(digest))
+	case strings.Contains(path, "/vulnerability_report/"):
+		c.report(w, digest)
+	case strings.HasSuffix(path, "/update_operation"):
+		c.operations(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (c *scriptedClair) answer(w http.ResponseWriter, status int, body any) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func (c *scriptedClair) unknown(w http.ResponseWriter) {
+	c.answer(w, http.StatusNotFound, map[string]string{"code": "not-found", "message": "index report not found"})
+}
+
+func (c *scriptedClair) indexState() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+func (c *scriptedClair) has(digest string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.indexed[digest]
+}
+
+func (c *scriptedClair) indexReport(digest string) claircore.IndexReport {
+	hash, _ := claircore.ParseDigest(digest)
+	return claircore.IndexReport{
+		Hash: hash, State: api.StateFinished, Success: true,
+		Packages:      map[string]*claircore.Package{"1": {Name: "openssl"}, "2": {Name: "zlib"}},
+		Distributions: map[string]*claircore.Distribution{"1": {PrettyName: "Debian GNU/Linux 12"}},
+	}
+}
+
+// index fetches the layers, as Clair does.
+func (c *scriptedClair) index(w http.ResponseWriter, r *http.Request) {
+	var manifest claircore.Manifest
+	if err := json.NewDecoder(r.Body).Decode(&manifest); err != nil {
+		c.answer(w, http.StatusBadRequest, map[string]string{"code": "bad-request", "message": err.Error()})
+		return
+	}
+	c.change(func() { c.posts = append(c.posts, manifest); c.underway++; c.most = max(c.most, c.underway) })
+	defer c.change(func() { c.underway-- })
+	for _, layer := range manifest.Layers {
+		if err := fetch(r.Context(), layer); err != nil {
+			c.answer(w, http.StatusInternalServerError, map[string]string{"code": "internal error", "message": "failed to start scan: failed to fetch layers: " + err.Error()})
+			return
+		}
+	}
+	digest := manifest.Hash.String()
+	c.change(func() { c.indexed[digest] = true })
+	c.answer(w, http.StatusCreated, c.indexReport(digest))
+}
+
+func fetch(ctx context.Context, layer *claircore.Layer) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, layer.URI, nil)
+	if err != nil {
+		return err
+	}
+	request.Header = maps.Clone(http.Header(layer.Headers))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("fetcher: unexpected status code: %s", response.Status)
+	}
+	return nil
+}
+
+func (c *scriptedClair) report(w http.ResponseWriter, digest string) {
+	if !c.has(digest) {
+		c.unknown(w)
+		return
+	}
+	c.mu.Lock()
+	c.reports = append(c.reports, digest)
+	var vulnerabilities []*claircore.Vulnerability
+	for _, id := range c.advisories {
+		vulnerabilities = append(vulnerabilities, &claircore.Vulnerability{Updater: "debian/updater", Name: id, NormalizedSeverity: claircore.High, FixedInVersion: "9"})
+	}
+	c.mu.Unlock()
+	report := small(vulnerabilities...)
+	report.Hash, _ = claircore.ParseDigest(digest)
+	for _, environment := range report.Environments["1"] {
+		environment.IntroducedIn = report.Hash
+	}
+	c.answer(w, http.StatusOK, report)
+}
+
+func (c *scriptedClair) operations(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	latest := map[string][]api.UpdateOperation{}
+	etag := "none"
+	if r.URL.Query().Get("kind") == string(api.Vulnerabilities) {
+		for _, updater := range slices.Sorted(maps.Keys(c.updaters)) {
+			latest[updater] = []api.UpdateOperation{c.updaters[updater]}
+			etag += c.updaters[updater].Ref.String()
+		}
+	}
+	c.mu.Unlock()
+	etag = `"` + etag + `"`
+	if len(latest) > 0 {
+		w.Header().Set("ETag", etag)
+	}
+	if r.Header.Get("If-None-Match") == etag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	c.answer(w, http.StatusOK, latest)
+}
+
+// world is a manager's side of some Clairs, whose time the test moves.
+type world struct {
+	*Engines
+	*WithT
+	t        *testing.T
+	clair    *scriptedClair
+	registry *registrytest.Registry
+	// guard may stand before the registry.
+	guard   func(http.ResponseWriter, *http.Request) bool
+	clock   *clocktesting.FakeClock
+	store   *store.SQLite
+	cluster client.Client
+	// forbidden are the Secrets that the operator may not read, by name.
+	forbidden map[string]bool
+	options   Options
+	stop      func()
+
+	mu    sync.Mutex
+	woken []string
+}
+
+// newWorld makes one with one Clair that works, of which one updater is expected.
+func newWorld(t *testing.T, change ...func(*Options)) *world {
+	t.Helper()
+	w := &world{WithT: NewWithT(t), t: t, clair: newScriptedClair(t), clock: clocktesting.NewFakeClock(noon), forbidden: map[string]bool{}}
+	w.SetDefaultEventuallyTimeout(20 * time.Second) // machines are slow at times
+	w.SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
+	w.registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if w.guard == nil || !w.guard(rw, r) {
+				next.ServeHTTP(rw, r)
+			}
+		})
+	})
+	var err error
+	if w.store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.store.Close() })
+	w.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Get: w.get}).Build()
+	settings := config.Default()
+	settings.Registries = []config.Registry{{Host: w.registry.Host, PlainHTTP: true}}
+	settings.Clair.Instances = []config.ClairInstance{{URL: w.clair.server.URL, Updaters: []string{"debian/*"}}}
+	settings.Clair.ReportsPerSecond = 1000
+	transport, err := registry.NewTransport(settings.RegistrySettings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.options = Options{
+		Reader: w.cluster, Store: w.store, Config: settings, Clock: w.clock, Log: testr.New(t), Namespace: "scanner-operator-system",
+		ServiceAccount: "scanner-operator-manager", Registries: transport, Wake: w.wake,
+		DataChanged: func(context.Context) {}, Random: func() float64 { return 0.5 },
+	}
+	for _, change := range change {
+		change(&w.options)
+	}
+	w.start()
+	return w
+}
+
+// start runs new Engines over the same store, in place of those that ran before.
+func (w *world) start() {
+	if w.stop != nil {
+		w.stop()
+	}
+	w.Engines = NewEngines(w.options)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	engines := w.Engines
+	go func() { defer close(ended); _ = engines.Run(ctx) }()
+	stop := sync.OnceFunc(func() { cancel(); <-ended })
+	w.stop = stop
+	w.t.Cleanup(stop)
+}
+
+func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	w.mu.Lock()
+	forbidden := w.forbidden[key.Name]
+	w.mu.Unlock()
+	if forbidden {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, nil)
+	}
+	return c.Get(ctx, key, obj, opts...)
+}
+
+func (w *world) wake(_ context.Context, digest string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.woken = append(w.woken, digest)
+}
+
+// secret makes a Secret.
+func (w *world) secret(namespace, name string, data map[string]string) {
+	w.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{}}
+	for key, value := range data {
+		secret.Data[key] = []byte(value)
+	}
+	w.must(w.cluster.Create(w.t.Context(), secret))
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// scanner is one with the world's Clair.
+func (w *world) scanner(namespace string, change ...func(*v1alpha1.ClairBackend)) *v1alpha1.Scanner {
+	settings := &v1alpha1.ClairBackend{URL: w.clair.server.URL}
+	for _, change := range change {
+		change(settings)
+	}
+	return &v1alpha1.Scanner{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "scanner", UID: types.UID(namespace + "-uid")},
+		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: settings}},
+	}
+}
+
+func withSecret(name string) func(*v1alpha1.ClairBackend) {
+	return func(c *v1alpha1.ClairBackend) { c.AuthSecretRef = &v1alpha1.SecretReference{Name: name} }
+}
+
+// push pushes an image and returns its digest.
+func (w *world) push(repository string, content v1.Image) string {
+	w.t.Helper()
+	w.registry.Push(w.t, repository, content)
+	return registrytest.Digest(w.t, content)
+}
+
+// run has a Scanner's namespace run an image, as the controllers say it.
+func (w *world) run(scanner *v1alpha1.Scanner, repository, digest string, change ...func(*backend.Image)) backend.Image {
+	w.t.Helper()
+	img := backend.Image{
+		Key: image.Key{Digest: digest, Platform: amd64}, Namespace: scanner.Namespace, Scanner: string(scanner.UID),
+		PullReferences: []string{w.registry.Host + "/" + repository + "@" + digest},
+	}
+	for _, change := range change {
+		change(&img)
+	}
+	w.use(scanner, img)
+	return img
+}
+
+func (w *world) use(scanner *v1alpha1.Scanner, img backend.Image) {
+	w.t.Helper()
+	w.must(w.store.SetUsed(w.t.Context(), store.Used{
+		Scanner: string(scanner.UID), Namespace: scanner.Namespace, Key: img.Key, Scope: img.Scope, Engine: w.For(scanner).Engine(),
+		Workloads: []store.Workload{{Namespace: scanner.Namespace, Kind: "Deployment", Name: "web", Container: "web", Repository: "web", Reference: "web:1"}},
+	}))
+}
+
+func withPullSecrets(names ...string) func(*backend.Image) {
+	return func(img *backend.Image) { img.Scope, img.PullSecrets = store.Scope(img.Namespace), names }
+}
+
+// scan asks as the controllers do until there is a report that is made with the current data.
+func (w *world) scan(scanner *v1alpha1.Scanner, img backend.Image) {
+	w.t.Helper()
+	w.Eventually(func() string { return w.step(scanner, img) }).Should(Equal("scanned"))
+}
+
+// step asks once, and says in one line how far it is.
+func (w *world) step(scanner *v1alpha1.Scanner, img backend.Image) string {
+	b := w.For(scanner)
+	for _, step := range []func(context.Context, backend.Image) (backend.Progress, error){b.Index, b.Match} {
+		switch progress, err := step(w.t.Context(), img); {
+		case err != nil:
+			return err.Error()
+		case !progress.Done:
+			return progress.Reason + ": " + progress.Message
+		}
+	}
+	return "scanned"
+}
+
+// pass moves the time, once all loops wait for it.
+func (w *world) pass(d time.Duration) { w.clock.Step(d) }
+
+// findings are the ids of what an image has.
+func (w *world) findings(scanner *v1alpha1.Scanner, img backend.Image) []string {
+	w.t.Helper()
+	catalogued, err := w.store.Catalogued(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
+	w.must(err)
+	findings, err := w.store.Findings(w.t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine})
+	w.must(err)
+	var ids []string
+	for _, f := range findings {
+		ids = append(ids, f.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func files(content string) v1ImageFiles { return v1ImageFiles{"etc/content": content} }
+
+type v1ImageFiles = registrytest.Files
+
+var preSharedKey = base64.StdEncoding.EncodeToString([]byte("a key that only tests know"))

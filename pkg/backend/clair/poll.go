@@ -1,0 +1,308 @@
+package clair
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// pollTimeout bounds one question about Clair's state, which it answers at once.
+	pollTimeout = 15 * time.Second
+	// promptPause is the least time between two looks at the data, however often somebody hints at them.
+	promptPause = 5 * time.Second
+	// settleTime is how long no updater must have come to its first end, where it is not said which are expected.
+	settleTime = 2 * time.Minute
+)
+
+// data is what is known of a Clair's vulnerability data. All of it is learnt again after a restart.
+type data struct {
+	latest map[api.DataKind]map[string]api.UpdateOperation
+	etags  map[api.DataKind]string
+	// seen are the updaters that have come to an end, and newest is when the last of them did for the first time.
+	seen   map[string]bool
+	newest time.Time
+	// known says that Clair was asked; missing is what it lacks so that no report is complete; unsettled that its
+	// updaters may still come to their first end.
+	known     bool
+	missing   string
+	unsettled bool
+}
+
+// pollLoop looks at Clair's data and state, and whether it lets each Scanner in.
+func (i *instance) pollLoop(ctx context.Context) {
+	for i.await(ctx, i.polling, i.untilPoll()) {
+		i.poll(ctx)
+	}
+}
+
+// prompt has the data looked at soon.
+func (i *instance) prompt() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.prompted {
+		i.prompted = true
+		kick(i.polling)
+	}
+}
+
+// untilPoll is the time until anything is to be asked.
+func (i *instance) untilPoll() time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now, next := i.Clock.Now(), time.Time{}
+	for _, l := range i.links {
+		if !i.isBound(l) || l.unusable != nil {
+			continue
+		}
+		if at := i.nextCheck(l); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	if next.IsZero() {
+		return checkAgain
+	}
+	return next.Sub(now)
+}
+
+// nextCheck is when something is to be asked over a link.
+func (i *instance) nextCheck(l *link) time.Time {
+	switch {
+	case l.failure != nil && l.next.After(l.way.next):
+		return l.next
+	case l.way.failure != nil:
+		return l.way.next
+	case i.prompted && l == i.worked && i.polled.Add(promptPause).Before(l.next):
+		return i.polled.Add(promptPause)
+	}
+	return l.next
+}
+
+// due lists the links to ask over, the one that worked last first.
+func (i *instance) due() []*link {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.dropAbsent()
+	var due []*link
+	for _, l := range i.links {
+		if l.unusable == nil && i.isBound(l) && !i.nextCheck(l).After(i.Clock.Now()) {
+			due = append(due, l)
+		}
+	}
+	slices.SortFunc(due, func(a, b *link) int {
+		switch {
+		case a == i.worked:
+			return -1
+		case b == i.worked:
+			return 1
+		}
+		return strings.Compare(a.key.namespace+"/"+a.key.secret, b.key.namespace+"/"+b.key.secret)
+	})
+	return due
+}
+
+// poll asks over all links that are due: on each way the first one that is let in brings the data, of the others it is
+// only asked whether they are let in. What is found broken is asked once.
+func (i *instance) poll(ctx context.Context) {
+	brought := map[string]bool{}
+	for _, l := range i.due() {
+		i.mu.Lock()
+		again := i.nextCheck(l).After(i.Clock.Now())
+		i.mu.Unlock()
+		if again {
+			continue
+		}
+		err := i.pollOver(ctx, l, !brought[l.key.authorities])
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			i.tell(ctx, l, i.noteFailed(l, err))
+			continue
+		}
+		brought[l.key.authorities] = true
+		i.tell(ctx, l, i.noteWorked(l))
+	}
+	if len(brought) > 0 {
+		if err := i.settle(ctx); err != nil && ctx.Err() == nil {
+			i.Log.Error(err, "Noting the vulnerability data", "clair", i.url)
+		}
+	}
+}
+
+// pollOver asks for the state of the indexer and, if wanted, for the data. Nothing is believed before all is there.
+func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	state, err := l.client.IndexState(ctx)
+	if err != nil || !wanted {
+		return err
+	}
+	i.mu.Lock()
+	etags := i.data.etags
+	i.mu.Unlock()
+	changed := map[api.DataKind]api.Updates{}
+	for _, kind := range []api.DataKind{api.Vulnerabilities, api.Enrichments} {
+		if changed[kind], err = l.client.UpdateOperations(ctx, kind, etags[kind]); err != nil {
+			return err
+		}
+	}
+	i.noteUpdates(state, changed)
+	return nil
+}
+
+func (i *instance) noteUpdates(state string, changed map[api.DataKind]api.Updates) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := i.Clock.Now()
+	i.prompted, i.polled = false, now
+	if i.state != state {
+		i.Log.Info("Clair's indexer has another state", "clair", i.url, "state", state)
+		i.state = state
+		kick(i.indexing)
+		kick(i.tidying)
+	}
+	before := i.data
+	next := data{
+		latest: map[api.DataKind]map[string]api.UpdateOperation{}, etags: map[api.DataKind]string{},
+		seen: map[string]bool{}, newest: before.newest, known: true,
+	}
+	for kind, updates := range changed {
+		next.etags[kind], next.latest[kind] = updates.ETag, updates.Latest
+		if updates.Latest == nil {
+			next.latest[kind] = before.latest[kind]
+		}
+		for updater, operation := range next.latest[kind] {
+			next.seen[updater] = true
+			if before.seen[updater] {
+				continue
+			}
+			// Dates of operations are by another clock: only at first, when there is nothing better.
+			ended := now
+			if !before.known && operation.Date.Before(now) {
+				ended = operation.Date
+			}
+			if ended.After(next.newest) {
+				next.newest = ended
+			}
+		}
+	}
+	i.judge(&next, now)
+	i.data = next
+}
+
+// judge says whether reports made with this data are complete.
+func (i *instance) judge(d *data, now time.Time) {
+	if len(d.latest[api.Vulnerabilities]) == 0 {
+		d.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
+		return
+	}
+	var missing []string
+	for _, pattern := range i.updaters {
+		if !d.has(pattern) {
+			missing = append(missing, pattern)
+		}
+	}
+	if len(missing) > 0 {
+		d.missing = fmt.Sprintf("these updaters of Clair at %s have not run yet (clair.instances[].updaters in the operator's configuration): %s",
+			i.host, strings.Join(missing, ", "))
+	}
+	d.unsettled = len(i.updaters) == 0 && now.Sub(d.newest) < settleTime
+}
+
+// matches says whether a name fits a pattern, in which "*" stands for any characters.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	rest, begins := strings.CutPrefix(name, parts[0])
+	rest, ends := strings.CutSuffix(rest, parts[len(parts)-1])
+	if !begins || !ends {
+		return false
+	}
+	for _, part := range parts[1 : len(parts)-1] {
+		// The first place of each part leaves the most for those that follow.
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			return false
+		}
+		rest = after
+	}
+	return true
+}
+
+// dataMissing says what keeps reports from being complete, if anything does. What may still come is nothing that keeps
+// reports from being made with the data that there was before.
+func (i *instance) dataMissing(first bool) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case !i.data.known && first:
+		return fmt.Sprintf("Clair at %s was not asked yet", i.host)
+	case i.data.missing != "":
+		return i.data.missing
+	case first:
+		return fmt.Sprintf("the updaters of Clair at %s run for the first time, %d so far: waiting until there was no other one for %s "+
+			"(clair.instances[].updaters in the operator's configuration can say which are expected)", i.host, len(i.data.seen), settleTime)
+	}
+	return ""
+}
+
+// settle makes Clair's data that which reports are to be made with, once it is complete.
+func (i *instance) settle(ctx context.Context) error {
+	i.mu.Lock()
+	d := i.data
+	i.mu.Unlock()
+	if !d.known || d.missing != "" || d.unsettled {
+		return nil
+	}
+	version := versionOf(d)
+	current, err := i.Store.DataVersion(ctx, i.engine)
+	if err != nil && !errors.Is(err, store.ErrNotFound) || err == nil && current.Version == version.Version {
+		return err
+	}
+	i.Log.Info("Reports are made with other vulnerability data from now on", "clair", i.url, "built", version.Built, "updaters", len(d.seen))
+	if err := i.Store.SetDataVersion(ctx, i.engine, version); err != nil {
+		return err
+	}
+	kick(i.reading)
+	i.DataChanged(ctx)
+	return nil
+}
+
+// versionOf identifies data by the last operations of all updaters.
+func versionOf(d data) store.DataVersion {
+	version := store.DataVersion{Tool: Tool}
+	var lines []string
+	for kind, latest := range d.latest {
+		for updater, operation := range latest {
+			lines = append(lines, fmt.Sprintf("%s %q %s\n", kind, updater, operation.Ref))
+			if kind == api.Vulnerabilities && operation.Date.After(version.Built) {
+				version.Built = operation.Date.UTC()
+			}
+		}
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
+	version.Version = hex.EncodeToString(sum[:])
+	return version
+}
+
+// has says whether an updater that fits has come to an end.
+func (d *data) has(pattern string) bool {
+	for updater := range d.seen {
+		if matches(pattern, updater) {
+			return true
+		}
+	}
+	return false
+}

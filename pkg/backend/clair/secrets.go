@@ -1,0 +1,179 @@
+package clair
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// secretMemory is how long a Secret is remembered, in memory only: images of one namespace share them.
+	secretMemory = 30 * time.Second
+	// secretTimeout bounds one question to the API server.
+	secretTimeout = 5 * time.Second
+	// maxSecrets bounds how many different pull secrets are used for an image, those of ServiceAccounts included.
+	maxSecrets = 20
+	// maxServiceAccounts bounds how many of them are looked at for an image.
+	maxServiceAccounts = 5
+)
+
+// defaultIssuer is what the operator calls itself in tokens when the Secret does not say.
+const defaultIssuer = "scanner-operator"
+
+// secrets reads Secrets by name, where a RoleBinding of their namespace lets it.
+type secrets struct {
+	reader client.Reader
+	clock  clock.PassiveClock
+
+	mu    sync.Mutex
+	known map[types.NamespacedName]rememberedSecret
+}
+
+type rememberedSecret struct {
+	data  map[string][]byte
+	err   error
+	until time.Time
+}
+
+// get returns what is in a Secret. Errors are remembered, too.
+func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[string][]byte, error) {
+	if known, found := s.recall(name); found {
+		return known.data, known.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+	defer cancel()
+	var secret corev1.Secret
+	err := s.reader.Get(ctx, name, &secret)
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[types.NamespacedName]rememberedSecret{}
+	}
+	s.known[name] = rememberedSecret{data: secret.Data, err: err, until: s.clock.Now().Add(secretMemory)}
+	return secret.Data, err
+}
+
+func (s *secrets) recall(name types.NamespacedName) (rememberedSecret, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	for name, known := range s.known {
+		if !now.Before(known.until) {
+			delete(s.known, name)
+		}
+	}
+	known, found := s.known[name]
+	return known, found
+}
+
+// auth reads the pre-shared key of a Scanner. Errors are *backend.Failure.
+func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, error) {
+	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+	failure := func(reason, message string) (api.Auth, error) {
+		return api.Auth{}, &backend.Failure{Reason: reason, Message: "spec.backend.clair.authSecretRef: " + message}
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.howToGrant(namespace, name))
+	case apierrors.IsNotFound(err):
+		return failure(ReasonSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
+	case err != nil:
+		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, apierrors.ReasonForError(err)))
+	}
+	key, err := api.ParseKey(string(data["key"]))
+	if err != nil {
+		return failure(ReasonSecretMissing, fmt.Sprintf("key \"key\" of Secret %s in namespace %s: %s", name, namespace, err))
+	}
+	issuer := strings.TrimSpace(string(data["issuer"]))
+	if issuer == "" {
+		issuer = defaultIssuer
+	}
+	return api.Auth{Key: key, Issuer: issuer}, nil
+}
+
+// pullSecrets are those of an image: what they hold by name, nothing for those that cannot be read, and the names of
+// those that the operator may not read.
+type pullSecrets struct {
+	data      map[string]map[string][]byte
+	forbidden []string
+}
+
+// pullSecrets reads those of an image's pods. What counts for the whole cluster is fetched without any.
+func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecrets, error) {
+	read := pullSecrets{data: map[string]map[string][]byte{}}
+	if img.Scope == store.Cluster {
+		return read, nil
+	}
+	names, err := e.secretNames(ctx, img)
+	if err != nil {
+		return read, err
+	}
+	for _, name := range names {
+		data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name})
+		switch {
+		case apierrors.IsForbidden(err):
+			read.forbidden = append(read.forbidden, name)
+		case err != nil && !apierrors.IsNotFound(err):
+			return read, fmt.Errorf("reading pull secret %s/%s: %w", img.Namespace, name, err)
+		}
+		read.data[name] = data
+	}
+	return read, nil
+}
+
+// secretNames are the pull secrets that pods name, and those that their ServiceAccounts have now, if the operator may
+// read these: admission copies them into pods, but only into those that are made later.
+func (e *Engines) secretNames(ctx context.Context, img backend.Image) ([]string, error) {
+	names := slices.Clone(img.PullSecrets)
+	for _, name := range img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)] {
+		ctx, cancel := context.WithTimeout(ctx, secretTimeout)
+		defer cancel()
+		var account corev1.ServiceAccount
+		err := e.Reader.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name}, &account)
+		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reading ServiceAccount %s/%s: %w", img.Namespace, name, err)
+		}
+		for _, reference := range account.ImagePullSecrets {
+			if !slices.Contains(names, reference.Name) {
+				names = append(names, reference.Name)
+			}
+		}
+	}
+	return names[:min(len(names), maxSecrets)], nil
+}
+
+// howToGrant is what to run so that the manager may read these Secrets of a namespace and nothing else.
+func (e *Engines) howToGrant(namespace string, names ...string) string {
+	// A name of its own for each set of Secrets, so that another one needs no change of the first one's Role.
+	role := "scanner-manager-" + strings.Join(names, "-")
+	if len(names) > 1 || len(role) > 80 {
+		sum := sha256.Sum256([]byte(strings.Join(names, "/")))
+		role = "scanner-manager-" + hex.EncodeToString(sum[:4])
+	}
+	resources := ""
+	for _, name := range names {
+		resources += " --resource-name=" + name
+	}
+	return fmt.Sprintf("kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets%[2]s && "+
+		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
+		namespace, resources, role, e.Namespace, e.ServiceAccount)
+}

@@ -1,0 +1,215 @@
+package clair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quay/claircore"
+
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// tidyInterval is how often it is looked for manifests that nobody uses any more, and how long one must be unused
+	// before it is deleted: pods that are replaced are gone for moments.
+	tidyInterval = time.Minute
+	// tidyBatch is how many are looked at a time.
+	tidyBatch = 500
+	// releaseMemory is how long a Scanner counts as about to go after it was last said.
+	releaseMemory = 2 * time.Minute
+	// releaseAgain is when to ask again whether all is undone, and troubledAgain when Clair cannot be asked.
+	releaseAgain  = 2 * time.Second
+	troubledAgain = 30 * time.Second
+)
+
+// tidyLoop undoes in Clair what is not needed any more, and has all images looked at when Clair's indexer has changed.
+func (i *instance) tidyLoop(ctx context.Context) {
+	for i.await(ctx, i.tidying, tidyInterval) {
+		for _, work := range []func(context.Context) error{i.revisit, i.forgetUnused, i.forgetReleased} {
+			if err := work(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLater) {
+				i.Log.Error(err, "Tidying", "clair", i.url)
+			}
+		}
+	}
+}
+
+// revisit wakes all images that were listed in another state of the indexer: whoever looks at them has them listed anew.
+func (i *instance) revisit(ctx context.Context) error {
+	i.mu.Lock()
+	state := i.state
+	due := state != "" && state != i.revisited
+	i.mu.Unlock()
+	if !due {
+		return nil
+	}
+	for _, scanner := range i.scanners() {
+		reported, err := i.Store.Reported(ctx, scanner)
+		if err != nil {
+			return err
+		}
+		for key := range reported {
+			scopes, err := i.Store.CataloguedScopes(ctx, i.engine, key)
+			if err != nil {
+				return err
+			}
+			for _, scope := range scopes {
+				catalogued, err := i.Store.Catalogued(ctx, i.engine, key, scope)
+				if err != nil || !i.isOutdated(catalogued) {
+					continue
+				}
+				i.Wake(ctx, key.Digest)
+				break
+			}
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.revisited = state
+	return ctx.Err()
+}
+
+// forgetUnused deletes manifests that no Scanner has had for a while.
+func (i *instance) forgetUnused(ctx context.Context) error {
+	unused, err := i.Store.UnusedManifests(ctx, i.engine, "", tidyBatch)
+	if err != nil {
+		return err
+	}
+	return i.forgetAll(ctx, i.longUnused(unused), "")
+}
+
+// forgetAll goes on after one that cannot be deleted, but not when Clair cannot be asked.
+func (i *instance) forgetAll(ctx context.Context, manifests []store.Manifest, scanner string) error {
+	var errs []error
+	for _, manifest := range manifests {
+		err := i.forget(ctx, manifest, scanner)
+		if errors.Is(err, errLater) || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// longUnused are those that were unused before, too.
+func (i *instance) longUnused(unused []store.Manifest) (long []store.Manifest) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now, since := i.Clock.Now(), map[string]time.Time{}
+	for _, manifest := range unused {
+		at, found := i.unused[manifest.PlatformDigest]
+		if !found {
+			at = now
+		}
+		since[manifest.PlatformDigest] = at
+		if now.Sub(at) >= tidyInterval {
+			long = append(long, manifest)
+		}
+	}
+	i.unused = since
+	return long
+}
+
+// forgetReleased deletes what only Scanners have that are about to go.
+func (i *instance) forgetReleased(ctx context.Context) error {
+	for _, scanner := range i.released() {
+		manifests, err := i.Store.UnusedManifests(ctx, i.engine, scanner, tidyBatch)
+		if err != nil {
+			return err
+		}
+		if err := i.forgetAll(ctx, manifests, scanner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *instance) released() (scanners []string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for scanner, at := range i.releasing {
+		if i.Clock.Since(at) > releaseMemory {
+			delete(i.releasing, scanner)
+			continue
+		}
+		scanners = append(scanners, scanner)
+	}
+	return scanners
+}
+
+// forget undoes what is kept of a manifest, if still nobody but the Scanner uses it. Whatever comes between leaves
+// something that is done again, or an image that Clair does not know: that is found when its report is read.
+func (i *instance) forget(ctx context.Context, manifest store.Manifest, scanner string) error {
+	unlock := i.digests.try(manifest.PlatformDigest)
+	if unlock == nil {
+		return nil // it is being indexed
+	}
+	defer unlock()
+	unused, err := i.Store.UnusedManifests(ctx, i.engine, scanner, tidyBatch)
+	if err != nil || !slices.Contains(unused, manifest) {
+		return err
+	}
+	if err := i.Store.ForgetCatalogue(ctx, i.engine, manifest.PlatformDigest); err != nil {
+		return err
+	}
+	if manifest.Ours {
+		if err := i.delete(ctx, manifest.PlatformDigest); err != nil {
+			return err
+		}
+	}
+	i.Log.Info("No pod uses an image any more", "clair", i.url, "manifest", manifest.PlatformDigest, "deleted", manifest.Ours)
+	return i.Store.ForgetManifest(ctx, i.engine, manifest.PlatformDigest)
+}
+
+// delete has Clair forget a manifest.
+func (i *instance) delete(ctx context.Context, platformDigest string) error {
+	digest, err := claircore.ParseDigest(platformDigest)
+	if err != nil {
+		return fmt.Errorf("manifest %q: %w", platformDigest, err)
+	}
+	l := i.worker()
+	if l == nil {
+		return errLater
+	}
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	switch err := l.client.Delete(ctx, digest); {
+	case err == nil, api.KindOf(err) == api.NotIndexed:
+		return nil
+	default:
+		return i.explain(ctx, l, err)
+	}
+}
+
+// Release implements backend.Holder. It never waits: what it asks for is done beside it.
+func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, string, error) {
+	if b.unusable != nil {
+		return 0, "", nil // such a Clair is not asked, and was not
+	}
+	i := b.instance
+	held, err := i.Store.UnusedManifests(ctx, b.engine, scanner, tidyBatch)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err != nil || len(held) == 0 {
+		delete(i.releasing, scanner)
+		return 0, "", err
+	}
+	i.releasing[scanner] = i.Clock.Now()
+	if trouble := b.link.trouble(); trouble != nil {
+		return troubledAgain, fmt.Sprintf("%d images are to be deleted in Clair at %s: %s", len(held), i.host, trouble.Message), nil
+	}
+	kick(i.tidying)
+	return releaseAgain, fmt.Sprintf("%d images are being deleted in Clair at %s", len(held), i.host), nil
+}
+
+// Holds implements backend.Holder.
+func (b *Backend) Holds(ctx context.Context, scanner string) (bool, error) {
+	if b.unusable != nil {
+		return false, nil
+	}
+	held, err := b.instance.Store.UnusedManifests(ctx, b.engine, scanner, 1)
+	return len(held) > 0, err
+}
