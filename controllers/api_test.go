@@ -139,7 +139,7 @@ func TestScannerRejected(t *testing.T) {
 	}{
 		"no spec":                      {spec{}, []string{"spec.backend", "Required value"}},
 		"no type":                      {spec{"backend": spec{}}, []string{"spec.backend.type", "Required value"}},
-		"another engine":               {spec{"backend": spec{"type": "Trivy"}}, []string{"spec.backend.type", `"Grype", "Fake"`}},
+		"another engine":               {spec{"backend": spec{"type": "Trivy"}}, []string{"spec.backend.type", `"Grype", "Clair", "Fake"`}},
 		"settings of another engine":   {spec{"backend": spec{"type": "Fake", "grype": spec{}}}, []string{"spec.backend", "grype may be set only when type is Grype"}},
 		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": long("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},
 		"an empty ignore label":        {with(spec{"ignoreLabel": ""}), []string{"spec.ignoreLabel", "at least 1"}},

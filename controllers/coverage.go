@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -37,11 +38,19 @@ type coveredImage struct {
 	Repositories []string
 }
 
+// engineOf is the name under which an engine's results are stored; empty if the operator runs without it.
+func engineOf(b backend.Backend) string {
+	if b == nil {
+		return ""
+	}
+	return b.Engine()
+}
+
 // scannerCoverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID. An image is
-// scanned if the store has its report: after the store was lost, or the engine was changed, ImageScans still show
+// scanned if the store has the engine's report of it: after the store was lost, or the engine was changed, ImageScans still show
 // for a while what was found before.
-func scannerCoverage(ctx context.Context, reader client.Reader, reports store.Store, scanner *v1alpha1.Scanner) ([]coveredImage, error) {
-	reported, err := reports.Reported(ctx, string(scanner.UID))
+func scannerCoverage(ctx context.Context, reader client.Reader, reports store.Store, scanner *v1alpha1.Scanner, engine string) ([]coveredImage, error) {
+	reported, err := reports.Reported(ctx, string(scanner.UID), engine)
 	if err != nil {
 		return nil, err
 	}

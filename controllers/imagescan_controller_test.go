@@ -294,14 +294,14 @@ func TestRetirement(t *testing.T) {
 	if after, wait = u.reconcile(scan); after == nil || wait != time.Hour {
 		t.Fatalf("after 23 hours it is %v, looked at again after %s", after, wait)
 	}
-	if used, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); err != nil || !used {
+	if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster); err != nil || !used {
 		t.Errorf("the image is still matched: %v, %v, want it is", used, err)
 	}
 	u.pass(time.Hour)
 	if after, _ = u.reconcile(scan); after != nil {
 		t.Errorf("after 24 hours it is still there: %+v", after.Status)
 	}
-	if used, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); err != nil || used {
+	if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster); err != nil || used {
 		t.Errorf("the image is still matched: %v, %v, want it is not", used, err)
 	}
 }
@@ -577,9 +577,9 @@ func TestScopeAfterTheLastPod(t *testing.T) {
 	u.reconcile(scan)
 	u.must(u.client.Delete(t.Context(), pod))
 	u.reconcile(scan)
-	inNamespace, err := u.store.InUse(t.Context(), keyOfImage(web), shop)
+	inNamespace, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), shop)
 	u.must(err)
-	inCluster, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster)
+	inCluster, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster)
 	u.must(err)
 	if !inNamespace || inCluster {
 		t.Errorf("it counts in the namespace: %v, in the cluster: %v; want in the namespace only", inNamespace, inCluster)

@@ -144,7 +144,7 @@ func TestSharingIsTakenBack(t *testing.T) {
 		if got := u.engine.asked[0].Scope; got != tt.want {
 			t.Errorf("with --share-namespace-sboms=%v the scope is %q, want %q", tt.share, got, tt.want)
 		}
-		if used, err := u.store.InUse(t.Context(), keyOfImage(web), tt.want); err != nil || !used {
+		if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), tt.want); err != nil || !used {
 			t.Errorf("the store has the image in use in the scope %q: %v, %v", tt.want, used, err)
 		}
 	}

@@ -24,7 +24,7 @@ func (p *place) unique(name string) string {
 // inUse says whether the store still has an image matched.
 func (p *place) inUse(reference string) func() bool {
 	return func() bool {
-		used, err := p.store.InUse(p.t.Context(), keyOfImage(reference), store.Cluster)
+		used, err := p.store.InUse(p.t.Context(), "fake", keyOfImage(reference), store.Cluster)
 		p.must(err)
 		return used
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -38,12 +39,13 @@ const maxEventNote = 1024
 // NotificationReconciler tells the receivers of a Scanner what they have not been told. It writes nothing to
 // the Kubernetes API but events: what became of messages is in the store, where the ScannerReconciler reads it.
 type NotificationReconciler struct {
-	Client  client.Client
-	Store   store.Store
-	Clock   clock.PassiveClock
-	Events  events.EventRecorder
-	Wakeups *Wakeups
-	Sender  notify.Sender
+	Client   client.Client
+	Store    store.Store
+	Backends backend.Choosers
+	Clock    clock.PassiveClock
+	Events   events.EventRecorder
+	Wakeups  *Wakeups
+	Sender   notify.Sender
 	// ReadMore is what messages say about where to read more; empty for a kubectl command.
 	ReadMore string
 }
@@ -58,7 +60,8 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
-	covered, err := scannerCoverage(ctx, r.Client, r.Store, &scanner)
+	engine := engineOf(r.Backends.For(&scanner))
+	covered, err := scannerCoverage(ctx, r.Client, r.Store, &scanner, engine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -144,6 +147,7 @@ func (r *NotificationReconciler) settings(scanner *v1alpha1.Scanner, receiver v1
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],
 			OnlyFixable: receiver.OnlyFixable,
+			Engine:      engineOf(r.Backends.For(scanner)),
 		},
 		GroupWait: defaultGroupWait, GroupInterval: defaultGroupInterval,
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
@@ -69,11 +70,23 @@ type notifyWorld struct {
 	reconciler *NotificationReconciler
 	scanner    *v1alpha1.Scanner
 	scan       *v1alpha1.ImageScan
+	// engine that the Scanner has.
+	engine string
 }
+
+// named is an engine of which nobody wants more than its name.
+type named struct {
+	backend.Backend
+	engine string
+}
+
+func (n named) Engine() string { return n.engine }
+
+func (w *notifyWorld) chooses(*v1alpha1.Scanner) backend.Backend { return named{engine: w.engine} }
 
 func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	t.Helper()
-	w := &notifyWorld{t: t, clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &receivers{outcomes: map[string]notify.Outcome{}}, events: events.NewFakeRecorder(100)}
+	w := &notifyWorld{t: t, engine: "grype", clock: testingclock.NewFakePassiveClock(notifyNoon), receivers: &receivers{outcomes: map[string]notify.Outcome{}}, events: events.NewFakeRecorder(100)}
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), w.clock.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +122,9 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 		ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}},
 	})
-	w.reconciler = &NotificationReconciler{Client: w.client, Store: w.store, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{}}
+	w.reconciler = &NotificationReconciler{
+		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooses}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
+	}
 	return w
 }
 
@@ -148,12 +163,12 @@ func (w *notifyWorld) found(severities ...finding.Severity) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	key := image.Key{Digest: webDigest, Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
-	w.must(w.store.SaveCatalogue(ctx, store.Catalogued{Engine: "grype", Key: key, PlatformDigest: webPlatform}, nil))
+	w.must(w.store.SaveCatalogue(ctx, store.Catalogued{Engine: w.engine, Key: key, PlatformDigest: webPlatform}, nil))
 	w.must(w.store.SetUsed(ctx, store.Used{
-		Scanner: "scanner-uid", Namespace: "shop", Key: key, Engine: "grype",
+		Scanner: "scanner-uid", Namespace: "shop", Key: key, Engine: w.engine,
 		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "web", Repository: "docker.io/library/web", Reference: "docker.io/library/web:1.0"}},
 	}))
-	report := store.Report{Subject: store.Subject{PlatformDigest: webPlatform, Engine: "grype"}, DataVersion: "1", MatchedAt: w.clock.Now()}
+	report := store.Report{Subject: store.Subject{PlatformDigest: webPlatform, Engine: w.engine}, DataVersion: "1", MatchedAt: w.clock.Now()}
 	for i, severity := range severities {
 		report.Findings = append(report.Findings, finding.Finding{
 			ID: "CVE-2026-000" + string(rune('1'+i)), Severity: severity, FixState: finding.FixStateNotFixed,
@@ -321,6 +336,45 @@ func TestLostStore(t *testing.T) {
 	}
 }
 
+// TestEngineIsChanged: the receiver gets one summary once the new engine has found everything, however long the
+// ImageScans and the store still show what the one before found; a suspended Scanner says nothing meanwhile.
+func TestEngineIsChanged(t *testing.T) {
+	w := newNotifyWorld(t, nil)
+	w.found(finding.Critical)
+	w.reconcile()
+	if _, sent := w.after(time.Minute); len(sent) != 1 || sent[0].Digest.Kind != notify.KindFirstScan {
+		t.Fatalf("messages %+v, want the first summary", sent)
+	}
+	w.engine = "clair https://clair.example.com"
+	for range 3 {
+		if _, sent := w.after(5 * time.Minute); len(sent) != 0 {
+			t.Fatalf("message %+v before the new engine has found anything", sent[0].Digest)
+		}
+	}
+	suspended := w.scanner.DeepCopy()
+	suspended.Spec.Suspend = true
+	w.must(w.client.Update(t.Context(), suspended))
+	w.found(finding.Critical, finding.High, finding.High)
+	if _, sent := w.after(time.Minute); len(sent) != 0 {
+		t.Fatalf("a suspended Scanner says %+v", sent[0].Digest)
+	}
+	suspended.Spec.Suspend = false
+	w.must(w.client.Update(t.Context(), suspended))
+	_, sent := w.after(time.Minute)
+	if len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || sent[0].Digest.EngineBefore != "grype" || sent[0].Digest.Totals.Total() != 3 {
+		t.Fatalf("messages %+v, want one summary of the new engine's 3 findings", sent)
+	}
+	w.engine = "grype"
+	w.found(finding.Critical, finding.High)
+	w.reconcile()
+	if _, sent := w.after(time.Minute); len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || len(sent[0].Digest.Worst) != 0 {
+		t.Fatalf("back: messages %+v, want one summary that names nothing that was told", sent)
+	}
+	if _, sent := w.after(time.Hour); len(sent) != 0 {
+		t.Errorf("%d messages after the baseline, want none", len(sent))
+	}
+}
+
 // TestReceiverSettings: what the API says means the same to the planner, and what it does not say has a default.
 func TestReceiverSettings(t *testing.T) {
 	w := newNotifyWorld(t, nil)
@@ -332,9 +386,9 @@ func TestReceiverSettings(t *testing.T) {
 		Address: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
 	}
 	defaults, custom := base, base
-	defaults.Filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable}
+	defaults.Filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: "grype"}
 	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
-	custom.Filter = store.NewsFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true}
+	custom.Filter = store.NewsFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
 	custom.GroupWait, custom.GroupInterval, custom.FirstScan = time.Second, time.Hour, notify.FirstScanSilent
 	for name, tt := range map[string]struct {
 		receiver v1alpha1.Receiver

@@ -130,7 +130,7 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	status := &s.scanner.Status
 	status.ObservedGeneration = s.scanner.Generation
 	var err error
-	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, s.scanner); err != nil {
+	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, s.scanner, engineOf(s.backend)); err != nil {
 		return err
 	}
 	status.Images = countImages(s.images)

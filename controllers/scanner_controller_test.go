@@ -252,7 +252,7 @@ func TestScannerGone(t *testing.T) {
 	_, err := u.scanners.Reconcile(t.Context(), requestFor(scanner))
 	u.must(err)
 	for reference, want := range map[string]bool{web: false, vulnerable: true} {
-		if used, err := u.store.InUse(t.Context(), keyOfImage(reference), store.Cluster); err != nil || used != want {
+		if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(reference), store.Cluster); err != nil || used != want {
 			t.Errorf("%s is in use: %v, %v; want %v", reference, used, err, want)
 		}
 	}
@@ -262,7 +262,7 @@ func TestScannerGone(t *testing.T) {
 	if after, _ := u.reconcile(scan); after != nil {
 		t.Error("its ImageScan is still there")
 	}
-	if used, _ := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); used {
+	if used, _ := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster); used {
 		t.Error("its last ImageScan brings the image back into use")
 	}
 }
@@ -275,7 +275,7 @@ func TestScannerGoing(t *testing.T) {
 	u.must(u.store.SetUsed(t.Context(), store.Used{Scanner: "scanner-uid", Namespace: shop, Key: keyOfImage(web), Engine: "scripted"}))
 	_, err := u.scanners.Reconcile(t.Context(), requestFor(scanner))
 	u.must(err)
-	if used, err := u.store.InUse(t.Context(), keyOfImage(web), store.Cluster); err != nil || used {
+	if used, err := u.store.InUse(t.Context(), "scripted", keyOfImage(web), store.Cluster); err != nil || used {
 		t.Errorf("its image is in use: %v, %v", used, err)
 	}
 }

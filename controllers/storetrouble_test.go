@@ -36,11 +36,11 @@ func (a *ailing) Health() error {
 	return fmt.Errorf("store /data/store.db: %w", a.trouble)
 }
 
-func (a *ailing) Reported(ctx context.Context, scanner string) (map[image.Key]bool, error) {
+func (a *ailing) Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error) {
 	if a.trouble != nil && a.unreadable {
 		return nil, a.Health()
 	}
-	return a.Store.Reported(ctx, scanner)
+	return a.Store.Reported(ctx, scanner, engine)
 }
 
 func (a *ailing) SetUsed(ctx context.Context, u store.Used) error {

@@ -247,7 +247,7 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 			Wakeups: o.wakeups, StoreAdvice: "mount a volume",
 		},
 		&NotificationReconciler{
-			Client: mgr.GetClient(), Store: o.store, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
+			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
 		},
 	}
 }

@@ -135,7 +135,7 @@ func subjectOf(reference string, scope store.Scope) store.Subject {
 func (u *unit) catalogued(reference string, scope store.Scope) {
 	u.t.Helper()
 	u.must(u.store.SaveCatalogue(u.t.Context(), store.Catalogued{
-		Engine: "fake", Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest, Tool: "syft", CataloguedAt: u.clock.Now(),
+		Engine: u.engine.Engine(), Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest, Tool: "syft", CataloguedAt: u.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 

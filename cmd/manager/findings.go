@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -96,27 +98,82 @@ func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.Im
 
 func printTable(out io.Writer, images []imageFindings) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED")
-	for _, img := range images {
-		name := img.Digest
-		if len(img.References) > 0 {
-			name = img.References[0]
+	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED\tENGINES")
+	for _, row := range mergeImages(images) {
+		for _, engine := range row.waiting {
+			fmt.Fprintf(table, "%s\t%s\t(no result yet)\t\t\t\t\t\t%s\n", row.namespace, row.name, engine)
 		}
-		if img.DataVersion == "" {
-			fmt.Fprintf(table, "%s\t%s\t(no result yet)\t\t\t\t\t\n", img.Namespace, name)
-		}
-		for _, f := range img.Findings {
-			printFinding(table, img.Namespace, name, f)
+		for _, f := range row.findings {
+			printFinding(table, row.namespace, row.name, f)
 		}
 	}
 	return table.Flush()
 }
 
-func printFinding(table io.Writer, namespace, name string, f finding.Finding) {
+func printFinding(table io.Writer, namespace, name string, f foundBy) {
 	exploited := ""
 	if f.KnownExploited {
 		exploited = "yes"
 	}
-	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-		namespace, name, f.ID, f.Severity, f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited)
+	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+		namespace, name, f.ID, f.Severity, f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited, strings.Join(f.engines, ", "))
+}
+
+// imageRows are what the table says of an image of a namespace, whichever of its Scanners have it.
+type imageRows struct {
+	namespace, name string
+	// findings, worst first.
+	findings []foundBy
+	// waiting are the engines that have no result yet.
+	waiting []string
+}
+
+// foundBy is a finding and the engines that found it. Where they differ it is the worst that one of them says.
+type foundBy struct {
+	finding.Finding
+	engines []string
+}
+
+// mergeImages brings together what several Scanners of a namespace have of an image, in the order of the images.
+func mergeImages(images []imageFindings) (rows []*imageRows) {
+	type image struct{ namespace, digest, platform string }
+	byImage := map[image]*imageRows{}
+	for _, img := range images {
+		key := image{img.Namespace, img.Digest, img.Platform}
+		row := byImage[key]
+		if row == nil {
+			row = &imageRows{namespace: img.Namespace, name: cmp.Or(append(slices.Clone(img.References), img.Digest)...)}
+			byImage[key] = row
+			rows = append(rows, row)
+		}
+		if img.DataVersion == "" && !slices.Contains(row.waiting, img.Engine) {
+			row.waiting = append(row.waiting, img.Engine)
+		}
+		row.add(img)
+	}
+	return rows
+}
+
+// add takes in what one engine found.
+func (r *imageRows) add(img imageFindings) {
+	known := map[string]int{}
+	for i, f := range r.findings {
+		known[f.Key()] = i
+	}
+	for _, f := range img.Findings {
+		i, found := known[f.Key()]
+		if !found {
+			r.findings = append(r.findings, foundBy{f, []string{img.Engine}})
+			continue
+		}
+		same := &r.findings[i]
+		if finding.Worse(f, same.Finding) < 0 {
+			same.Finding = f
+		}
+		if !slices.Contains(same.engines, img.Engine) {
+			same.engines = append(same.engines, img.Engine)
+			slices.Sort(same.engines)
+		}
+	}
+	slices.SortStableFunc(r.findings, func(a, b foundBy) int { return finding.Worse(a.Finding, b.Finding) })
 }

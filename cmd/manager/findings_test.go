@@ -71,10 +71,10 @@ func TestFindingsTable(t *testing.T) {
 		args []string
 		want [][]string
 	}{
-		"all":                   {nil, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)"}, {"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes"}}},
-		"of a namespace":        {[]string{"-namespace", "blog"}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)"}}},
-		"of a name":             {[]string{"-image", "shop/web"}, [][]string{{"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes"}}},
-		"of a digest":           {[]string{"-image", newImage}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)"}}},
+		"all":                   {nil, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)", "grype"}, {"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes", "grype"}}},
+		"of a namespace":        {[]string{"-namespace", "blog"}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)", "grype"}}},
+		"of a name":             {[]string{"-image", "shop/web"}, [][]string{{"shop", "ghcr.io/shop/web:1", "CVE-2024-0001", "High", "openssl", "3.0.1", "3.0.2,", "3.1.0", "yes", "grype"}}},
+		"of a digest":           {[]string{"-image", newImage}, [][]string{{"blog", "ghcr.io/blog/web:1", "(no", "result", "yet)", "grype"}}},
 		"of none that is there": {[]string{"-image", "nothing"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +92,42 @@ func TestFindingsTable(t *testing.T) {
 				t.Errorf("table (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestFindingsOfTwoEngines: what several Scanners of a namespace found in an image is listed once, with the engines.
+func TestFindingsOfTwoEngines(t *testing.T) {
+	vulnerable := func(id string, severity finding.Severity) finding.Finding {
+		return finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: "openssl", Version: "3.0.1", Type: "deb"}}
+	}
+	of := func(namespace, engine, dataVersion string, findings ...finding.Finding) imageFindings {
+		return imageFindings{Namespace: namespace, References: []string{"web:1"}, Digest: scannedImage, Engine: engine, DataVersion: dataVersion, Findings: findings}
+	}
+	var out bytes.Buffer
+	err := printTable(&out, []imageFindings{
+		of("blog", "grype", "v1", vulnerable("CVE-1", finding.Low)),
+		of("shop", "grype", "v1", vulnerable("CVE-1", finding.Low), vulnerable("CVE-2", finding.Low)),
+		of("shop", "clair", "v1", vulnerable("CVE-1", finding.High), vulnerable("CVE-3", finding.Medium)),
+		of("shop", "grype", "v1", vulnerable("CVE-1", finding.Low)),
+		of("shop", "other", ""),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		{"NAMESPACE", "IMAGE", "VULNERABILITY", "SEVERITY", "PACKAGE", "INSTALLED", "FIXED", "IN", "EXPLOITED", "ENGINES"},
+		{"blog", "web:1", "CVE-1", "Low", "openssl", "3.0.1", "grype"},
+		{"shop", "web:1", "(no", "result", "yet)", "other"},
+		{"shop", "web:1", "CVE-1", "High", "openssl", "3.0.1", "clair,", "grype"},
+		{"shop", "web:1", "CVE-3", "Medium", "openssl", "3.0.1", "clair"},
+		{"shop", "web:1", "CVE-2", "Low", "openssl", "3.0.1", "grype"},
+	}
+	var got [][]string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Fields(line))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
 	}
 }
 

@@ -271,7 +271,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 // notifications wires the reconciler that tells receivers.
 func (op *operator) notifications() *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
-		Client: op.manager.GetClient(), Store: op.store, Clock: op.clock,
+		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
 		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, ReadMore: op.options.ReadMore,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,

@@ -108,6 +108,8 @@ func headline(d notify.Digest) string {
 		return count(n, "new finding") + " in " + where
 	case notify.KindBaselineRenewed:
 		return fmt.Sprintf("Baseline renewed for %s: %s in %s", where, count(n, "finding"), count(d.Images, "image"))
+	case notify.KindEngineChanged:
+		return fmt.Sprintf("Engine changed for %s: %s in %s", where, count(n, "finding"), count(d.Images, "image"))
 	}
 	return fmt.Sprintf("First scan of %s: %s in %s", where, count(n, "finding"), count(d.Images, "image"))
 }
@@ -163,10 +165,15 @@ func (m *message) summary(d notify.Digest) {
 		m.section(worstFirst(d.Worst))
 	}
 	m.section(remaining(d.Remaining))
-	if d.Kind == notify.KindBaselineRenewed {
-		m.context("What was found before has been found again; nothing in this message is claimed to be new. From now on only what is new is announced.")
-	} else {
-		m.context("From now on only what is new is announced.")
+	const onlyNew = "From now on only what is new is announced."
+	switch d.Kind {
+	case notify.KindBaselineRenewed:
+		m.context("What was found before has been found again; nothing in this message is claimed to be new. " + onlyNew)
+	case notify.KindEngineChanged:
+		m.context(fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; nothing in this message is claimed to be new. %s",
+			name(d.EngineBefore, maxEngine), name(d.Engine, maxEngine), onlyNew))
+	default:
+		m.context(onlyNew)
 	}
 }
 

@@ -95,9 +95,11 @@ func firstTime() notify.Digest {
 func TestRenderGolden(t *testing.T) {
 	renewed := firstScan()
 	renewed.Kind = notify.KindBaselineRenewed
+	engine := firstScan()
+	engine.Kind, engine.EngineBefore, engine.Engine = notify.KindEngineChanged, "grype", "clair https://clair.example.com/<!channel>"
 	clean := notify.Digest{Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "default", CreatedAt: noon, Images: 2}
 	for file, d := range map[string]notify.Digest{
-		"new": newDigest(), "first-scan": firstScan(), "baseline-renewed": renewed, "nothing-found": clean,
+		"new": newDigest(), "first-scan": firstScan(), "baseline-renewed": renewed, "engine-changed": engine, "nothing-found": clean,
 		"new-image": firstTime(), "hostile": hostile(), "long": long(),
 	} {
 		t.Run(file, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 const (
 	maxID         = 64
 	maxPackage    = 80
+	maxEngine     = 128
 	maxVersion    = 60
 	maxRepository = 150
 	maxTag        = 40

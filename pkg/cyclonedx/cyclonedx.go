@@ -33,11 +33,13 @@ type Report struct {
 	Platform               image.Platform
 	// Scope tells apart reports of one image that were found from different SBOMs.
 	Scope string
-	// Engine in lower case. Tool is the engine with its version, as far as it is known.
+	// Engine is the name under which the store has its reports. Tool is the engine with its version, as far as it is known.
 	Engine, Tool string
 	DataVersion  string
 	MatchedAt    time.Time
 	Distro       string
+	// NotCovered are the ecosystems that the engine does not analyse.
+	NotCovered []string
 	// Revision names what was found: another report of the same image has another one. May be empty.
 	Revision string
 	Findings []finding.Finding
@@ -58,7 +60,7 @@ func document(r Report) *cdx.BOM {
 		Timestamp:  r.MatchedAt.UTC().Format(time.RFC3339),
 		Tools:      &cdx.ToolsChoice{Components: &[]cdx.Component{r.tool()}},
 		Component:  &subject,
-		Properties: properties("dataVersion", r.DataVersion, "distro", r.Distro),
+		Properties: properties(r.about()...),
 	}
 	components, vulnerabilities := group(r)
 	bom.Components, bom.Vulnerabilities = &components, &vulnerabilities
@@ -117,6 +119,15 @@ func (r Report) tool() cdx.Component {
 		name = r.Engine
 	}
 	return cdx.Component{Type: cdx.ComponentTypeApplication, Name: name, Version: clip(version)}
+}
+
+// about says where the report comes from, and what it does not speak of.
+func (r Report) about() []string {
+	pairs := []string{"dataVersion", r.DataVersion, "distro", r.Distro, "engine", r.Engine}
+	for _, ecosystem := range r.NotCovered {
+		pairs = append(pairs, "notCovered", ecosystem)
+	}
+	return pairs
 }
 
 // properties pairs names and values; those without a value are left out.

@@ -59,13 +59,12 @@ func (l *look) digest() (Outbox, error) {
 // summary composes the message about everything that is there. What passes the filter counts as told; what
 // does not stays untold, so that it is new if it passes later.
 func (l *look) summary(present store.Present) (Outbox, error) {
-	kind := KindFirstScan
-	if l.state.Baseline.Renewed {
-		kind = KindBaselineRenewed
-	}
-	d, err := l.newDigest(kind)
+	d, err := l.newDigest(l.summaryKind())
 	if err != nil {
 		return Outbox{}, err
+	}
+	if d.Kind == KindEngineChanged {
+		d.Engine, d.EngineBefore = clip(l.state.Engine, maxText), clip(l.state.Baseline.EngineBefore, maxText)
 	}
 	d.Totals = present.Counts
 	d.Images = len(l.coverage.scannedRepositories())
@@ -76,6 +75,17 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 		d.Worst = append(d.Worst, item)
 	}
 	return Outbox{Digest: d, Repositories: l.heardOf(present), Findings: present.News}, nil
+}
+
+// summaryKind says why there is a summary.
+func (l *look) summaryKind() Kind {
+	switch b := l.state.Baseline; {
+	case b.EngineBefore != "":
+		return KindEngineChanged
+	case b.Renewed:
+		return KindBaselineRenewed
+	}
+	return KindFirstScan
 }
 
 // heardOf lists the repositories that a baseline makes known.

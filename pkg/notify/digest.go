@@ -20,6 +20,8 @@ const (
 	KindFirstScan Kind = "FirstScan"
 	// KindBaselineRenewed is the same after the store was lost: nothing in it is claimed to be new.
 	KindBaselineRenewed Kind = "BaselineRenewed"
+	// KindEngineChanged is the same after the Scanner got another engine: what only that one finds is not claimed to be new.
+	KindEngineChanged Kind = "EngineChanged"
 	// KindNew lists findings that a receiver has not heard of.
 	KindNew Kind = "New"
 )
@@ -33,7 +35,10 @@ type Digest struct {
 	Namespace string    `json:"namespace"`
 	Scanner   string    `json:"scanner"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Totals counts, for KindFirstScan and KindBaselineRenewed, everything that was found, and for KindNew what is new.
+	// Engine and EngineBefore say, for KindEngineChanged, which engine it is now and which it was.
+	Engine       string `json:"engine,omitempty"`
+	EngineBefore string `json:"engineBefore,omitempty"`
+	// Totals counts, for summaries, everything that was found, and for KindNew what is new.
 	Totals finding.Counts `json:"totals"`
 	// Images is the number of image repositories concerned.
 	Images int `json:"images"`

@@ -114,6 +114,7 @@ func (l *look) begin() (*Action, error) {
 			b.Phase = BaselineDone
 		}
 	}
+	l.followEngine()
 	if b.Phase == BaselineOpen && l.snapshotOpen() {
 		for _, img := range l.coverage.Images {
 			if !slices.Contains(b.Images, img.Key) {
@@ -123,6 +124,29 @@ func (l *look) begin() (*Action, error) {
 	}
 	b.Pulling = b.Phase == BaselineOpen && l.coverage.Others.Pending > 0
 	return nil, nil
+}
+
+// followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
+// new. Repositories that do not run now are new to it too, when they do. A message on its way is of the engine before, and is brought to its end first. A receiver that wants everything is told
+// of the difference instead.
+func (l *look) followEngine() {
+	before, now := l.state.Engine, l.settings.Filter.Engine
+	if now == "" || before == now || l.state.Outbox != nil {
+		return
+	}
+	l.state.Engine = now
+	b := &l.state.Baseline
+	switch {
+	case before == "":
+		// New here, or from before engines were remembered.
+	case b.Phase == BaselineOpen && b.EngineBefore == now:
+		// Back before anything was said of the other one.
+		b.finish()
+	case b.Phase == BaselineOpen:
+		b.Started, b.Images = l.now, nil
+	case l.settings.FirstScan != FirstScanAll:
+		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
+	}
 }
 
 // snapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
@@ -188,7 +212,7 @@ func (l *look) finishBaseline() (*Action, error) {
 	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
 	if nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0) {
 		// There was nothing to sum up. What comes later is new here, and is said to be.
-		b.Phase, b.Images = BaselineDone, nil
+		b.finish()
 		return nil, nil
 	}
 	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed
@@ -213,7 +237,9 @@ func (l *look) sumUp(present store.Present) (*Action, error) {
 		return nil, err
 	}
 	l.put(outbox)
-	return &Action{Mark: &store.Announced{DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present)}}, nil
+	return &Action{Mark: &store.Announced{
+		DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present), ForgetRepositories: l.state.Baseline.EngineBefore != "",
+	}}, nil
 }
 
 // everything is what a baseline covers.
@@ -247,8 +273,9 @@ func (l *look) baselineWait() *Action {
 
 // passOver ends the baseline without a message.
 func (l *look) passOver(present store.Present) *Action {
-	l.state.Baseline.Phase, l.state.Baseline.Images = BaselineDone, nil
-	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), Repositories: l.heardOf(present)}}
+	forget := l.state.Baseline.EngineBefore != ""
+	l.state.Baseline.finish()
+	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), ForgetRepositories: forget, Repositories: l.heardOf(present)}}
 }
 
 // hearOfCleanRepositories records repositories that have nothing to tell of. When something is found in them

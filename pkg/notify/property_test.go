@@ -24,6 +24,8 @@ type slackModel struct {
 	// messages by id that Slack has taken, and whether the manager may not know.
 	messages map[string]bool
 	doubtful map[store.AnnouncementKey]bool
+	// engines are what each of two engines finds.
+	engines map[string]map[store.AnnouncementKey]store.News
 	// calm makes everything work.
 	calm bool
 }
@@ -108,6 +110,8 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			story: newStory(t), rt: t, remembered: map[string]bool{}, said: map[store.AnnouncementKey]int{},
 			messages: map[string]bool{}, doubtful: map[store.AnnouncementKey]bool{},
 		}
+		m.engines = map[string]map[store.AnnouncementKey]store.News{grype: m.ledger.present, clair: {}}
+		m.settings.Filter.Engine = grype
 		m.settings.FirstScan = rapid.SampledFrom([]FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll}).Draw(t, "firstScan")
 		m.settings.StoreRenewed = rapid.Bool().Draw(t, "store renewed")
 		found := 0
@@ -121,6 +125,7 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"image": func(t *rapid.T) {
 				m.image(repository.Draw(t, "repository"), rapid.SampledFrom([]ImageState{ImagePending, ImageFailed, ImageScanned}).Draw(t, "state"))
 			},
+			"engine":        func(t *rapid.T) { m.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(t, "engine")) },
 			"fixed":         func(t *rapid.T) { m.fix(repository.Draw(t, "repository")) },
 			"a little time": func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second) },
 			"much time":     func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour) },
@@ -145,6 +150,11 @@ func (m *slackModel) putBack(d time.Duration) {
 	if wait := m.last.Next.Sub(m.now); wait > maxRetryAfter {
 		m.rt.Fatalf("after the clock went back by %s the next visit is in %s, want at most %s", d, wait, maxRetryAfter)
 	}
+}
+
+// changeEngine gives the Scanner an engine, which finds what it had found when the Scanner had it last.
+func (m *slackModel) changeEngine(engine string) {
+	m.settings.Filter.Engine, m.ledger.present = engine, m.engines[engine]
 }
 
 // restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.
@@ -177,6 +187,13 @@ func (m *slackModel) assertNotTwice(t *rapid.T) {
 	}
 }
 
+// assertEngine wants the receiver to have followed the Scanner to its engine.
+func (m *slackModel) assertEngine(t *rapid.T) {
+	if state := m.last.After; state.Engine != m.settings.Filter.Engine || state.Baseline.EngineBefore != "" {
+		t.Fatalf("at rest the receiver is told of %q, after %q, want %q", state.Engine, state.Baseline.EngineBefore, m.settings.Filter.Engine)
+	}
+}
+
 // settleDown lets everything work until nothing is waited for, and looks at what was told.
 func (m *slackModel) settleDown(t *rapid.T) {
 	m.calm = true
@@ -189,6 +206,7 @@ func (m *slackModel) settleDown(t *rapid.T) {
 		m.courierVisit()
 	}
 	m.assertNotTwice(t)
+	m.assertEngine(t)
 	for key, n := range m.ledger.present {
 		told, passed := m.said[key] > 0, m.ledger.told[key] > 0
 		silent := m.settings.FirstScan == FirstScanSilent && !m.last.After.Baseline.Renewed

@@ -66,7 +66,7 @@ func trouble(now time.Time, outcome Outcome) *Trouble {
 func delivered(now time.Time, state *State) *store.Announced {
 	outbox := state.Outbox
 	if outbox.Digest.Kind != KindNew {
-		state.Baseline.Phase, state.Baseline.Images = BaselineDone, nil
+		state.Baseline.finish()
 	}
 	state.Outbox, state.Stopped, state.LastError = nil, nil, nil
 	state.Failures, state.NextAttempt = 0, time.Time{}

@@ -12,6 +12,8 @@ import (
 // store knows that for each finding.
 type State struct {
 	Baseline Baseline `json:"baseline"`
+	// Engine whose findings the receiver is told of since its baseline; empty if that was never known.
+	Engine string `json:"engine,omitempty"`
 	// PendingSince is when the first finding was noticed that the receiver has not heard of; zero if there is none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
 	// Pending is the number of findings that wait to be told, those in the outbox included.
@@ -40,7 +42,7 @@ const (
 	BaselineNone Phase = ""
 	// BaselineOpen still takes images into the snapshot, or waits for their results.
 	BaselineOpen Phase = "Open"
-	// BaselineDone is reached once: from here on differences count.
+	// BaselineDone is reached once for each engine that the receiver is told of in turn: from here on differences count.
 	BaselineDone Phase = "Done"
 )
 
@@ -48,12 +50,20 @@ const (
 type Baseline struct {
 	Phase Phase `json:"phase,omitempty"`
 	// Renewed says that an earlier store was lost.
-	Renewed bool      `json:"renewed,omitempty"`
-	Started time.Time `json:"started,omitzero"`
+	Renewed bool `json:"renewed,omitempty"`
+	// EngineBefore is the engine that the receiver was told of until the Scanner got another one, which is why there is
+	// this baseline. Empty for any other, and when the baseline is done.
+	EngineBefore string    `json:"engineBefore,omitempty"`
+	Started      time.Time `json:"started,omitzero"`
 	// Images of the snapshot, by key, until the baseline is done.
 	Images []string `json:"images,omitempty"`
 	// Pulling says that some images had no key yet when they were last looked at.
 	Pulling bool `json:"pulling,omitempty"`
+}
+
+// finish ends the baseline.
+func (b *Baseline) finish() {
+	b.Phase, b.Images, b.EngineBefore = BaselineDone, nil, ""
 }
 
 // Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -105,18 +106,7 @@ func (l *ledger) moment() string {
 
 // KnownRepositories implements store.Announcements.
 func (l *ledger) KnownRepositories(context.Context, string, string) ([]string, error) {
-	known := map[string]bool{}
-	for repository := range l.heard {
-		known[repository] = true
-	}
-	for key := range l.told {
-		known[key.Repository] = true
-	}
-	var all []string
-	for repository := range known {
-		all = append(all, repository)
-	}
-	return all, nil
+	return slices.Collect(maps.Keys(l.heard)), nil
 }
 
 // ReceiverState implements store.Announcements.
@@ -143,6 +133,12 @@ func (l *ledger) MarkAnnounced(ctx context.Context, scanner, receiver string, sa
 		for _, key := range l.recorded[said.Retract] {
 			delete(l.told, key)
 		}
+	}
+	if said.ForgetRepositories {
+		clear(l.heard)
+	}
+	for _, key := range said.Keys {
+		l.heard[key.Repository] = true
 	}
 	if said.All != nil {
 		news, _, err := l.News(ctx, scanner, receiver, said.All.Filter, 0)

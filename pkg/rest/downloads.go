@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/cyclonedx"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -57,6 +58,9 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 func (a operations) locateSBOM(ctx context.Context, namespace, name string, compressed bool) (found result, tag string, err error) {
 	if found, err = a.locate(ctx, namespace, name); err != nil {
 		return result{}, "", err
+	}
+	if found.SBOM == 0 && found.scan.Status.Engine == v1alpha1.BackendClair {
+		return result{}, "", found.notScanned("there is no SBOM: Clair makes none, a Scanner with Grype does")
 	}
 	if found.SBOM == 0 {
 		return result{}, "", found.notScanned("there is no SBOM yet")
@@ -145,6 +149,7 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
+		NotCovered: found.scan.Status.NotCovered,
 	}
 	if report.Findings, err = a.allFindings(ctx, found); err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 func reportOf(found *result, state store.ReportState) restv1.Report {
 	return restv1.Report{
 		Engine: found.Engine, DataVersion: state.DataVersion, MatchedAt: state.MatchedAt.UTC(), Current: state.Current,
-		Distro: state.Distro, Phase: phaseOf(found.scan),
+		Distro: state.Distro, Phase: phaseOf(found.scan), NotCovered: found.scan.Status.NotCovered,
 	}
 }
 

@@ -258,7 +258,7 @@ func TestWorkloads(t *testing.T) {
 	want := restv1.Workload{
 		Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Image: "ghcr.io/shop/web:1", Digest: key("web").Digest, Platform: "linux/amd64",
 		Vulnerability: "CVE-2026-0001", Severity: restv1.SeverityCritical, KnownExploited: true, Fixable: true, FixState: "fixed", FixVersions: []string{"1.1"},
-		Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Engine: engine,
+		Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Engines: []string{engine},
 	}
 	for _, id := range []string{"CVE-2026-0001", "cve-2026-0001", "GHSA-AAAA-bbbb-cccc"} {
 		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
@@ -287,6 +287,67 @@ func TestWorkloads(t *testing.T) {
 	w.must(err)
 	if nobody.JSON200 == nil || nobody.JSON200.Total != 0 {
 		t.Errorf("who runs what nobody has: %s", nobody.Body)
+	}
+}
+
+// TestWorkloadsOfTwoEngines: a container is listed once for what two engines found in it, and what neither analyses is said.
+func TestWorkloadsOfTwoEngines(t *testing.T) {
+	w, _ := imaginary(t)
+	const clair = "clair https://clair.example.com"
+	first, second := w.scanner("shop", "first"), w.scanner("shop", "second")
+	w.scanned(first, "web", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib"))
+	notCovered := func(name, as string, ecosystems ...string) {
+		w.scan(second, as, func(s *v1alpha1.ImageScan) {
+			s.Spec.Digest, s.Status.Engine, s.Status.NotCovered = key(name).Digest, v1alpha1.BackendClair, ecosystems
+		})
+		w.must(w.store.SetUsed(t.Context(), store.Used{Scanner: string(second.UID), Namespace: "shop", Key: key(name), Engine: clair, Workloads: []store.Workload{{
+			Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Repository: "ghcr.io/shop/" + name, Reference: "ghcr.io/shop/" + name + ":1",
+		}}}))
+	}
+	notCovered("web", "web-by-clair", "npm", "cargo")
+	_, err := w.store.SaveReport(t.Context(), store.Report{
+		Subject: store.Subject{PlatformDigest: digest("web"), Engine: clair}, DataVersion: "v1", Findings: []finding.Finding{vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical))},
+	}, "")
+	w.must(err)
+	asked := func(id string) *restv1.WorkloadList {
+		answer, err := w.as(anyone).ListWorkloadsWithResponse(t.Context(), id, &restv1.ListWorkloadsParams{Namespace: ptr.To("shop")})
+		w.must(err)
+		return answer.JSON200
+	}
+	if got := asked("CVE-2026-0001"); got.Total != 1 || len(got.Items) != 1 || !slices.Equal(got.Items[0].Engines, []string{clair, engine}) || got.Items[0].Severity != restv1.SeverityCritical {
+		t.Errorf("what both found is %+v, want one item of both engines, as bad as the worse says", got)
+	}
+	if got := asked("CVE-2026-0002"); got.Total != 1 || !slices.Equal(got.Items[0].Engines, []string{engine}) {
+		t.Errorf("what one found is %+v", got)
+	}
+	if got := asked("CVE-2026-0001").NotCovered; got.PartlyAnalysed != 0 || got.Ecosystems != nil {
+		t.Errorf("of an image that Grype has scanned too, %+v is not covered", got)
+	}
+	notCovered("api", "api", "npm", "cargo")
+	notCovered("other", "other", "npm", "nuget")
+	w.scan(first, "api-waiting", func(s *v1alpha1.ImageScan) { s.Spec.Digest, s.Status.Phase = key("api").Digest, v1alpha1.PhaseMatching })
+	w.scan(second, "unused", func(s *v1alpha1.ImageScan) {
+		s.Status.NotCovered, s.Status.UnusedSince = []string{"gem"}, ptr.To(metav1.NewTime(noon))
+	})
+	w.scan(w.scanner("blog", "main"), "elsewhere", func(s *v1alpha1.ImageScan) { s.Status.NotCovered = []string{"hex"} })
+	if got := asked("CVE-2026-0001").NotCovered; got.PartlyAnalysed != 2 || !slices.Equal(got.Ecosystems, []string{"cargo", "npm", "nuget"}) {
+		t.Errorf("not covered is %+v, want two images and what only Clair looked at them for", got)
+	}
+	findings, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web-by-clair", nil)
+	w.must(err)
+	if report := findings.JSON200.Report; report.Engine != clair || !slices.Equal(report.NotCovered, []string{"npm", "cargo"}) {
+		t.Errorf("the report is %+v, want its engine, and what that does not cover", report)
+	}
+	scan, err := w.as(anyone).GetImageScanWithResponse(t.Context(), "shop", "web-by-clair")
+	w.must(err)
+	if !slices.Equal(scan.JSON200.NotCovered, []string{"npm", "cargo"}) || scan.JSON200.Engine != "Clair" {
+		t.Errorf("the ImageScan is %+v", scan.JSON200)
+	}
+	if _, body := w.gets("/api/v1/namespaces/shop/imagescans/web-by-clair/cyclonedx", anyone); !strings.Contains(string(body), `"scanner-operator:notCovered"`) {
+		t.Errorf("the document does not say what is not covered: %s", body)
+	}
+	if response, body := w.gets("/api/v1/namespaces/shop/imagescans/other/sbom", anyone); response.StatusCode != http.StatusConflict || !strings.Contains(string(body), "Clair makes none") {
+		t.Errorf("the SBOM of an image that only Clair has: %d %s", response.StatusCode, body)
 	}
 }
 

@@ -2,8 +2,11 @@ package rest
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -32,6 +35,10 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 	}
 	answer := restv1.ListWorkloads200JSONResponse{Items: []restv1.Workload{}, Total: page.Total, AllNamespaces: seen.all}
 	answer.Scanners, answer.NotCovered = notCovered(all, seen)
+	answer.NotCovered.PartlyAnalysed, answer.NotCovered.Ecosystems, err = a.partlyAnalysed(ctx, ptr.Deref(r.Params.Namespace, ""), seen)
+	if err != nil {
+		return nil, err
+	}
 	for _, run := range page.Runs {
 		answer.Items = append(answer.Items, workloadOf(run))
 	}
@@ -59,12 +66,55 @@ func notCovered(all []v1alpha1.Scanner, seen sight) (scanners int, missing restv
 	return scanners, missing
 }
 
+// partlyAnalysed counts the images that were scanned and that no engine analyses wholly, in one namespace or in those that the
+// caller sees, and names the ecosystems that some image of them was not analysed for by any of its engines.
+func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen sight) (images int, ecosystems []string, err error) {
+	var scans v1alpha1.ImageScanList
+	if err := a.Reader.List(ctx, &scans, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return 0, nil, fmt.Errorf("listing ImageScans: %w", err)
+	}
+	type image struct{ namespace, digest, platform string }
+	missing := map[image][]string{}
+	for i := range scans.Items {
+		scan := &scans.Items[i]
+		// What has no result counts as pending or failed; what no pod uses is run by nobody.
+		if !seen.of(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSince != nil {
+			continue
+		}
+		key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}
+		others, known := missing[key]
+		if !known {
+			missing[key] = scan.Status.NotCovered
+			continue
+		}
+		missing[key] = intersection(others, scan.Status.NotCovered)
+	}
+	for _, names := range missing {
+		if len(names) > 0 {
+			images++
+			ecosystems = append(ecosystems, names...)
+		}
+	}
+	slices.Sort(ecosystems)
+	return images, slices.Compact(ecosystems), nil
+}
+
+// intersection is what both lists have. It changes neither.
+func intersection(a, b []string) (both []string) {
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			both = append(both, name)
+		}
+	}
+	return both
+}
+
 func workloadOf(run store.Run) restv1.Workload {
 	f := run.Finding
 	return restv1.Workload{
 		Namespace: run.Namespace, Kind: run.Kind, Name: run.Name, Container: run.Container, Image: run.Reference,
 		Digest: run.Key.Digest, Platform: run.Key.Platform.String(), Vulnerability: f.ID,
 		Severity: restv1.Severity(f.Severity.String()), KnownExploited: f.KnownExploited, Package: packageOf(f.Package),
-		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engine: run.Engine,
+		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engines: run.Engines,
 	}
 }

@@ -73,6 +73,11 @@ func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, sa
 		if err := retract(ctx, tx, id, said.Retract); err != nil {
 			return err
 		}
+		if said.ForgetRepositories {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM known_repositories WHERE receiver_id = ?`, id); err != nil {
+				return err
+			}
+		}
 		if said.All != nil {
 			if err := saveAll(ctx, tx, scanner, receiver, said, orNow(said.At, s.now())); err != nil {
 				return err

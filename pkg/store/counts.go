@@ -22,7 +22,7 @@ const countScanner = `
 // ScannerCounts implements Announcements. Only repositories that have changed since the last call are counted again.
 func (s *SQLite) ScannerCounts(ctx context.Context, scanner string) (total finding.Counts, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner)
+		repositories, err := running(ctx, q, scanner, "")
 		if err != nil {
 			return err
 		}

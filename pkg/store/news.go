@@ -14,7 +14,7 @@ import (
 // empty UnknownPolicy is UnknownIfFixable.
 func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error) {
 	err = s.read(ctx, "list news", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner)
+		repositories, err := running(ctx, q, scanner, f.Engine)
 		if err != nil {
 			return err
 		}

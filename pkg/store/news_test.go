@@ -187,6 +187,6 @@ func TestNewsAreSearchedByIndex(t *testing.T) {
 	f.searched(t, countNews, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
 	f.searched(t, listNews, args, "findings_present (report_id=? AND known_exploited=?", "SEARCH a USING PRIMARY KEY")
 	f.searched(t, announceAll, append(args, sql.Named("digest", "1"), sql.Named("at", 1)), "COVERING INDEX findings_present")
-	f.searched(t, selectRunning, []any{"scanner"}, "scanner=?")
+	f.searched(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
 	f.searched(t, countScanner, args[:1], "COVERING INDEX findings_present")
 }

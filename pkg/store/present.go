@@ -16,7 +16,7 @@ import (
 // Present implements Announcements. No more than one repository's findings are held at a time.
 func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (present Present, err error) {
 	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner)
+		repositories, err := running(ctx, q, scanner, f.Engine)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ const announceAll = `WITH ` + wanted + `
 // saveAll announces all that passes, unless it is no longer what was looked at. Nothing of it is read into memory;
 // a million findings take some seconds, in which other writers wait.
 func saveAll(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced, at time.Time) error {
-	repositories, err := running(ctx, tx, scanner)
+	repositories, err := running(ctx, tx, scanner, said.All.Filter.Engine)
 	if err != nil {
 		return err
 	}

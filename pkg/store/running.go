@@ -38,12 +38,12 @@ const selectRunning = `
 	FROM scanner_images si
 	CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
 	CROSS JOIN workloads w ON w.image_id = si.id
-	WHERE si.scanner = ?`
+	WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
 
-// running lists what runs for a Scanner and has a report, by repository.
-func running(ctx context.Context, q query, scanner string) ([]runningRepository, error) {
+// running lists what runs for a Scanner and has a report by an engine (empty for any), by repository.
+func running(ctx context.Context, q query, scanner, engine string) ([]runningRepository, error) {
 	byName := make(map[string]runningRepository)
-	rows, err := q.QueryContext(ctx, selectRunning, scanner)
+	rows, err := q.QueryContext(ctx, selectRunning, scanner, engine, engine)
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var report, revision int64
 		var w Workload

@@ -11,28 +11,31 @@ import (
 const maxRunText = 512
 
 const (
-	// withRuns has each container and finding once, however many Scanners have the image.
+	// withRuns has each container and finding once, however many Scanners have the image and whichever engines found it: what
+	// has one key is one finding. Of several it takes the worst; of a row with a max, SQLite takes the other columns too
+	// (https://www.sqlite.org/lang_select.html#bareagg).
 	withRuns = `WITH runs AS (
-		SELECT DISTINCT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
-			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, f.id AS finding
+		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
+			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, hex(f.key) AS key,
+			max((f.known_exploited * 8 + f.severity) * 2 + f.fixable), f.id AS finding, json_group_array(DISTINCT r.engine) AS engines
 		FROM vulnerability_names n
 		CROSS JOIN vulnerabilities v ON v.id = n.vulnerability_id
 		CROSS JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
 		CROSS JOIN reports r ON r.id = f.report_id
 		CROSS JOIN scanner_images si ON si.manifest_id = r.manifest_id AND si.engine = r.engine
 		CROSS JOIN workloads w ON w.image_id = si.id AND w.namespace = si.namespace
-		WHERE n.name = @id AND (@all OR si.namespace IN (SELECT value FROM json_each(@namespaces))) AND ` + isCalled + `) `
+		WHERE n.name = @id AND (@all OR si.namespace IN (SELECT value FROM json_each(@namespaces))) AND ` + isCalled + `
+		GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) `
 
 	countRuns = withRuns + `SELECT count(*) FROM runs`
 
-	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding,
-			r.engine, v.canonical_id, f.severity, f.known_exploited, substr(f.package, 1, @text), substr(f.version, 1, @text), f.type,
+	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key,
+			runs.engines, v.canonical_id, f.severity, f.known_exploited, substr(f.package, 1, @text), substr(f.version, 1, @text), f.type,
 			substr(f.purl, 1, @text), f.fix_state, f.fix_versions
 		FROM runs CROSS JOIN findings f ON f.id = runs.finding CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		CROSS JOIN reports r ON r.id = f.report_id
-		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding)
-			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @finding)
-		ORDER BY runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.finding
+		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key)
+			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @key)
+		ORDER BY runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key
 		LIMIT @limit`
 )
 
@@ -49,7 +52,7 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 	pageArgs := slices.Concat(args, []any{
 		sql.Named("namespace", after.Namespace), sql.Named("kind", after.Kind), sql.Named("name", after.Name),
 		sql.Named("container", after.Container), sql.Named("reference", after.Reference), sql.Named("digest", after.Digest),
-		sql.Named("platform", after.Platform), sql.Named("finding", after.Finding), sql.Named("limit", limit+1),
+		sql.Named("platform", after.Platform), sql.Named("key", after.Key), sql.Named("limit", limit+1),
 	})
 	err = s.read(ctx, "list who runs "+asked.ID, func(ctx context.Context, q query) error {
 		if err := q.QueryRowContext(ctx, countRuns, args...).Scan(&page.Total); err != nil {
@@ -75,13 +78,14 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 
 func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
 	f := &run.Finding
-	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Finding,
-		&run.Engine, &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
+	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Key,
+		(*list[string])(&run.Engines), &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
 		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions))
 	if err != nil {
 		return run, mark, err
 	}
 	run.Namespace, run.Kind, run.Name, run.Container, run.Reference = mark.Namespace, mark.Kind, mark.Name, mark.Container, mark.Reference
 	run.Key.Digest = mark.Digest
+	slices.Sort(run.Engines)
 	return run, mark, (*platform)(&run.Key.Platform).Scan(mark.Platform)
 }

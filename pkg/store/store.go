@@ -107,6 +107,9 @@ type Manifest struct {
 }
 
 // Manifests remembers what engines keep elsewhere, until it is deleted there. It outlasts catalogues, reports and Scanners.
+//
+// Which images lead to a manifest is known from SaveCatalogue on. Who remembers a manifest before it is listed must not take it
+// for unused in between.
 type Manifests interface {
 	// SaveManifest remembers a manifest. One that is known stays as it was: who was first does not change.
 	SaveManifest(ctx context.Context, m Manifest) error
@@ -315,15 +318,15 @@ type Used struct {
 type Usage interface {
 	// SetUsed replaces what is known of an image's use by a Scanner. Without workloads, scope and engine stay as they were.
 	SetUsed(ctx context.Context, u Used) error
-	// InUse says whether any Scanner has an image in a scope.
-	InUse(ctx context.Context, key image.Key, scope Scope) (bool, error)
-	// Wanted says whether a Scanner that is not suspended has an image in a scope, and a workload runs it.
-	Wanted(ctx context.Context, key image.Key, scope Scope) (bool, error)
+	// InUse says whether any Scanner has an image with an engine in a scope.
+	InUse(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
+	// Wanted says whether a Scanner that is not suspended has an image with an engine in a scope, and a workload runs it.
+	Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
 	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 	ImagesInUse(ctx context.Context, engine string) (int, error)
-	// Reported gives the images of a Scanner that this store has a report of, in the scope and by the engine that
-	// the Scanner has them with now, whatever data it was made with. Other images are not in the map.
-	Reported(ctx context.Context, scanner string) (map[image.Key]bool, error)
+	// Reported gives the images that a Scanner has with an engine and that this store has a report of by it, in the scope
+	// that the Scanner has them in now, whatever data it was made with. Other images are not in the map.
+	Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error)
 	// Release forgets that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
 	// Scanners lists the UIDs of the Scanners that the store knows anything of.
@@ -361,6 +364,9 @@ type NewsFilter struct {
 	Unknown UnknownPolicy
 	// OnlyFixable drops what has no fix.
 	OnlyFixable bool
+	// Engine narrows down to images that the Scanner has with this engine; empty for any. It holds for known exploited
+	// ones too, and for all that Present gives.
+	Engine string
 }
 
 // UnknownPolicy says when findings of unknown severity pass.
@@ -400,7 +406,7 @@ type Announcements interface {
 
 // Present is everything that a Scanner has at one moment.
 type Present struct {
-	// Counts are those of ScannerCounts.
+	// Counts are those of ScannerCounts, of the filter's engine.
 	Counts finding.Counts
 	// News is how many findings pass the filter that the receiver has not been told. Worst are the worst of them, by
 	// finding.Worse and then repository; Repositories those that have any, sorted.
@@ -419,6 +425,8 @@ type Announced struct {
 	Keys     []AnnouncementKey
 	// All records everything that passes a filter, so that nobody has to hold it; nil for none.
 	All *All
+	// ForgetRepositories lets the receiver have heard of no repository before: by another engine, each is new.
+	ForgetRepositories bool
 	// Repositories that the receiver has now heard of, beside those of the keys. Those of All must be named here.
 	Repositories []string
 	// Retract is the DigestID of a message that was recorded before it was sent and never arrived: what it said was

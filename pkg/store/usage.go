@@ -124,21 +124,21 @@ func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Wor
 }
 
 // InUse implements Usage.
-func (s *SQLite) InUse(ctx context.Context, key image.Key, scope Scope) (used bool, err error) {
+func (s *SQLite) InUse(ctx context.Context, engine string, key image.Key, scope Scope) (used bool, err error) {
 	err = s.read(ctx, "look up use of "+key.String(), func(ctx context.Context, q query) error {
-		return q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM scanner_images WHERE digest = ? AND platform = ? AND scope = ?)`,
-			key.Digest, platform(key.Platform), scope).Scan(&used)
+		return q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM scanner_images WHERE digest = ? AND platform = ? AND scope = ? AND engine = ?)`,
+			key.Digest, platform(key.Platform), scope, engine).Scan(&used)
 	})
 	return used, err
 }
 
 // Wanted implements Usage.
-func (s *SQLite) Wanted(ctx context.Context, key image.Key, scope Scope) (wanted bool, err error) {
+func (s *SQLite) Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
 	err = s.read(ctx, "look up who wants "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `
 			SELECT EXISTS (SELECT 1 FROM scanner_images si JOIN workloads w ON w.image_id = si.id
-				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.suspended = 0)`,
-			key.Digest, platform(key.Platform), scope).Scan(&wanted)
+				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0)`,
+			key.Digest, platform(key.Platform), scope, engine).Scan(&wanted)
 	})
 	return wanted, err
 }
@@ -152,16 +152,17 @@ func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err err
 	return n, err
 }
 
+// The plus keeps SQLite from going through all that an engine has, of any Scanner.
 const selectReported = `
 	SELECT si.digest, si.platform FROM scanner_images si
 	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-	WHERE si.scanner = ?`
+	WHERE si.scanner = ? AND +si.engine = ?`
 
 // Reported implements Usage.
-func (s *SQLite) Reported(ctx context.Context, scanner string) (map[image.Key]bool, error) {
+func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error) {
 	reported := make(map[image.Key]bool)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectReported, scanner)
+		rows, err := q.QueryContext(ctx, selectReported, scanner, engine)
 		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 			var key image.Key
 			err := rows.Scan(&key.Digest, (*platform)(&key.Platform))

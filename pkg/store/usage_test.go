@@ -113,7 +113,7 @@ func TestAnUnusedImageKeepsItsScopeAndEngine(t *testing.T) {
 	}
 	// An image that is new and has no workloads is where it is said to be.
 	must(t, f.SetUsed(t.Context(), Used{Scanner: "scanner", Key: key("other"), Scope: "bank", Engine: "fake"}))
-	equal(t, "the other image is used in its scope", got[bool](t)(f.InUse(t.Context(), key("other"), "bank")), true)
+	equal(t, "the other image is used in its scope", got[bool](t)(f.InUse(t.Context(), "fake", key("other"), "bank")), true)
 }
 
 func TestInUse(t *testing.T) {
@@ -132,14 +132,14 @@ func TestInUse(t *testing.T) {
 		scope Scope
 		want  bool
 	}{{"app", Cluster, true}, {"app", "shop", true}, {"app", "bank", false}, {"retained", Cluster, true}, {"other", Cluster, false}} {
-		if used := got[bool](t)(f.InUse(t.Context(), key(test.name), test.scope)); used != test.want {
+		if used := got[bool](t)(f.InUse(t.Context(), grype, key(test.name), test.scope)); used != test.want {
 			t.Errorf("image %q in scope %q is in use: %t, want %t", test.name, test.scope, used, test.want)
 		}
 	}
 	for _, scanner := range []string{"a", "b"} {
 		must(t, f.Release(t.Context(), scanner, key("app")))
 	}
-	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), key("app"), Cluster)), false)
+	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
 }
 
 // What is asked for is the report that counts now: of the scope and engine that the Scanner has the image with.
@@ -158,7 +158,7 @@ func TestReported(t *testing.T) {
 		for _, name := range want {
 			reported[key(name)] = true
 		}
-		equal(t, what, got[map[image.Key]bool](t)(f.Reported(t.Context(), "scanner")), reported)
+		equal(t, what, got[map[image.Key]bool](t)(f.Reported(t.Context(), "scanner", grype)), reported)
 	}
 	check("one has a report", "app")
 	f.report(t, "waiting")
@@ -177,7 +177,7 @@ func TestReported(t *testing.T) {
 	check("it counts in its scope again", "app")
 	must(t, f.Release(t.Context(), "scanner", key("app")))
 	check("it is not the Scanner's any more")
-	f.searched(t, selectReported, []any{"scanner"}, "scanner=?")
+	f.searched(t, selectReported, []any{"scanner", grype}, "scanner=?")
 }
 
 func TestForgetScannersKeepsTheOthers(t *testing.T) {
@@ -231,8 +231,8 @@ func TestWanted(t *testing.T) {
 		u := used(step.scanner, "app", step.workloads...)
 		u.Suspended = step.suspended
 		must(t, f.SetUsed(t.Context(), u))
-		equal(t, step.what+": wanted", got[bool](t)(f.Wanted(t.Context(), u.Key, u.Scope)), step.want)
-		equal(t, step.what+": wanted in another scope", got[bool](t)(f.Wanted(t.Context(), u.Key, "another")), false)
-		equal(t, step.what+": in use", got[bool](t)(f.InUse(t.Context(), u.Key, u.Scope)), true)
+		equal(t, step.what+": wanted", got[bool](t)(f.Wanted(t.Context(), grype, u.Key, u.Scope)), step.want)
+		equal(t, step.what+": wanted in another scope", got[bool](t)(f.Wanted(t.Context(), grype, u.Key, "another")), false)
+		equal(t, step.what+": in use", got[bool](t)(f.InUse(t.Context(), grype, u.Key, u.Scope)), true)
 	}
 }

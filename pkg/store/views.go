@@ -93,8 +93,8 @@ type RunsQuery struct {
 // RunMark is a place in the order of runs: the last one before it.
 type RunMark struct {
 	Namespace, Kind, Name, Container, Reference, Digest, Platform string
-	// Finding is the store's number of it; 0 for the beginning of all.
-	Finding int64
+	// Key is the finding's (finding.Key, in upper case), the same for all engines; empty for the beginning of all.
+	Key string
 }
 
 // Run is a container that runs an image with a vulnerability in one of its packages. Texts that come from pods and
@@ -102,8 +102,9 @@ type RunMark struct {
 type Run struct {
 	Namespace, Kind, Name, Container, Reference string
 	Key                                         image.Key
-	Engine                                      string
-	// Finding has no aliases, paths, description or advisories.
+	// Engines that found it, sorted.
+	Engines []string
+	// Finding has no aliases, paths, description or advisories. Where engines differ it is the worst that one of them says.
 	Finding finding.Finding
 }
 

@@ -335,7 +335,7 @@ func TestRuns(t *testing.T) {
 	}
 	run := f.runs(t, RunsQuery{ID: "CVE-2026-0001", Namespaces: []string{"blog"}}, 5)[0]
 	equal(t, "what is told of it", run, Run{
-		Namespace: "blog", Kind: "Deployment", Name: "blog", Container: "main", Reference: "r/api:1", Key: key("api"), Engine: grype,
+		Namespace: "blog", Kind: "Deployment", Name: "blog", Container: "main", Reference: "r/api:1", Key: key("api"), Engines: []string{grype},
 		Finding: finding.Finding{ID: "CVE-2026-0001", Severity: finding.Critical, FixState: finding.FixStateNotFixed, Package: vulnerable("", "openssl").Package},
 	})
 }

@@ -135,6 +135,14 @@ type Condition struct {
 	Type               string    `json:"type"`
 }
 
+// Ecosystems Ecosystems of packages that the engine does not analyse: the image may hold such packages, and nothing is said about them.
+// Left out if the engine says nothing of the kind.
+type Ecosystems = []string
+
+// EngineName The engine that found something. Where there may be several instances of one, the instance follows: grype,
+// clair https://clair.example.com.
+type EngineName = string
+
 // Finding One vulnerability in one package.
 type Finding struct {
 	Advisories []Advisory `json:"advisories,omitempty,omitzero"`
@@ -214,6 +222,10 @@ type ImageScan struct {
 	Namespace   string         `json:"namespace"`
 	NextAttempt time.Time      `json:"nextAttempt,omitempty,omitzero"`
 
+	// NotCovered Ecosystems of packages that the engine does not analyse: the image may hold such packages, and nothing is said about them.
+	// Left out if the engine says nothing of the kind.
+	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
+
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
 	Phase    Phase  `json:"phase"`
 	Platform string `json:"platform"`
@@ -247,13 +259,20 @@ type ImageScanList struct {
 // NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
 // Scanner, as in the Scanners' coverage. Excluded images are in that coverage only.
 type NotCovered struct {
+	// Ecosystems Ecosystems that one of these was not analysed for, by any engine. An image need not have such packages.
+	Ecosystems []string `json:"ecosystems,omitempty,omitzero"`
+
 	// Failed Images that could not be scanned. What was found in one before it failed is among the items.
 	Failed int `json:"failed"`
 
 	// NewScanners Scanners whose images are not counted yet.
 	NewScanners int `json:"newScanners"`
 
-	// Pending Images without a result yet.
+	// PartlyAnalysed Images that were scanned, but by no engine that analyses all ecosystems. These count once, however many Scanners
+	// have them.
+	PartlyAnalysed int `json:"partlyAnalysed"`
+
+	// Pending Images without a result yet. With several Scanners, one that has a result by another engine too.
 	Pending int `json:"pending"`
 }
 
@@ -332,10 +351,17 @@ type Report struct {
 	Current bool `json:"current"`
 
 	// DataVersion Identifies the vulnerability data and the engine's version.
-	DataVersion string    `json:"dataVersion"`
-	Distro      string    `json:"distro,omitempty,omitzero"`
-	Engine      string    `json:"engine"`
-	MatchedAt   time.Time `json:"matchedAt"`
+	DataVersion string `json:"dataVersion"`
+	Distro      string `json:"distro,omitempty,omitzero"`
+
+	// Engine The engine that found something. Where there may be several instances of one, the instance follows: grype,
+	// clair https://clair.example.com.
+	Engine    EngineName `json:"engine"`
+	MatchedAt time.Time  `json:"matchedAt"`
+
+	// NotCovered Ecosystems of packages that the engine does not analyse: the image may hold such packages, and nothing is said about them.
+	// Left out if the engine says nothing of the kind.
+	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
 	Phase Phase `json:"phase"`
@@ -385,16 +411,19 @@ type VulnerabilityData struct {
 	Tool string `json:"tool,omitempty,omitzero"`
 }
 
-// Workload A container that runs an image with the vulnerability in one of its packages.
+// Workload A container that runs an image with the vulnerability in one of its packages. What several engines found is one item; where
+// they differ, it says what the one says that rates it worst.
 type Workload struct {
 	Container string `json:"container"`
 
 	// Digest The digest that nodes report.
-	Digest      string   `json:"digest"`
-	Engine      string   `json:"engine"`
-	FixState    string   `json:"fixState"`
-	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
-	Fixable     bool     `json:"fixable"`
+	Digest string `json:"digest"`
+
+	// Engines The engines that found it. One that is not listed may have found nothing, have no result yet, or not look at the image.
+	Engines     []EngineName `json:"engines"`
+	FixState    string       `json:"fixState"`
+	FixVersions []string     `json:"fixVersions,omitempty,omitzero"`
+	Fixable     bool         `json:"fixable"`
 
 	// Image The reference in the pod's specification.
 	Image          string   `json:"image"`
@@ -649,7 +678,8 @@ type ClientInterface interface {
 
 	// GetSBOM Gives the SBOM of an image
 	//
-	// As Syft made it (syft-json), up to 2 GiB. With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+	// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+	// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 	GetSBOM(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -671,7 +701,7 @@ type ClientInterface interface {
 	//
 	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 	//
 	// Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 	ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -751,7 +781,8 @@ func (c *Client) ListFindings(ctx context.Context, namespace Namespace, name Nam
 
 // GetSBOM Gives the SBOM of an image
 //
-// As Syft made it (syft-json), up to 2 GiB. With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
 func (c *Client) GetSBOM(ctx context.Context, namespace Namespace, name Name, params *GetSBOMParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -803,7 +834,7 @@ func (c *Client) ListScanners(ctx context.Context, params *ListScannersParams, r
 //
 // In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 // container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 //
 // Corresponds with GET /api/v1/vulnerabilities/{id}/workloads (the `ListWorkloads` operationId).
 func (c *Client) ListWorkloads(ctx context.Context, id string, params *ListWorkloadsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1572,7 +1603,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetSBOMWithResponse Gives the SBOM of an image
 	//
-	// As Syft made it (syft-json), up to 2 GiB. With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+	// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+	// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1600,7 +1632,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 	// container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+	// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2073,7 +2105,8 @@ func (c *ClientWithResponses) ListFindingsWithResponse(ctx context.Context, name
 
 // GetSBOMWithResponse Gives the SBOM of an image
 //
-// As Syft made it (syft-json), up to 2 GiB. With `Accept-Encoding: zstd` it comes compressed, as it is stored.
+// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -2119,7 +2152,7 @@ func (c *ClientWithResponses) ListScannersWithResponse(ctx context.Context, para
 //
 // In one namespace, or in all namespaces in which the caller may list imagescans. Ordered by namespace, kind, name and
 // container. An empty list says that no scanned image that runs has it. It means "nobody" only when `scanners` is not
-// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows.
+// zero and `notCovered` has nothing but zeros: else there are images of which nobody knows, or not everything.
 //
 // Returns a wrapper object for the known response body format(s).
 //

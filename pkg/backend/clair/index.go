@@ -95,7 +95,7 @@ func (i *instance) mayIndex(t *task) bool {
 // indexTask indexes an image and tells whoever waits for it.
 func (i *instance) indexTask(ctx context.Context, t *task) {
 	log := i.Log.WithValues("clair", i.url, "image", t.img.Key.String(), "scope", t.img.Scope)
-	wanted, err := i.Store.Wanted(ctx, t.img.Key, t.img.Scope)
+	wanted, err := i.Store.Wanted(ctx, i.engine, t.img.Key, t.img.Scope)
 	if err == nil && !wanted {
 		i.line.leave(t, false)
 		return

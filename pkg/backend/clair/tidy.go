@@ -47,7 +47,7 @@ func (i *instance) revisit(ctx context.Context) error {
 		return nil
 	}
 	for _, scanner := range i.scanners() {
-		reported, err := i.Store.Reported(ctx, scanner)
+		reported, err := i.Store.Reported(ctx, scanner, i.engine)
 		if err != nil {
 			return err
 		}

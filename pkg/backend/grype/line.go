@@ -180,7 +180,7 @@ func (b *Backend) callWaiting(ctx context.Context) error {
 		return err
 	}
 	digests, err := b.line.call(b.places(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
-		return b.Store.Wanted(ctx, key, scope)
+		return b.Store.Wanted(ctx, Engine, key, scope)
 	})
 	for _, digest := range digests { // without the lock: whoever is woken asks for it
 		b.Wake(ctx, digest)

@@ -103,7 +103,7 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	needed, err := true, error(nil)
 	switch record.Purpose {
 	case store.JobCatalog:
-		needed, err = b.Store.InUse(ctx, record.Key, record.Scope)
+		needed, err = b.Store.InUse(ctx, Engine, record.Key, record.Scope)
 	case store.JobMatch:
 		var images int
 		images, err = b.Store.ImagesInUse(ctx, Engine)

@@ -1,7 +1,8 @@
 -- +goose Up
 
--- What engines have listed of a manifest, each for itself. Until now there was one that other programs' lists would be of use to.
-ALTER TABLE catalogues RENAME TO catalogues_of_grype;
+-- One row for each engine that has listed a manifest's content: what one has listed is of no use to another. Rows from
+-- before are Grype's, but for those of the engine for tests, which has its name for a tool.
+ALTER TABLE catalogues RENAME TO catalogues_of_one_engine;
 CREATE TABLE catalogues (
     manifest_id   INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
     engine        TEXT    NOT NULL,
@@ -12,14 +13,15 @@ CREATE TABLE catalogues (
     PRIMARY KEY (manifest_id, engine)
 ) WITHOUT ROWID;
 INSERT INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at)
-SELECT manifest_id, CASE tool WHEN 'fake' THEN 'fake' ELSE 'grype' END, distro, packages, tool, catalogued_at FROM catalogues_of_grype;
-DROP TABLE catalogues_of_grype;
+SELECT manifest_id, CASE tool WHEN 'fake' THEN 'fake' ELSE 'grype' END, distro, packages, tool, catalogued_at FROM catalogues_of_one_engine;
+DROP TABLE catalogues_of_one_engine;
 
--- What engines keep elsewhere. It refers to nothing: it stays until it is deleted there.
+-- What engines keep elsewhere, such as Clair in its own database. It refers to no other table, since it stays until it
+-- is deleted there, whatever is forgotten here.
 CREATE TABLE engine_manifests (
     engine          TEXT    NOT NULL,
     platform_digest TEXT    NOT NULL,
-    -- 1 if the engine did not know it before.
+    -- 1 if the engine did not know it before: then it may be deleted there.
     ours            INTEGER NOT NULL,
     PRIMARY KEY (engine, platform_digest)
 ) WITHOUT ROWID;

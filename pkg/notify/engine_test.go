@@ -1,0 +1,287 @@
+package notify
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	grype      = "grype"
+	clair      = "clair https://clair.example.com"
+	otherClair = "clair https://other.example.com"
+)
+
+// switchTo gives the Scanner another engine, which has no results yet of the images that run.
+func (s *story) switchTo(engine string) {
+	s.settings.Filter.Engine = engine
+	s.settings.Generation++
+	s.ledger.present = map[store.AnnouncementKey]store.News{}
+	for _, img := range s.coverage.Images {
+		s.image(img.Repositories[0], ImagePending)
+	}
+}
+
+// told is a story of a receiver that was told of Grype's three findings in an image.
+func told(t *testing.T, policy FirstScan) *story {
+	t.Helper()
+	s := newStory(t)
+	s.settings.Filter.Engine, s.settings.FirstScan = grype, policy
+	s.find("web", finding.Critical, 1, 3)
+	s.visit()
+	s.next()
+	s.wantIdle()
+	if s.last.After.Engine != grype || s.last.After.Baseline.Phase != BaselineDone {
+		t.Fatalf("the state is %+v, want a baseline of Grype's that is done", s.last.After)
+	}
+	s.pass(time.Hour)
+	return s
+}
+
+// TestEngineChanged: what another engine finds besides is one summary and no news, whichever way it is changed; what is
+// found after that is news.
+func TestEngineChanged(t *testing.T) {
+	s := told(t, FirstScanSummary)
+	before := grype
+	for i, engine := range []string{clair, otherClair, grype, clair} {
+		s.switchTo(engine)
+		none(t, s.visit(), "nothing has a result by the new engine")
+		none(t, s.next(), "still nothing")
+		s.find("web", finding.Critical, 1, 10+5*i)
+		d := only(t, s.visit())
+		if d.Kind != KindEngineChanged || d.Engine != engine || d.EngineBefore != before || d.Totals.Critical != 10+5*i || len(d.Sections) != 0 {
+			t.Errorf("change from %s to %s: message %+v, want one summary of %d findings", before, engine, d, 10+5*i)
+		}
+		s.wantIdle()
+		s.pass(time.Hour)
+		s.find("web", finding.High, 100+i, 1)
+		s.visit()
+		if d := only(t, s.next()); d.Kind != KindNew || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+			t.Errorf("after the change to %s: message %+v, want the one new finding in a known image", engine, d)
+		}
+		s.wantIdle()
+		s.pass(time.Hour)
+		before = engine
+	}
+}
+
+// TestEngineChangedBack: what was told once is not told as news by the return to the engine that found it.
+func TestEngineChangedBack(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
+		s := told(t, policy)
+		sent := len(s.sent)
+		for _, engine := range []string{clair, grype} {
+			s.switchTo(engine)
+			s.find("web", finding.Critical, 1, 3)
+			s.visit()
+			for !s.last.Next.IsZero() {
+				s.next()
+			}
+			for _, d := range s.sent[sent:] {
+				if d.Kind == KindNew {
+					t.Errorf("firstScan %s: told as news again: %+v", policy, d)
+				}
+			}
+			s.pass(time.Hour)
+		}
+	}
+}
+
+// TestEngineChangedAsleep: an image that does not run while the engine is changed is summarised when it does, since all that
+// the new engine finds in it would look new.
+func TestEngineChangedAsleep(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent} {
+		s := told(t, policy)
+		s.find("job", finding.Critical, 1, 1)
+		s.visit()
+		only(t, s.next())
+		s.pass(time.Hour)
+		s.gone("job")
+		s.switchTo(clair)
+		s.find("web", finding.Critical, 1, 10)
+		s.visit()
+		s.next()
+		s.pass(time.Hour)
+		s.find("job", finding.Critical, 1, 20)
+		s.find("web", finding.Critical, 200, 1)
+		s.visit()
+		d := only(t, s.next())
+		if len(d.Sections) != 2 {
+			t.Fatalf("firstScan %s: message %+v, want sections on two images", policy, d)
+		}
+		for _, section := range d.Sections {
+			if section.FirstTime != (section.Repository == "job") {
+				t.Errorf("firstScan %s: the section on %s is a first one: %v", policy, section.Repository, section.FirstTime)
+			}
+		}
+	}
+}
+
+// TestEngineChangedPolicies: who wants no summary at the beginning gets none now, and who wants everything is told of the
+// difference.
+func TestEngineChangedPolicies(t *testing.T) {
+	silent := begun(t, "web")
+	silent.settings.Filter.Engine = grype
+	none(t, silent.visit(), "an engine that was never known is no change")
+	silent.pass(time.Hour)
+	silent.switchTo(clair)
+	silent.find("web", finding.Critical, 1, 10)
+	none(t, silent.visit(), "the snapshot is open")
+	none(t, silent.next(), "the baseline is silent")
+	silent.wantIdle()
+	silent.pass(time.Hour)
+	silent.find("web", finding.Critical, 100, 1)
+	silent.visit()
+	if d := only(t, silent.next()); d.Totals.Total() != 1 {
+		t.Errorf("after a silent change %d findings are told, want the new one", d.Totals.Total())
+	}
+
+	all := told(t, FirstScanAll)
+	all.switchTo(clair)
+	all.find("web", finding.Critical, 1, 10)
+	all.visit()
+	if d := only(t, all.next()); d.Kind != KindNew || d.Totals.Total() != 7 {
+		t.Errorf("who wants everything gets %+v, want the 7 findings that were not told", d)
+	}
+}
+
+// TestEngineOfEarlierStates: a state from before engines were remembered takes the engine that is there, without a word;
+// so does an operator that does not know the Scanner's engine for a while.
+func TestEngineOfEarlierStates(t *testing.T) {
+	s := told(t, FirstScanSummary)
+	state := s.last.After
+	state.Engine = ""
+	encoded, err := state.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ledger.state = encoded
+	for _, engine := range []string{"", grype, "", grype} {
+		s.settings.Filter.Engine = engine
+		none(t, s.visit(), fmt.Sprintf("engine %q is no change", engine))
+		s.wantIdle()
+	}
+	if s.last.After.Engine != grype {
+		t.Errorf("the engine that is remembered is %q", s.last.After.Engine)
+	}
+}
+
+// TestEngineChangedWhileOpen: a baseline that is open goes on with the engine that there is now, and says what the receiver
+// knows of; a change that was undone before anything was said was none.
+func TestEngineChangedWhileOpen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first   bool
+		engines []string
+		kind    Kind
+		before  string
+	}{
+		"first scan":          {true, []string{clair}, KindFirstScan, ""},
+		"first scan and back": {true, []string{clair, grype}, KindFirstScan, ""},
+		"twice":               {false, []string{clair, otherClair}, KindEngineChanged, grype},
+		"and back":            {false, []string{clair, grype}, "", ""},
+		"there and elsewhere": {false, []string{clair, grype, otherClair}, KindEngineChanged, grype},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.settings.Filter.Engine = grype
+			if tt.first {
+				s.image("web", ImagePending)
+				s.visit()
+			} else {
+				s = told(t, FirstScanSummary)
+			}
+			sent := len(s.sent)
+			for _, engine := range tt.engines {
+				s.switchTo(engine)
+				none(t, s.visit(), "there is no result")
+				s.pass(10 * time.Second)
+			}
+			s.find("web", finding.Critical, 1, 3)
+			s.visit()
+			for !s.last.Next.IsZero() {
+				s.next()
+			}
+			if tt.kind == "" {
+				none(t, s.sent[sent:], "the change was undone")
+				return
+			}
+			if d := only(t, s.sent[sent:]); d.Kind != tt.kind || d.EngineBefore != tt.before {
+				t.Errorf("message %+v, want %s after %q", d, tt.kind, tt.before)
+			}
+		})
+	}
+}
+
+// TestEngineChangedOnTheWay: a message of the engine before is brought to its end; its delivery ends no baseline of the
+// engine after.
+func TestEngineChangedOnTheWay(t *testing.T) {
+	for name, beginning := range map[string]func(t *testing.T) *story{
+		"news": func(t *testing.T) *story {
+			s := told(t, FirstScanSummary)
+			s.find("web", finding.Critical, 50, 1)
+			return s
+		},
+		"the first summary": func(t *testing.T) *story {
+			s := newStory(t)
+			s.settings.Filter.Engine = grype
+			s.find("web", finding.Critical, 1, 3)
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := beginning(t)
+			s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+			s.visit()
+			first := only(t, s.next())
+			s.switchTo(clair)
+			if again := only(t, s.next()); again.ID != first.ID {
+				t.Errorf("message %s is sent after %s was not delivered", again.ID, first.ID)
+			}
+			if b := s.last.After.Baseline; b.Phase != BaselineOpen || b.EngineBefore != grype {
+				t.Errorf("the baseline is %+v, want one of the new engine", b)
+			}
+			s.find("web", finding.Critical, 1, 20)
+			none(t, s.visit(), "the snapshot is open")
+			if d := only(t, s.next()); d.Kind != KindEngineChanged || d.Totals.Critical != 20 {
+				t.Errorf("message %+v, want one summary", d)
+			}
+			s.wantIdle()
+		})
+	}
+}
+
+// TestEngineSummaryTooOld: a summary that never arrives is not taken for said, also when the engine is changed back.
+func TestEngineSummaryTooOld(t *testing.T) {
+	s := told(t, FirstScanSummary)
+	s.switchTo(clair)
+	s.find("web", finding.Critical, 1, 10)
+	s.visit()
+	s.outcomes = []Outcome{{Result: Permanent, Reason: ReasonReceiverRefused}}
+	only(t, s.next())
+	s.switchTo(grype)
+	s.find("web", finding.Critical, 1, 4)
+	s.pass(outboxAge)
+	none(t, s.visit(), "the summary is thrown away, and the change is undone")
+	if d := only(t, s.next()); d.Kind != KindNew || d.Totals.Total() != 1 {
+		t.Errorf("message %+v, want Grype's one finding that was never told", d)
+	}
+}
+
+// TestEngineChangedLate: a baseline that is open waits as long for the new engine as it would have for the one before.
+func TestEngineChangedLate(t *testing.T) {
+	s := newStory(t)
+	s.settings.Filter.Engine = grype
+	s.image("web", ImagePending)
+	s.visit()
+	s.pass(baselinePatience - time.Minute)
+	s.switchTo(clair)
+	none(t, s.visit(), "the snapshot is open again")
+	none(t, s.next(), "the new engine has no result yet")
+	s.wantNext(baselinePatience - s.settings.GroupWait)
+	if d := only(t, s.next()); d.Kind != KindFirstScan || d.Remaining.Pending != 1 {
+		t.Errorf("message %+v, want the first summary, with one image that waits", d)
+	}
+}

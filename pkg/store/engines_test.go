@@ -1,0 +1,387 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// Two instances of one engine are two engines, and their names are no plain words.
+const (
+	clair      = "clair https://clair.example.com"
+	otherClair = "clair https://clair.example.com:8443/a?b='c'"
+)
+
+// by gives something another engine.
+func (u Used) by(engine string) Used { u.Engine = engine; return u }
+
+func (c Catalogued) by(engine string) Catalogued { c.Engine = engine; return c }
+
+func (r Report) by(engine string) Report { r.Engine = engine; return r }
+
+// What one engine has listed is nothing that another has, whatever happens to it.
+func TestCataloguesOfEnginesAreIndependent(t *testing.T) {
+	f := newStore(t)
+	engines := []string{grype, clair, otherClair}
+	texts := map[Artifact]string{ArtifactSBOM: "sbom", ArtifactMatchInput: "input"}
+	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()), artifacts(texts)))
+	check := func(what string, want ...string) {
+		t.Helper()
+		for _, engine := range engines {
+			c, err := f.Catalogued(t.Context(), engine, key("app"), Cluster)
+			if has := slices.Contains(want, engine); has != (err == nil) || (!has && !errors.Is(err, ErrNotFound)) {
+				t.Errorf("%s: %s has %+v, %v", what, engine, c, err)
+			}
+			if err == nil && c.Tool != "syft 1.0.0" && engine == grype {
+				t.Errorf("%s: Grype's list is another engine's: %+v", what, c)
+			}
+			scopes := got[[]Scope](t)(f.CataloguedScopes(t.Context(), engine, key("app")))
+			equal(t, what+": scopes of "+engine, len(scopes), len(slices.DeleteFunc(slices.Clone(want), func(e string) bool { return e != engine })))
+		}
+	}
+	check("one has listed it", grype)
+	listed := catalogued("app", f.clock.Now()).by(clair)
+	listed.Tool, listed.Packages = "clair 4.9", 3
+	must(t, f.SaveCatalogue(t.Context(), listed, nil))
+	check("two have", grype, clair)
+	equal(t, "what Clair has listed", got[Catalogued](t)(f.Catalogued(t.Context(), clair, key("app"), Cluster)), listed)
+	equal(t, "the artifact stays", f.artifact(t, "app", ArtifactSBOM), "sbom")
+	must(t, f.ForgetCatalogue(t.Context(), clair, digest("app")))
+	must(t, f.ForgetCatalogue(t.Context(), otherClair, digest("app")))
+	check("one is to list it anew", grype)
+	must(t, f.ForgetCatalogue(t.Context(), grype, digest("app")))
+	check("nobody has")
+}
+
+// An engine's queue has what it has listed itself, for Scanners that use it.
+func TestQueuesOfEngines(t *testing.T) {
+	f := newStore(t)
+	for name, listedBy := range map[string][]string{"both": {grype, clair}, "only Grype": {grype}, "only Clair": {clair}} {
+		for _, engine := range listedBy {
+			must(t, f.SaveCatalogue(t.Context(), catalogued(name, f.clock.Now()).by(engine), nil))
+		}
+		f.use(t, "s-grype", name, workload("web", "r"))
+		must(t, f.SetUsed(t.Context(), used("s-clair", name, workload("web", "r")).by(clair)))
+	}
+	must(t, f.SaveCatalogue(t.Context(), catalogued("not Clair's", f.clock.Now()).by(clair), nil))
+	f.use(t, "s-grype", "not Clair's", workload("web", "r"))
+	for engine, want := range map[string][]string{grype: {"both", "only Grype"}, clair: {"both", "only Clair"}, otherClair: nil} {
+		equal(t, "length for "+engine, got[int](t)(f.QueueLength(t.Context(), engine)), len(want))
+		leases := got[[]Lease](t)(f.LeaseMatches(t.Context(), engine, "job", 9, f.clock.Now(), f.clock.Now().Add(time.Minute)))
+		var digests, wanted []string
+		for _, lease := range leases {
+			equal(t, "engine of a lease", lease.Engine, engine)
+			digests = append(digests, lease.PlatformDigest)
+		}
+		for _, name := range want {
+			wanted = append(wanted, digest(name))
+		}
+		slices.Sort(digests)
+		slices.Sort(wanted)
+		equal(t, "lent to "+engine, digests, wanted)
+	}
+}
+
+func TestManifests(t *testing.T) {
+	f := newStore(t)
+	ours := Manifest{Engine: clair, PlatformDigest: digest("app"), Ours: true}
+	theirs := Manifest{Engine: otherClair, PlatformDigest: digest("app")}
+	if _, err := f.Manifest(t.Context(), clair, digest("app")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("before it is saved: %v, want ErrNotFound", err)
+	}
+	must(t, f.SaveManifest(t.Context(), ours))
+	must(t, f.SaveManifest(t.Context(), theirs))
+	// Whoever sees it again sees what it has put there itself.
+	must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest("app")}))
+	must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest("app"), Ours: true}))
+	for _, want := range []Manifest{ours, theirs} {
+		equal(t, "who was first in "+want.Engine, got[Manifest](t)(f.Manifest(t.Context(), want.Engine, want.PlatformDigest)), want)
+	}
+	must(t, f.ForgetManifest(t.Context(), clair, digest("app")))
+	must(t, f.ForgetManifest(t.Context(), clair, digest("app")))
+	if _, err := f.Manifest(t.Context(), clair, digest("app")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after it was forgotten: %v, want ErrNotFound", err)
+	}
+	equal(t, "the other instance's", got[Manifest](t)(f.Manifest(t.Context(), otherClair, digest("app"))), theirs)
+	for _, m := range []Manifest{{Engine: clair}, {PlatformDigest: digest("app")}} {
+		if err := f.SaveManifest(t.Context(), m); err == nil {
+			t.Errorf("saving %+v: got no error", m)
+		}
+	}
+}
+
+// unused lists the names of what an engine may delete.
+func (f fixture) unused(t *testing.T, except string, limit int, names ...string) (unused []string) {
+	t.Helper()
+	manifests := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, except, limit))
+	if !slices.IsSortedFunc(manifests, func(a, b Manifest) int { return cmpString(a.PlatformDigest, b.PlatformDigest) }) {
+		t.Errorf("not in the order of their digests: %+v", manifests)
+	}
+	for _, name := range names {
+		if slices.Contains(manifests, Manifest{Engine: clair, PlatformDigest: digest(name), Ours: true}) {
+			unused = append(unused, name)
+		}
+	}
+	if len(unused) != len(manifests) {
+		t.Errorf("listed are %+v, of which only %q are known", manifests, unused)
+	}
+	return unused
+}
+
+// What is kept elsewhere is unused when no Scanner has it by that engine, in whatever scope; it is remembered whatever is
+// forgotten here.
+func TestUnusedManifests(t *testing.T) {
+	f := newStore(t)
+	names := []string{"used", "private", "by Grype", "by another instance", "by s1 alone", "by both", "retained", "nobody's"}
+	for _, name := range names {
+		must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest(name), Ours: true}))
+		must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest(name), Ours: true}))
+		f.catalogue(t, name)
+	}
+	private := catalogued("private", f.clock.Now()).by(clair)
+	private.Scope = "shop"
+	must(t, f.SaveCatalogue(t.Context(), private, nil))
+	inShop := used("s2", "private", workload("web", "r")).by(clair)
+	inShop.Scope = "shop"
+	for _, u := range []Used{
+		used("s2", "used", workload("web", "r")).by(clair), inShop, used("s1", "by Grype", workload("web", "r")),
+		used("s1", "by another instance", workload("web", "r")).by(otherClair), used("s1", "by s1 alone", workload("web", "r")).by(clair),
+		used("s1", "by both", workload("web", "r")).by(clair), used("s2", "by both", workload("web", "r")).by(clair),
+		used("s2", "retained").by(clair),
+	} {
+		must(t, f.SetUsed(t.Context(), u))
+	}
+	equal(t, "unused", f.unused(t, "", 99, names...), []string{"by Grype", "by another instance", "nobody's"})
+	equal(t, "unused but for s1", f.unused(t, "s1", 99, names...), []string{"by Grype", "by another instance", "by s1 alone", "nobody's"})
+	equal(t, "at most two", len(f.unused(t, "", 2, names...)), 2)
+
+	must(t, f.ForgetScanners(t.Context(), []string{"s1", "s2"}))
+	f.clock.pass(time.Hour)
+	equal(t, "swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), len(names)+1)
+	equal(t, "unused when all is forgotten", f.unused(t, "", 99, names...), names)
+	must(t, f.ForgetManifest(t.Context(), clair, digest("used")))
+	equal(t, "and when one is forgotten", f.unused(t, "", 99, names...), names[1:])
+}
+
+// TestUnusedManifestsAmongMany: ten thousand that are in use hide the few that are not.
+func TestUnusedManifestsAmongMany(t *testing.T) {
+	f := newStore(t)
+	const many = 10_000
+	for _, statement := range []string{
+		`INSERT INTO manifests (id, platform_digest, scope, last_used) SELECT value, 'sha256:' || value, '', 0 FROM generated`,
+		`INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, manifest_id)
+			SELECT 's', 'shop', 'sha256:index' || value, 'linux/amd64', '', @engine, value FROM generated WHERE value % 1000 <> 0`,
+		`INSERT INTO engine_manifests (engine, platform_digest, ours) SELECT @engine, 'sha256:' || value, 1 FROM generated`,
+	} {
+		const generated = `WITH RECURSIVE generated AS (SELECT 1 AS value UNION ALL SELECT value + 1 FROM generated WHERE value < @many) `
+		if _, err := f.writer.ExecContext(t.Context(), generated+statement, sql.Named("engine", clair), sql.Named("many", many)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unused := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, "", 5))
+	equal(t, "the first of ten", len(unused), 5)
+	f.searched(t, selectUnused, []any{clair, "", 5}, "SEARCH e USING PRIMARY KEY (engine=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+}
+
+// TestEnginesOfOlderStores: a store from before engines listed images each for itself keeps all that it has.
+func TestEnginesOfOlderStores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	olderStore(t, path,
+		`INSERT INTO meta (name, value) VALUES ('id', 'older')`,
+		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, '`+digest("app")+`', '', 0), (2, '`+digest("invented")+`', 'shop', 0)`,
+		`INSERT INTO images (digest, platform, scope, manifest_id) VALUES ('`+key("app").Digest+`', 'linux/amd64', '', 1)`,
+		`INSERT INTO catalogues (manifest_id, distro, packages, tool, catalogued_at) VALUES (1, 'debian 12', 7, 'syft 1.0.0', 1000), (2, '', 2, 'fake', 2000)`,
+		`INSERT INTO artifacts (id, manifest_id, name, size) VALUES (1, 1, 'sbom', 4)`,
+		`INSERT INTO chunks (artifact_id, number, data) VALUES (1, 0, CAST('sbom' AS BLOB))`,
+		`INSERT INTO reports (id, revision, manifest_id, engine, data_version, matched_at, distro) VALUES (1, 1, 1, 'grype', 'v1', 1000, '')`,
+		`INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, manifest_id)
+			VALUES ('s', 'shop', '`+key("app").Digest+`', 'linux/amd64', '', 'grype', 1)`,
+	)
+	f := openStore(t, path)
+	equal(t, "id", f.ID(), "older")
+	equal(t, "Grype's", got[Catalogued](t)(f.Catalogued(t.Context(), grype, key("app"), Cluster)), catalogued("app", time.UnixMilli(1000).UTC()))
+	invented := image.Key{Digest: digest("invented"), Platform: amd64}
+	equal(t, "the fake's", got[Catalogued](t)(f.Catalogued(t.Context(), "fake", invented, "shop")),
+		Catalogued{Engine: "fake", Key: invented, Scope: "shop", PlatformDigest: digest("invented"), Packages: 2, Tool: "fake", CataloguedAt: time.UnixMilli(2000).UTC()})
+	if c, err := f.Catalogued(t.Context(), grype, invented, "shop"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("what the fake has listed is Grype's too: %+v, %v", c, err)
+	}
+	equal(t, "the artifact", f.artifact(t, "app", ArtifactSBOM), "sbom")
+	f.data(t, "v2")
+	equal(t, "what is to be matched again", got[int](t)(f.QueueLength(t.Context(), grype)), 1)
+	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(clair), nil))
+	must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest("app"), Ours: true}))
+	must(t, f.LookInside(t.Context()))
+	var broken int
+	must(t, f.reader.QueryRowContext(t.Context(), `SELECT count(*) FROM pragma_foreign_key_check`).Scan(&broken))
+	equal(t, "references that lead nowhere", broken, 0)
+}
+
+// olderStore makes a store of version 4.
+func olderStore(t *testing.T, path string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path)
+	must(t, err)
+	provider, err := migrationsOf(db)
+	must(t, err)
+	_, err = provider.UpTo(context.Background(), 4)
+	must(t, err)
+	for _, statement := range statements {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	must(t, db.Close())
+}
+
+// twoEngines is a store with one image that two Scanners of one namespace have, each by its engine. Both find
+// CVE-2026-0001 in openssl, and each one thing more.
+func twoEngines(t *testing.T) fixture {
+	t.Helper()
+	f := newStore(t)
+	for _, engine := range []string{grype, clair} {
+		must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(engine), nil))
+		must(t, f.SetUsed(t.Context(), used("s-"+engine, "app", workload("web", "r")).by(engine)))
+	}
+	otherPURL := func(v *finding.Finding) { v.Package.PURL = "pkg:deb/debian/openssl@1.0?distro=debian-12" }
+	got[Difference](t)(f.SaveReport(t.Context(), report("app", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "zlib")), ""))
+	got[Difference](t)(f.SaveReport(t.Context(), report("app",
+		vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical), fixed, otherPURL), vulnerable("CVE-2026-0003", "bash", exploited)).by(clair), ""))
+	return f
+}
+
+// TestTwoScannersOfAnImage: each Scanner has what its engine found, and nothing of the other's.
+func TestTwoScannersOfAnImage(t *testing.T) {
+	f := twoEngines(t)
+	for engine, want := range map[string]struct {
+		counts finding.Counts
+		news   []string
+	}{
+		grype: {finding.Counts{High: 2}, []string{"CVE-2026-0001", "CVE-2026-0002"}},
+		clair: {finding.Counts{Critical: 1, High: 1, Fixable: 1, KnownExploited: 1}, []string{"CVE-2026-0003", "CVE-2026-0001"}},
+	} {
+		scanner := "s-" + engine
+		location := got[Location](t)(f.Locate(t.Context(), scanner, "shop", key("app")))
+		equal(t, engine+": where its results are", location.Subject, Subject{PlatformDigest: digest("app"), Engine: engine})
+		if location.Report == nil {
+			t.Errorf("%s: no report is found", engine)
+		}
+		equal(t, engine+": counts", got[finding.Counts](t)(f.ScannerCounts(t.Context(), scanner)), want.counts)
+		news, total, err := f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
+		must(t, err)
+		equal(t, engine+": news", ids(news), want.news)
+		equal(t, engine+": total", total, 2)
+		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", NewsFilter{}, 9)).Counts, want.counts)
+		equal(t, engine+": reported", got[map[image.Key]bool](t)(f.Reported(t.Context(), scanner, engine)), map[image.Key]bool{key("app"): true})
+		equal(t, engine+": in use", got[bool](t)(f.InUse(t.Context(), engine, key("app"), Cluster)), true)
+		equal(t, engine+": wanted", got[bool](t)(f.Wanted(t.Context(), engine, key("app"), Cluster)), true)
+		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
+
+		// What one is told is nothing that the other was told.
+		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "openssl"}}}))
+		_, total, err = f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
+		must(t, err)
+		equal(t, engine+": news when one was told", total, 1)
+	}
+	// A Scanner without the engine keeps nothing of it running.
+	must(t, f.Release(t.Context(), "s-"+grype, key("app")))
+	equal(t, "Grype's, released", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
+	equal(t, "wanted of Grype, released", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), false)
+	equal(t, "Clair's", got[bool](t)(f.InUse(t.Context(), clair, key("app"), Cluster)), true)
+	f.clock.pass(time.Hour)
+	equal(t, "swept while one has it", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 0)
+	must(t, f.Release(t.Context(), "s-"+clair, key("app")))
+	f.clock.pass(time.Hour)
+	equal(t, "swept when nobody has", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
+}
+
+// TestEngineOfNews: a Scanner that gets another engine has images by both for a while. What is asked for is one's.
+func TestEngineOfNews(t *testing.T) {
+	f := twoEngines(t)
+	f.catalogue(t, "old")
+	f.use(t, "s-"+clair, "old", workload("old", "r"))
+	f.report(t, "old", vulnerable("CVE-2026-0009", "tar"))
+	for engine, want := range map[string][]string{
+		"": {"CVE-2026-0003", "CVE-2026-0001", "CVE-2026-0009"}, clair: {"CVE-2026-0003", "CVE-2026-0001"}, grype: {"CVE-2026-0009"}, otherClair: nil,
+	} {
+		filter := NewsFilter{Engine: engine}
+		news, total, err := f.News(t.Context(), "s-"+clair, "slack", filter, 0)
+		must(t, err)
+		equal(t, "news by "+engine, ids(news), want)
+		equal(t, "total by "+engine, total, len(want))
+		present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", filter, 9))
+		equal(t, "present by "+engine, []int{present.News, present.Counts.Total()}, []int{len(want), len(want)})
+	}
+	present := got[Present](t)(f.Present(t.Context(), "s-"+clair, "slack", NewsFilter{Engine: clair}, 0))
+	must(t, f.MarkAnnounced(t.Context(), "s-"+clair, "slack", Announced{All: &All{Filter: NewsFilter{Engine: clair}, Moment: present.Moment}}))
+	news, _, err := f.News(t.Context(), "s-"+clair, "slack", NewsFilter{}, 0)
+	must(t, err)
+	equal(t, "what was not announced with all of one", ids(news), []string{"CVE-2026-0009"})
+	equal(t, "reported by Clair", got[map[image.Key]bool](t)(f.Reported(t.Context(), "s-"+clair, clair)), map[image.Key]bool{key("app"): true})
+}
+
+// TestRunsOfTwoEngines: who runs CVE-X is told once, with all engines that found it, on whatever pages.
+func TestRunsOfTwoEngines(t *testing.T) {
+	f := twoEngines(t)
+	both := f.runs(t, RunsQuery{ID: "CVE-2026-0001", All: true}, 5)
+	if len(both) != 1 {
+		t.Fatalf("%d answers, want one of both engines: %+v", len(both), both)
+	}
+	equal(t, "engines", both[0].Engines, []string{clair, grype})
+	equal(t, "the worst that one says", []any{both[0].Finding.Severity, both[0].Finding.FixVersions}, []any{finding.Critical, []string{"1.1"}})
+	for id, want := range map[string]string{"CVE-2026-0002": grype, "CVE-2026-0003": clair} {
+		runs := f.runs(t, RunsQuery{ID: id, All: true}, 5)
+		if len(runs) != 1 || !slices.Equal(runs[0].Engines, []string{want}) {
+			t.Errorf("%s: %+v, want it found by %s", id, runs, want)
+		}
+	}
+	// Many packages, of which engines find some each.
+	var grypes, clairs []finding.Finding
+	for i := range 9 {
+		v := vulnerable("CVE-2026-0007", fmt.Sprint("lib", i))
+		if i%2 == 0 {
+			grypes = append(grypes, v)
+		}
+		if i%3 == 0 {
+			clairs = append(clairs, v)
+		}
+	}
+	got[Difference](t)(f.SaveReport(t.Context(), report("app", grypes...), ""))
+	got[Difference](t)(f.SaveReport(t.Context(), report("app", clairs...).by(clair), ""))
+	for limit := 1; limit < 8; limit++ {
+		found := map[string]int{}
+		for _, run := range f.runs(t, RunsQuery{ID: "CVE-2026-0007", All: true}, limit) {
+			found[run.Finding.Package.Name] += len(run.Engines)
+		}
+		equal(t, fmt.Sprint("engines of each with pages of ", limit), found,
+			map[string]int{"lib0": 2, "lib2": 1, "lib3": 1, "lib4": 1, "lib6": 2, "lib8": 1})
+	}
+	// What another engine finds or loses meanwhile moves nothing to another page.
+	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, RunMark{}, 3))
+	got[Difference](t)(f.SaveReport(t.Context(), report("app", slices.Concat(grypes, clairs)...).by(clair), ""))
+	rest := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, *page.Next, 9))
+	var names []string
+	for _, run := range slices.Concat(page.Runs, rest.Runs) {
+		names = append(names, run.Finding.Package.Name)
+	}
+	slices.Sort(names)
+	equal(t, "all of them, each once", names, []string{"lib0", "lib2", "lib3", "lib4", "lib6", "lib8"})
+}
+
+// TestForgetRepositories: a receiver that is to know no repository any more knows those that it hears of with that.
+func TestForgetRepositories(t *testing.T) {
+	f := newStore(t)
+	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{Repositories: []string{"a", "b"}, Keys: []AnnouncementKey{{"c", "CVE-2026-0001", "x"}}}))
+	must(t, f.MarkAnnounced(t.Context(), "s", "mail", Announced{Repositories: []string{"a"}}))
+	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{ForgetRepositories: true, Repositories: []string{"b"}}))
+	equal(t, "repositories", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "slack")), []string{"b"})
+	equal(t, "repositories of another receiver", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "mail")), []string{"a"})
+}
