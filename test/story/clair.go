@@ -183,3 +183,11 @@ func (a *secondAct) checkWebhook(ctx context.Context) (string, error) {
 	})
 	return fmt.Sprintf("%.0f s after the message at the latest", time.Since(began).Seconds()), err
 }
+
+// ClairKey is the pre-shared key that Clair knows, in base64; empty without Clair.
+func (e *Environment) ClairKey() string {
+	if e.clair == nil {
+		return ""
+	}
+	return e.clair.key
+}
