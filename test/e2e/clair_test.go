@@ -43,7 +43,7 @@ func TestClairWrongKey(t *testing.T) {
 	ns := namespace(t, "clair-key")
 	clair := usingClair()
 	must(t, clair.RunPods(t.Context(), ns, variants(t, ns, 1)...))
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{ClairKey: "bm90IHRoZSBvbmUgdGhhdCBDbGFpciBoYXM="}))
+	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{ClairKey: "YSBrZXkgdGhhdCBpcyBub3QgdGhlIG9uZSB0aGF0IENsYWlyIGhhcw=="}))
 	clairReason(t, ns, "ClairUnauthorized")
 	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	must(t, clair.Covered(t.Context(), ns, 1, 0))
