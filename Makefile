@@ -41,15 +41,15 @@ NEED_CLUSTER := $(if $(KUBECONFIG),,cluster-up)
 .PHONY: help
 help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.36), REGISTRY, VERSION, PLATFORMS, SCANNER_CACHE\n'
+	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.36), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demonstration: grype or clair), SCANNER_CACHE\n'
 
 .PHONY: demo
-demo: ## The whole story on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal
+demo: ## The whole story on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair
 	$(if $(CI),hack/cluster/during.sh) $(AGAIN) demo-story CI=$(CI)
 
 .PHONY: demo-story
-demo-story: $(NEED_CLUSTER) images story-images
-	CI=$(CI) REGISTRY=$(REGISTRY) $(RUN) bin/demo
+demo-story: $(NEED_CLUSTER) images story-images $(if $(filter clair,$(BACKEND)),clair-images)
+	CI=$(CI) BACKEND=$(BACKEND) REGISTRY=$(REGISTRY) $(RUN) bin/demo
 
 .PHONY: demo-down
 demo-down: ## Remove what the demo made in the cluster; "make cluster-down" removes the cluster too
@@ -60,6 +60,11 @@ demo-down: ## Remove what the demo made in the cluster; "make cluster-down" remo
 .PHONY: story-images
 story-images: bin/demo
 	bin/demo build
+
+# Clair from its Go module, PostgreSQL from Debian's packages.
+.PHONY: clair-images
+clair-images: bin/demo
+	bin/demo build-clair
 
 ##@ Development
 
@@ -125,7 +130,7 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
 .PHONY: e2e
-e2e: $(NEED_CLUSTER) images story-images bin/e2e.test bin/grype ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=25m $(E2E_ARGS)
 
 # All parts but the last need only this machine, and are measured before a cluster takes a share of it.
@@ -202,9 +207,15 @@ bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
 	@touch $@
 
 .PHONY: clean

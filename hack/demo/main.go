@@ -1,10 +1,11 @@
 // Command demo tells the whole story of the operator on a real cluster, the one that KUBECONFIG names.
 //
-//	demo build   compile the images of the story and the database builder; needs the Go module proxy the first time
-//	demo         tell the story and leave everything running; with CI=1 in the environment, remove everything after it
-//	demo down    remove what the story has made
+//	demo build         compile the images of the story and the database builder; needs the Go module proxy the first time
+//	demo build-clair   compile Clair and make an image of PostgreSQL; needs Debian's packages, too
+//	demo               tell the story and leave everything running; with CI=1 in the environment, remove everything after it
+//	demo down          remove what the story has made
 //
-// REGISTRY is where the operator's images were pushed. DEMO_DB=upstream takes the vulnerability database of the Grype
+// REGISTRY is where the operator's images were pushed. BACKEND=clair tells the story with Clair as the engine. DEMO_DB=upstream takes the vulnerability database of the Grype
 // project from the internet, in place of the small one that is built here; that way is untested.
 package main
 
@@ -53,12 +54,14 @@ func run(ctx context.Context, args []string) error {
 	switch command {
 	case "build":
 		return build(ctx, options.Root)
+	case "build-clair":
+		return compile(ctx, options.Root, images.ForClair())
 	case "tell":
 		return tell(ctx, options)
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, down or nothing", command)
 }
 
 // build compiles everything that the story needs, since there is no internet beside the local cluster.
@@ -69,10 +72,28 @@ func build(ctx context.Context, root string) error {
 	if err := vulndb.Run(); err != nil {
 		return fmt.Errorf("compile the database builder: %w", err)
 	}
+	return compile(ctx, root, images.Story())
+}
+
+func compile(ctx context.Context, root string, names []string) error {
+	cache, err := cacheDir()
+	if err != nil {
+		return err
+	}
+	places := images.Places{Root: root, Cache: cache, Out: story.ImagesDir(root)}
 	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
-	return images.Compile(ctx, root, story.ImagesDir(root), platform, func(name string, number, of int) {
+	return images.Compile(ctx, names, places, platform, func(name string, number, of int) {
 		fmt.Printf("[%d/%d] building %s\n", number, of, name)
 	})
+}
+
+// cacheDir is where the local cluster keeps what it has downloaded, too.
+func cacheDir() (string, error) {
+	if dir := os.Getenv("SCANNER_CACHE"); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "scanner-operator"), err
 }
 
 func tell(ctx context.Context, options story.Options) error {
@@ -101,7 +122,7 @@ func tell(ctx context.Context, options story.Options) error {
 	}
 	fmt.Printf("The story took %.0f s.\n", time.Since(began).Seconds())
 	if !unattended {
-		explain()
+		explain(environment.Shop())
 	}
 	return nil
 }
@@ -127,15 +148,15 @@ func down(ctx context.Context, options story.Options) error {
 }
 
 // explain says how to go on from here.
-func explain() {
-	fmt.Print(`Everything goes on running. Look around:
+func explain(shop string) {
+	fmt.Printf(`Everything goes on running. Look around:
 
   make cluster-exec CMD="kubectl get scanners,imagescans -A"
-  make cluster-exec CMD="kubectl describe scanner -n shop"
-  make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace shop"
+  make cluster-exec CMD="kubectl describe scanner -n %[1]s"
+  make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace %[1]s"
   make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"
 
 Stop:  make demo-down      remove the demonstration
        make cluster-down   remove the local cluster with it
-`)
+`, shop)
 }

@@ -3,10 +3,16 @@ package e2e
 import (
 	"os"
 	"testing"
+
+	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
 // The story of the demonstration, each step of it a test.
-func TestDemo(t *testing.T) {
+func TestDemo(t *testing.T) { tellActs(t, env) }
+
+// tellActs tells both acts, and shows what they came to.
+func tellActs(t *testing.T, env *story.Environment) {
+	t.Helper()
 	for _, step := range append(env.FirstAct(), env.SecondAct()...) {
 		told := t.Run(step.Name, func(t *testing.T) {
 			said, err := step.Run(t.Context())
@@ -21,7 +27,7 @@ func TestDemo(t *testing.T) {
 		t.Error(err)
 	}
 	if os.Getenv("E2E_KEEP") == "" {
-		_, err := env.Kubectl(t.Context(), "delete", "namespaces", "shop", "shop-staging", "--wait=false")
+		_, err := env.Kubectl(t.Context(), "delete", "namespaces", env.Shop(), env.Staging(), "--wait=false")
 		must(t, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
@@ -65,6 +66,7 @@ func setUp(ctx context.Context) error {
 	}
 	// The tests compare with the project's own advisories.
 	options.Upstream = false
+	options.Backend, options.Both = v1alpha1.BackendGrype, true
 	if env, err = story.Connect(ctx, options); err != nil {
 		return err
 	}

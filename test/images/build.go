@@ -22,17 +22,30 @@ var embedded embed.FS
 // maxDatabase bounds a package database when it is unpacked.
 const maxDatabase = 16 << 20
 
-// Compile builds all images for a platform and writes each to a directory below out. root is the project's directory.
-// progress is told the name of each image before it is built.
-func Compile(ctx context.Context, root, out string, platform v1.Platform, progress func(name string, number, of int)) error {
-	for i, d := range definitions {
-		progress(d.name, i+1, len(definitions))
-		image, err := d.build(ctx, root, platform)
+// Places say where images are built from and to.
+type Places struct {
+	// Root is the project's directory.
+	Root string
+	// Cache keeps what was downloaded, for all checkouts of the project.
+	Cache string
+	// Out gets a directory for each image.
+	Out string
+}
+
+// Compile builds the named images for a platform. progress is told the name of each before it is built.
+func Compile(ctx context.Context, names []string, places Places, platform v1.Platform, progress func(name string, number, of int)) error {
+	for i, name := range names {
+		progress(name, i+1, len(names))
+		d, err := find(name)
 		if err != nil {
-			return fmt.Errorf("image %s: %w", d.name, err)
+			return err
 		}
-		if err := build.Save(directory(out, d.name), image); err != nil {
-			return fmt.Errorf("image %s: %w", d.name, err)
+		image, err := d.build(ctx, places, platform)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+		if err := build.Save(directory(places.Out, name), image); err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
 		}
 	}
 	return nil
@@ -59,7 +72,10 @@ func directory(out, name string) string {
 }
 
 // build makes the layers, the distribution's below the program's.
-func (d definition) build(ctx context.Context, root string, platform v1.Platform) (v1.Image, error) {
+func (d definition) build(ctx context.Context, places Places, platform v1.Platform) (v1.Image, error) {
+	if len(d.packages) > 0 {
+		return d.buildFromPackages(ctx, places.Cache, platform)
+	}
 	files, err := distributionFiles(d.distribution)
 	if err != nil {
 		return nil, err
@@ -69,7 +85,7 @@ func (d definition) build(ctx context.Context, root string, platform v1.Platform
 		return nil, err
 	}
 	name := path.Base(d.name)
-	program, err := build.Binary(ctx, build.Program{Name: name, Dir: filepath.Join(root, d.dir), Package: d.pkg}, platform)
+	program, err := build.Binary(ctx, build.Program{Name: name, Dir: filepath.Join(places.Root, d.dir), Package: d.pkg}, platform)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +116,9 @@ func distributionFiles(distribution string) (map[string]build.File, error) {
 	}
 	files["/etc/os-release"] = build.File{Content: release}
 	files[database.path] = build.File{Content: content}
+	for _, dir := range database.beside {
+		files[dir] = build.File{Mode: directoryMode}
+	}
 	return files, nil
 }
 

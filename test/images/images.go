@@ -23,6 +23,10 @@ const (
 	Slack = "demo-infra/slack"
 	// Files serves the files below FilesDir, of which it has none: add them as a layer.
 	Files = "demo-infra/files"
+	// Clair stands for quay.io/projectquay/clair, with the same settings.
+	Clair = "demo-infra/clair"
+	// PostgreSQL stands for docker.io/library/postgres, of whose settings it knows what its entrypoint.sh names.
+	PostgreSQL = "demo-infra/postgresql"
 )
 
 // FilesDir is what the image Files serves.
@@ -30,6 +34,12 @@ const FilesDir = "/srv"
 
 // Scanned lists the images that have something to scan, or nothing on purpose.
 func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky} }
+
+// Story lists the images of every story, whatever its engine.
+func Story() []string { return append(Scanned(), Slack, Files) }
+
+// ForClair lists what a story takes besides, whose engine is Clair. Building them takes minutes and downloads the first time.
+func ForClair() []string { return []string{Clair, PostgreSQL} }
 
 // Missing is an image that is never pushed: whoever runs it cannot pull it.
 const Missing = "shop/ghost"
@@ -43,6 +53,10 @@ type definition struct {
 	dir, pkg string
 	// args follow the program in the image's entry point.
 	args []string
+	// packages of Debian lie below everything else; see debianPackages. The entry point is then entrypoint.sh of the
+	// distribution, run by user; there is no program.
+	packages []string
+	user     string
 }
 
 // definitions is every image. Several have the same program under another name, so that each image has an entry point
@@ -56,6 +70,8 @@ var definitions = []definition{
 	{name: Rocky, distribution: "rocky-9", dir: ".", pkg: "./test/images/serve"},
 	{name: Slack, dir: ".", pkg: "./test/slackstandin"},
 	{name: Files, dir: ".", pkg: "./test/images/serve", args: []string{FilesDir}},
+	{name: Clair, dir: "hack/tools/clair", pkg: "github.com/quay/clair/v4/cmd/clair"},
+	{name: PostgreSQL, distribution: "postgresql-15", packages: postgreSQLPackages, user: "999:999"},
 }
 
 func find(name string) (definition, error) {
@@ -67,11 +83,15 @@ func find(name string) (definition, error) {
 	return definition{}, fmt.Errorf("no image is called %q", name)
 }
 
-// packageDatabases says where each distribution keeps its list of installed packages.
-var packageDatabases = map[string]struct{ file, path string }{
-	"debian-12":   {"status", "/var/lib/dpkg/status"},
-	"alpine-3.18": {"installed", "/lib/apk/db/installed"},
-	"rocky-9":     {"rpmdb.sqlite.gz", "/var/lib/rpm/rpmdb.sqlite"},
+// packageDatabases says where each distribution keeps its list of installed packages, and the directories beside it by
+// which Clair knows it.
+var packageDatabases = map[string]struct {
+	file, path string
+	beside     []string
+}{
+	"debian-12":   {"status", "/var/lib/dpkg/status", []string{"/var/lib/dpkg/info"}},
+	"alpine-3.18": {"installed", "/lib/apk/db/installed", nil},
+	"rocky-9":     {"rpmdb.sqlite.gz", "/var/lib/rpm/rpmdb.sqlite", nil},
 }
 
 // directoryMode is that of the directories which images bring along.

@@ -41,7 +41,7 @@ func built(t *testing.T, name string) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := d.build(t.Context(), filepath.Join("..", ".."), v1.Platform{OS: "linux", Architecture: "amd64"})
+	image, err := d.build(t.Context(), Places{Root: filepath.Join("..", "..")}, v1.Platform{OS: "linux", Architecture: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,10 +34,7 @@ func (e *Environment) publishFirst(ctx context.Context) (string, error) {
 // publishDatabase builds a database from the advisories of the fixtures and of further directories there, and serves it
 // in the place of the one before.
 func (e *Environment) publishDatabase(ctx context.Context, further ...string) error {
-	advisories := []string{}
-	for _, name := range append([]string{"advisories"}, further...) {
-		advisories = append(advisories, filepath.Join(e.Root, "test", "fixtures", name))
-	}
+	advisories := e.fixtures(append([]string{"advisories"}, further...)...)
 	// Databases are told apart by the second in which they were built.
 	built := time.Now().UTC().Truncate(time.Second)
 	if !built.After(e.Database.Built) {
@@ -58,6 +55,15 @@ func (e *Environment) publishDatabase(ctx context.Context, further ...string) er
 	}
 	e.Database = Database{Built: built, Cache: filepath.Join(out, "cache")}
 	return e.RolledOut(ctx, InfraNamespace, "deployment/vulnerability-database")
+}
+
+// fixtures are directories of the project's fixtures.
+func (e *Environment) fixtures(names ...string) []string {
+	dirs := make([]string, 0, len(names))
+	for _, name := range names {
+		dirs = append(dirs, filepath.Join(e.Root, "test", "fixtures", name))
+	}
+	return dirs
 }
 
 // forgetDatabases removes the databases that were built here.

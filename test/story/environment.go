@@ -28,9 +28,7 @@ const (
 	// SystemNamespace is the operator's, as in config/default.
 	SystemNamespace = "scanner-operator-system"
 	// InfraNamespace holds what the story needs and a real cluster has elsewhere: Slack and the vulnerability database.
-	InfraNamespace   = "demo-infra"
-	ShopNamespace    = "shop"
-	StagingNamespace = "shop-staging"
+	InfraNamespace = "demo-infra"
 )
 
 // storyLabel marks every namespace that the story makes, so that Remove finds them, and only them.
@@ -45,25 +43,37 @@ type Options struct {
 	Root string
 	// Registry is where the operator's images were pushed: host/path.
 	Registry string
+	// Backend is the engine of the story's Scanners: Grype or Clair.
+	Backend v1alpha1.BackendType
+	// Both installs what the other engine needs, too; Using then tells the story with that.
+	Both bool
 	// Upstream takes the vulnerability database that the Grype project publishes, which needs internet in the cluster.
 	Upstream bool
 	// Out is told what goes on.
 	Out io.Writer
 }
 
-// OptionsFromEnvironment reads REGISTRY and DEMO_DB and finds the project's directory above the working directory.
+// OptionsFromEnvironment reads REGISTRY, BACKEND and DEMO_DB and finds the project's directory above the working directory.
 func OptionsFromEnvironment(out io.Writer) (Options, error) {
 	root, err := projectRoot()
 	if err != nil {
 		return Options{}, err
 	}
 	options := Options{Root: root, Out: out, Registry: cmp.Or(os.Getenv("REGISTRY"), build.LocalRegistry+"/scanner-operator")}
-	switch database := os.Getenv("DEMO_DB"); database {
-	case "":
-	case "upstream":
+	switch backend := os.Getenv("BACKEND"); backend {
+	case "", "grype":
+		options.Backend = v1alpha1.BackendGrype
+	case "clair":
+		options.Backend = v1alpha1.BackendClair
+	default:
+		return Options{}, fmt.Errorf("BACKEND=%s is not known: give grype or clair", backend)
+	}
+	switch database := os.Getenv("DEMO_DB"); {
+	case database == "":
+	case database == "upstream" && options.Backend == v1alpha1.BackendGrype:
 		options.Upstream = true
 	default:
-		return Options{}, fmt.Errorf("DEMO_DB=%s is not known: leave it out for the project's own small database, or give upstream", database)
+		return Options{}, fmt.Errorf("DEMO_DB=%s is not known: leave it out for the project's own advisories, or give upstream with BACKEND=grype", database)
 	}
 	return options, nil
 }
@@ -99,6 +109,8 @@ type Environment struct {
 	slackAuthority []byte
 	// Database is the vulnerability database that was published last.
 	Database Database
+	// clair is what the story has installed of Clair; nil without.
+	clair *clairSetup
 }
 
 // Connect takes the cluster that KUBECONFIG names.
@@ -131,19 +143,54 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 	return e, nil
 }
 
+// has says whether Scanners of the environment may have an engine.
+func (e *Environment) has(backend v1alpha1.BackendType) bool { return e.Both || e.Backend == backend }
+
+// Using is the same environment for a story with another engine, whose shop is in namespaces of its own.
+func (e *Environment) Using(backend v1alpha1.BackendType) *Environment {
+	other := *e
+	other.Backend = backend
+	return &other
+}
+
+// Shop is the namespace in which the shop runs.
+func (e *Environment) Shop() string {
+	if e.Backend == v1alpha1.BackendClair {
+		return "clair-shop"
+	}
+	return "shop"
+}
+
+// Staging is the namespace of the next version of the shop.
+func (e *Environment) Staging() string { return e.Shop() + "-staging" }
+
+// shopNamespaces are both.
+func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.Staging()} }
+
 // SetUp is the environment's part of the story.
 func (e *Environment) SetUp() []Step {
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
 		{"Push the images of the shop", e.pushWorkloads},
-		{"Vulnerability database, served inside the cluster", e.publishFirst},
-		{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack},
-		{"The operator", e.deployOperator},
 	}
-	if e.Upstream {
-		steps[2] = Step{"Vulnerability database of the Grype project, from the internet", func(context.Context) (string, error) {
+	switch {
+	case e.Upstream:
+		steps = append(steps, Step{"Vulnerability database of the Grype project, from the internet", func(context.Context) (string, error) {
 			return "downloaded by the operator's match worker (this way is untested)", nil
-		}}
+		}})
+	case e.has(v1alpha1.BackendGrype):
+		steps = append(steps, Step{"Vulnerability database, served inside the cluster", e.publishFirst})
+	}
+	if e.has(v1alpha1.BackendClair) {
+		steps = append(steps,
+			Step{"Advisories as Debian, Alpine, OSV and NVD publish them, served inside the cluster", e.publishFirstFeeds},
+			Step{"Secrets and settings of Clair", e.prepareClair})
+	}
+	steps = append(steps,
+		Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack},
+		Step{"The operator", e.deployOperator})
+	if e.has(v1alpha1.BackendClair) {
+		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.clairRuns})
 	}
 	return steps
 }
@@ -185,10 +232,14 @@ func (e *Environment) missing() string { return e.repository(images.Missing) + "
 // soon is how long something may take that is a matter of seconds, on a slow machine.
 const soon = time.Minute
 
-// scanWithin is how long it may take until a few images are scanned. A whole database must be downloaded first.
+// scanWithin is how long it may take until a few images are scanned. A whole database must be downloaded first, or Clair
+// must have read its sources.
 func (e *Environment) scanWithin() time.Duration {
-	if e.Upstream {
+	switch {
+	case e.Upstream:
 		return 15 * time.Minute
+	case e.Backend == v1alpha1.BackendClair:
+		return 5 * time.Minute
 	}
 	return 3 * time.Minute
 }

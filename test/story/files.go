@@ -27,15 +27,19 @@ func render(file string, values any) (string, error) {
 	return text.String(), nil
 }
 
-// filesBelow reads all files of a directory, to be put below another one in an image.
+// filesBelow reads all files of a directory, to be put below another one in an image, with their times.
 func filesBelow(dir fs.FS, target string) (map[string]build.File, error) {
 	files := map[string]build.File{}
 	err := fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
 		content, err := fs.ReadFile(dir, name)
-		files[path.Join(target, name)] = build.File{Content: content}
+		files[path.Join(target, name)] = build.File{Content: content, Modified: info.ModTime()}
 		return err
 	})
 	return files, err

@@ -21,7 +21,7 @@ import (
 // FirstAct scans the shop for the first time.
 func (e *Environment) FirstAct() []Step {
 	return []Step{
-		{"Workloads in the namespaces shop and shop-staging", e.startShop},
+		{"Workloads in the namespaces " + e.Shop() + " and " + e.Staging(), e.startShop},
 		{"A Scanner in each of them", e.startScanners},
 		{"Every running image is scanned, or it is said why not", e.checkCoverage},
 		{"Vulnerabilities that are known to be there are found", e.checkFindings},
@@ -39,13 +39,13 @@ const (
 )
 
 func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
-	if err := e.Covered(ctx, ShopNamespace, shopImages, shopNotPulled); err != nil {
+	if err := e.Covered(ctx, e.Shop(), shopImages, shopNotPulled); err != nil {
 		return "", err
 	}
-	if err := e.Covered(ctx, StagingNamespace, stagingImages, 0); err != nil {
+	if err := e.Covered(ctx, e.Staging(), stagingImages, 0); err != nil {
 		return "", err
 	}
-	scanner, err := e.Scanner(ctx, ShopNamespace)
+	scanner, err := e.Scanner(ctx, e.Shop())
 	if err != nil {
 		return "", err
 	}
@@ -53,7 +53,7 @@ func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
 	if ghost := e.missing(); !strings.Contains(ready.Message, ghost) {
 		return "", fmt.Errorf("expected the Scanner's message to name %s, which cannot be pulled; it says: %s", ghost, ready.Message)
 	}
-	return fmt.Sprintf("shop: %d scanned, %d failed (ghost); shop-staging: %d scanned", shopImages, shopNotPulled, stagingImages), nil
+	return fmt.Sprintf("%s: %d scanned, %d failed (ghost); %s: %d scanned", e.Shop(), shopImages, shopNotPulled, e.Staging(), stagingImages), nil
 }
 
 // known are findings that must be there: one for each way in which packages are listed.
@@ -70,7 +70,7 @@ var known = []struct{ image, id, pkg string }{
 
 // checkFindings looks for known vulnerabilities, and for none where there is none.
 func (e *Environment) checkFindings(ctx context.Context) (string, error) {
-	found, err := e.Findings(ctx, ShopNamespace)
+	found, err := e.Findings(ctx, e.Shop())
 	if err != nil {
 		return "", err
 	}
@@ -85,7 +85,7 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("expected %s in %s of %s, which is missing among %d findings", want.id, want.pkg, want.image, len(all))
 		}
 	}
-	scan, err := e.ImageScanOf(ctx, ShopNamespace, e.repository(images.Static))
+	scan, err := e.ImageScanOf(ctx, e.Shop(), e.repository(images.Static))
 	if err != nil {
 		return "", err
 	}
@@ -95,8 +95,12 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d findings in shop, none of them in static", len(all)), nil
 }
 
-// checkShared looks at the Jobs: there is one for each image, however many namespaces run it.
-func (e *Environment) checkShared(context.Context) (string, error) {
+// checkShared looks at the Jobs: there is one for each image, however many namespaces run it. With Clair there is none: it
+// is told of each image once.
+func (e *Environment) checkShared(ctx context.Context) (string, error) {
+	if e.Backend == v1alpha1.BackendClair {
+		return e.checkIndexedOnce(ctx)
+	}
 	names := []string{images.Web, images.API, images.Migrate, images.Cache, images.Static}
 	for _, name := range names {
 		if jobs := e.Jobs.Of(e.repository(name)); len(jobs) != 1 {
@@ -111,7 +115,7 @@ func (e *Environment) checkAnnotations(ctx context.Context) (string, error) {
 	checked := 0
 	err := Eventually(ctx, soon, func(ctx context.Context) error {
 		checked = 0
-		for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+		for _, namespace := range e.shopNamespaces() {
 			var pods corev1.PodList
 			if err := e.Client.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 				return err
@@ -147,9 +151,9 @@ func checkAnnotation(pod *corev1.Pod) error {
 
 // checkSummaries waits for the first message of each Scanner and compares its numbers with the Scanner's and the store's.
 func (e *Environment) checkSummaries(ctx context.Context) (string, error) {
-	remaining := map[string]string{ShopNamespace: "1 image failed (NotPulled 1)", StagingNamespace: ""}
+	remaining := map[string]string{e.Shop(): "1 image failed (NotPulled 1)", e.Staging(): ""}
 	told := []string{}
-	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+	for _, namespace := range e.shopNamespaces() {
 		summary, err := e.firstMessage(ctx, namespace)
 		if err != nil {
 			return "", err

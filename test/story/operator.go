@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
+	"github.com/scanner-operator/scanner-operator/test/clairfeed"
 )
 
 // Deployments of the operator.
@@ -94,7 +96,11 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 		"Namespace": SystemNamespace, "Label": storyLabel, "Authority": string(authority),
 		"SlackHost": slackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
 		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
-		"PrivateHost": "", "PrivateAuthority": "",
+		"PrivateHost": "", "PrivateAuthority": "", "Clair": nil,
+	}
+	if e.clair != nil {
+		values["Clair"], values["Database"] = e.clair.image, e.clair.database
+		values["ClairURL"], values["Updaters"] = clairURL, strings.Join(slices.Concat(clairfeed.VulnerabilityUpdaters, clairfeed.EnrichmentUpdaters), ", ")
 	}
 	if e.Private != nil {
 		privateAuthority, err := json.Marshal(e.Private.Authority)
@@ -166,10 +172,13 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 		}
 	}
 	if !removed {
-		return false, e.forgetDatabases()
+		return false, e.forget()
 	}
-	return true, errors.Join(e.removeOperator(ctx), e.forgetDatabases())
+	return true, errors.Join(e.removeOperator(ctx), e.removeClair(ctx), e.forget())
 }
+
+// forget removes what was made here for publishing.
+func (e *Environment) forget() error { return errors.Join(e.forgetDatabases(), e.forgetFeeds()) }
 
 // removeScanners lets the operator put away what it has made, while it still runs.
 func (e *Environment) removeScanners(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package story
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
 // startShop runs the workloads in both namespaces and waits until they run; the one whose image does not exist, until its
 // node has noticed that.
 func (e *Environment) startShop(ctx context.Context) (string, error) {
-	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+	for _, namespace := range e.shopNamespaces() {
 		if err := e.MakeNamespace(ctx, namespace); err != nil {
 			return "", err
 		}
@@ -25,23 +27,23 @@ func (e *Environment) startShop(ctx context.Context) (string, error) {
 	}
 	err := e.Apply(ctx, "shop.yaml", map[string]any{
 		"Web": e.Reference(images.Web), "Cache": e.Reference(images.Cache), "Static": e.Reference(images.Static),
-		"Ghost": e.missing(), "Shop": api(ShopNamespace), "Staging": api(StagingNamespace),
+		"Ghost": e.missing(), "Shop": api(e.Shop()), "Staging": api(e.Staging()),
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, ShopNamespace, "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
+	if err := e.RolledOut(ctx, e.Shop(), "deployment/web", "deployment/api", "deployment/static", "statefulset/cache"); err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, StagingNamespace, "deployment/api"); err != nil {
+	if err := e.RolledOut(ctx, e.Staging(), "deployment/api"); err != nil {
 		return "", err
 	}
-	return "web, api, cache and static run in shop, api in shop-staging, ghost cannot be pulled", Eventually(ctx, soon, e.ghostIsNotPulled)
+	return fmt.Sprintf("web, api, cache and static run in %s, api in %s, ghost cannot be pulled", e.Shop(), e.Staging()), Eventually(ctx, soon, e.ghostIsNotPulled)
 }
 
 func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
 	var pods corev1.PodList
-	if err := e.Client.List(ctx, &pods, client.InNamespace(ShopNamespace), client.MatchingLabels{"app": "ghost"}); err != nil {
+	if err := e.Client.List(ctx, &pods, client.InNamespace(e.Shop()), client.MatchingLabels{"app": "ghost"}); err != nil {
 		return err
 	}
 	for _, pod := range pods.Items {
@@ -56,7 +58,13 @@ func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
 
 // startScanners makes a Scanner in both namespaces.
 func (e *Environment) startScanners(ctx context.Context) (string, error) {
-	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+	if e.Backend == v1alpha1.BackendClair {
+		var err error
+		if e.clair.indexed, err = e.clairIndexed(ctx); err != nil {
+			return "", err
+		}
+	}
+	for _, namespace := range e.shopNamespaces() {
 		if err := e.MakeScanner(ctx, namespace, ScannerSettings{}); err != nil {
 			return "", err
 		}
@@ -66,6 +74,12 @@ func (e *Environment) startScanners(ctx context.Context) (string, error) {
 
 // ScannerSettings are what differs between Scanners of the story.
 type ScannerSettings struct {
+	// Name of the Scanner; ScannerName if empty.
+	Name string
+	// Backend is its engine; the story's if empty.
+	Backend v1alpha1.BackendType
+	// ClairKey is the pre-shared key that it speaks to Clair with; the right one if empty.
+	ClairKey string
 	// FirstScan is the receiver's policy; Summary if empty.
 	FirstScan string
 	// GroupWait and GroupInterval of the receiver; 5 and 10 seconds if 0.
@@ -74,18 +88,18 @@ type ScannerSettings struct {
 
 // MakeScanner makes a Scanner with a receiver and all that the receiver needs.
 func (e *Environment) MakeScanner(ctx context.Context, namespace string, settings ScannerSettings) error {
+	backend := cmp.Or(settings.Backend, e.Backend)
 	values := map[string]any{
-		"Namespace": namespace, "Name": ScannerName, "System": SystemNamespace, "URL": "https://" + slackHost + webhookPath(namespace),
-		"FirstScan": "Summary", "GroupWait": 5 * time.Second, "GroupInterval": 10 * time.Second,
+		"Namespace": namespace, "Name": cmp.Or(settings.Name, ScannerName), "System": SystemNamespace,
+		"URL": "https://" + slackHost + webhookPath(namespace), "FirstScan": cmp.Or(settings.FirstScan, "Summary"),
+		"GroupWait": cmp.Or(settings.GroupWait, 5*time.Second), "GroupInterval": cmp.Or(settings.GroupInterval, 10*time.Second),
+		"Backend": backend, "ClairURL": "",
 	}
-	if settings.FirstScan != "" {
-		values["FirstScan"] = settings.FirstScan
-	}
-	if settings.GroupWait > 0 {
-		values["GroupWait"] = settings.GroupWait
-	}
-	if settings.GroupInterval > 0 {
-		values["GroupInterval"] = settings.GroupInterval
+	if backend == v1alpha1.BackendClair {
+		if e.clair == nil {
+			return errors.New("this story has no Clair")
+		}
+		values["ClairURL"], values["ClairKey"] = clairURL, cmp.Or(settings.ClairKey, e.clair.key)
 	}
 	return e.Apply(ctx, "scanner.yaml", values)
 }

@@ -13,7 +13,7 @@ func (e *Environment) Show(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(e.Out, "\n$ kubectl get scanners,imagescans -A\n%s\nIn Slack:\n", text)
-	for _, namespace := range []string{ShopNamespace, StagingNamespace} {
+	for _, namespace := range e.shopNamespaces() {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
 			return err
@@ -41,6 +41,8 @@ var diagnoses = [][]string{
 	{"logs", "--namespace", SystemNamespace, notifierDeployment, "--tail=80"},
 	{"logs", "--namespace", SystemNamespace, "--selector", "app.kubernetes.io/component=match", "--tail=50", "--prefix"},
 	{"logs", "--namespace", SystemNamespace, "--selector", "app.kubernetes.io/component=catalog", "--tail=50", "--prefix"},
+	{"logs", "--namespace", ClairNamespace, "deployment/clair", "--tail=80"},
+	{"logs", "--namespace", ClairNamespace, "deployment/clair-database", "--tail=20"},
 	{"get", "events", "--all-namespaces", "--sort-by", ".metadata.creationTimestamp"},
 }
 

@@ -121,6 +121,43 @@ func TestOperatorConfigurationIsValid(t *testing.T) {
 	}
 }
 
+func TestOperatorConfigurationAllowsTheClairOfTheStory(t *testing.T) {
+	image := pushedImage{Repository: "198.51.100.10:5000/demo-infra/clair", Digest: "sha256:aa"}
+	e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator"}, clair: &clairSetup{image: image, database: image}}
+	values, err := e.operatorValues()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := render("operator/config.yaml", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read, err := config.Load(file)
+	if err != nil {
+		t.Fatalf("the operator does not take its configuration: %v\n%s", err, text)
+	}
+	want := []config.ClairInstance{{URL: clairURL, Updaters: []string{"debian/updater", "osv/go", "alpine-main-v3.18-updater", "clair.cvss"}}}
+	if diff := cmp.Diff(want, read.Clair.Instances); diff != "" {
+		t.Errorf("Clairs that Scanners may name (-want +got):\n%s", diff)
+	}
+}
+
+func TestTotalOfSamples(t *testing.T) {
+	metrics := "# TYPE indexed_total counter\n" +
+		"indexed_total{code=\"201\",method=\"post\"} 5\nindexed_total{code=\"500\",method=\"post\"} 2\n" +
+		"indexed_total{code=\"200\",method=\"get\"} 9\nother_total{method=\"post\"} 1\n"
+	if got, err := total(metrics, "indexed_total{", `method="post"`); err != nil || got != 7 {
+		t.Errorf("want the sum of all codes of one method, 7, got %d (error %v)", got, err)
+	}
+	if got, err := total("", "indexed_total{", ""); err != nil || got != 0 {
+		t.Errorf("what has never happened has no sample: want 0, got %d (error %v)", got, err)
+	}
+}
+
 func TestRepositoriesLocalAndElsewhere(t *testing.T) {
 	for registry, want := range map[string]string{
 		"198.51.100.10:5000/scanner-operator": "198.51.100.10:5000/shop/web:1.0",

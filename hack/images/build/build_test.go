@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -42,6 +43,22 @@ func TestFilesWritesEntriesSortedWithParentsAndModes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, entries(t, layer)); diff != "" {
 		t.Errorf("entries of the layer (-want +got):\n%s", diff)
+	}
+}
+
+func TestFilesHaveAFixedTimeOrTheirOwn(t *testing.T) {
+	own := time.Date(2026, 11, 21, 10, 0, 0, 500, time.UTC)
+	content, err := mustFiles(t, map[string]build.File{"/fixed": {}, "/own": {Modified: own}}).Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	archive := tar.NewReader(content)
+	for header, err := archive.Next(); err == nil; header, err = archive.Next() {
+		got[header.Name] = header.ModTime.Unix()
+	}
+	if diff := cmp.Diff(map[string]int64{"fixed": 1, "own": own.Unix()}, got); diff != "" {
+		t.Errorf("seconds since 1970 of the entries (-want +got):\n%s", diff)
 	}
 }
 

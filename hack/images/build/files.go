@@ -27,9 +27,11 @@ type File struct {
 	Link string
 	// UID and GID own the entry.
 	UID, GID int
+	// Modified is the entry's time, for content whose age matters; zero stands for a fixed one.
+	Modified time.Time
 }
 
-// timestamp is the time of every file and image. It is fixed, since a digest must depend on content alone, and not zero,
+// timestamp is the time of every image, and of every file that has none of its own. It is fixed, since a digest must depend on content alone, and not zero,
 // since some tools take a zero time for a missing one.
 var timestamp = time.Unix(1, 0).UTC()
 
@@ -90,6 +92,9 @@ func writeEntry(writer *tar.Writer, name string, file File) error {
 // entryHeader describes a file as image layers do: paths without a leading slash, directories with a trailing one.
 func entryHeader(name string, file File) (*tar.Header, error) {
 	header := &tar.Header{Name: strings.TrimPrefix(name, "/"), ModTime: timestamp, Uid: file.UID, Gid: file.GID, Format: tar.FormatPAX}
+	if !file.Modified.IsZero() {
+		header.ModTime = file.Modified.UTC().Truncate(time.Second)
+	}
 	switch {
 	case file.Link != "":
 		header.Typeflag, header.Linkname, header.Mode = tar.TypeSymlink, file.Link, 0o777

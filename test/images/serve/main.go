@@ -15,7 +15,7 @@ import (
 func main() {
 	server := &http.Server{Addr: ":8080", Handler: http.HandlerFunc(greet), ReadHeaderTimeout: 10 * time.Second}
 	if len(os.Args) > 1 {
-		server.Handler = http.FileServer(http.Dir(os.Args[1]))
+		server.Handler = serveFiles(os.DirFS(os.Args[1]))
 	}
 	if err := server.ListenAndServe(); err != nil {
 		fmt.Fprintln(os.Stderr, "serve:", err)

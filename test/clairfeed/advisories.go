@@ -1,0 +1,102 @@
+package clairfeed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// advisories is what the files are written from.
+type advisories struct {
+	// golang are OSV records by file name, as they are.
+	golang map[string][]byte
+	// distributions are advisories by "<distribution>-<release>".
+	distributions map[string][]distributionAdvisory
+	// cvss are ratings by CVE.
+	cvss map[string]rating
+}
+
+// distributionAdvisory is one vulnerability in one source package of a release.
+type distributionAdvisory struct {
+	ID, Package string
+	// Fixed is the first version that is not affected; empty if there is none, "0" if none ever was.
+	Fixed, Severity, Description string
+}
+
+// rating is one of CVSS 3.1.
+type rating struct {
+	Vector   string
+	Score    float64
+	Severity string
+}
+
+// read reads directories of advisories. Later ones add to earlier ones.
+func read(dirs []string) (*advisories, error) {
+	all := &advisories{golang: map[string][]byte{}, distributions: map[string][]distributionAdvisory{}, cvss: map[string]rating{}}
+	for _, dir := range dirs {
+		for _, step := range []func(string) error{all.readCVSS, all.readDistributions, all.readGo} {
+			if err := step(dir); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(all.golang) == 0 && len(all.distributions) == 0 {
+		return nil, fmt.Errorf("no advisories in %s", strings.Join(dirs, ", "))
+	}
+	return all, nil
+}
+
+func (a *advisories) readCVSS(dir string) error {
+	var ratings map[string]rating
+	err := decode(filepath.Join(dir, "cvss.json"), &ratings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	maps.Copy(a.cvss, ratings)
+	return err
+}
+
+func (a *advisories) readDistributions(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*-*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		var read []distributionAdvisory
+		if err := decode(file, &read); err != nil {
+			return err
+		}
+		release := strings.TrimSuffix(filepath.Base(file), ".json")
+		a.distributions[release] = append(a.distributions[release], read...)
+	}
+	return nil
+}
+
+func (a *advisories) readGo(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "golang", "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if a.golang[filepath.Base(file)], err = os.ReadFile(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decode(file string, into any) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// usingClair makes Scanners with Clair.
+func usingClair() *story.Environment { return env.Using(v1alpha1.BackendClair) }
+
+// The story of the demonstration with Clair, each step of it a test.
+func TestClairDemo(t *testing.T) { tellActs(t, usingClair()) }
+
+// clairReason waits until a namespace's Scanner says why Clair does not work for it.
+func clairReason(t *testing.T, ns, reason string) {
+	t.Helper()
+	waitFor(t, "reason "+reason, func(ctx context.Context) error {
+		scanner, err := env.Scanner(ctx, ns)
+		if err != nil {
+			return err
+		}
+		available := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+		if available == nil || available.Status != "False" || available.Reason != reason {
+			return fmt.Errorf("the Scanner's condition %s is %+v", v1alpha1.ConditionBackendAvailable, available)
+		}
+		return nil
+	})
+}
+
+// A Scanner with another key than Clair's says so, and goes on by itself when it gets the right one.
+func TestClairWrongKey(t *testing.T) {
+	ns := namespace(t, "clair-key")
+	clair := usingClair()
+	must(t, clair.RunPods(t.Context(), ns, variants(t, ns, 1)...))
+	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{ClairKey: "YSBrZXkgdGhhdCBpcyBub3QgdGhlIG9uZSB0aGF0IENsYWlyIGhhcw=="}))
+	clairReason(t, ns, "ClairUnauthorized")
+	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, clair.Covered(t.Context(), ns, 1, 0))
+}
+
+// Clair ends while it has work, and its database is away for a while: nothing of what was found is lost or made up
+// meanwhile, and all is scanned afterwards.
+func TestClairTrouble(t *testing.T) {
+	ns := namespace(t, "clair-trouble")
+	clair := usingClair()
+	must(t, clair.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
+	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, restart(t.Context(), story.ClairDeployment))
+	must(t, clair.Covered(t.Context(), ns, batch, 0))
+	before := foundIn(t, ns)
+
+	scale(t, story.ClairDatabaseDeployment, 0)
+	must(t, clair.RunPods(t.Context(), ns, variants(t, ns+"-second", 1)...))
+	waitFor(t, "an ImageScan of the new image", func(ctx context.Context) error {
+		scans, err := env.ImageScans(ctx, ns)
+		if err == nil && len(scans) != batch+1 {
+			err = fmt.Errorf("%d ImageScans", len(scans))
+		}
+		return err
+	})
+	must(t, story.Throughout(t.Context(), 15*time.Second, func(ctx context.Context) error {
+		phases, err := phasesIn(ctx, ns)
+		if err == nil && (phases[v1alpha1.PhaseScanned] != batch || phases[v1alpha1.PhaseFailed] != 0) {
+			err = fmt.Errorf("expected the results of before, and neither result nor failure of the new image; phases: %v", phases)
+		}
+		return err
+	}))
+	if diff := cmp.Diff(before, foundIn(t, ns)); diff != "" {
+		t.Errorf("findings changed while Clair had no database (-before +while):\n%s", diff)
+	}
+	scale(t, story.ClairDatabaseDeployment, 1)
+	must(t, clair.Covered(t.Context(), ns, batch+1, 0))
+}
+
+// foundIn are the numbers of findings in a namespace by image.
+func foundIn(t *testing.T, ns string) map[string]int {
+	t.Helper()
+	found, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	numbers := map[string]int{}
+	for _, img := range found {
+		numbers[img.Digest] = len(img.Findings)
+	}
+	return numbers
+}
+
+func restart(ctx context.Context, deployment string) error {
+	_, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "rollout", "restart", deployment)
+	return err
+}
+
+// scale starts or ends the only pod of a deployment, and puts it back after the test.
+func scale(t *testing.T, deployment string, replicas int) {
+	t.Helper()
+	to := func(ctx context.Context, replicas int) error {
+		_, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "scale", deployment, fmt.Sprintf("--replicas=%d", replicas))
+		return errors.Join(err, env.RolledOut(ctx, story.ClairNamespace, deployment))
+	}
+	must(t, to(t.Context(), replicas))
+	if replicas == 0 {
+		t.Cleanup(func() { // the test's context has ended
+			if err := to(context.Background(), 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whoever has no key can tell the notifier nothing.
+func TestClairForgedWebhook(t *testing.T) {
+	ns := namespace(t, "clair-forged")
+	clair := usingClair()
+	image, err := env.PushVariant(t.Context(), images.API, "test/"+ns)
+	must(t, err)
+	must(t, clair.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: image}))
+	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, clair.Covered(t.Context(), ns, 1, 0))
+	const body = `{"notification_id":"269886f3-0146-4f08-9bf7-cb1138d48643","callback":"http://somewhere.else/"}`
+	for path, want := range map[string]int{
+		"clair/" + ns + "/" + story.ScannerName: 401,
+		"clair/" + ns + "/nobody":               401,
+		"v1/digests":                            404,
+	} {
+		_, err := env.Clientset.CoreV1().RESTClient().Post().Namespace(story.SystemNamespace).Resource("services").
+			Name("http:scanner-operator-clair-webhooks:clair-webhooks").SubResource("proxy").Suffix(path).
+			SetHeader("X-Scanner-Operator-Token", "guessed").Body([]byte(body)).DoRaw(t.Context())
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || int(status.Status().Code) != want {
+			t.Errorf("POST /%s without a key: want status %d, got %v", path, want, err)
+		}
+	}
+	scans, err := env.ImageScans(t.Context(), ns)
+	must(t, err)
+	for _, scan := range scans {
+		if len(scan.Annotations) > 0 {
+			t.Errorf("a forged webhook marked ImageScan %s: %v", scan.Name, scan.Annotations)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// withClair writes a kustomization as the documentation has it: the operator, and Clair beside it.
+func withClair(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	beside := func(name string) string {
+		absolute, err := filepath.Abs(filepath.Join(config, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		relative, err := filepath.Rel(dir, absolute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return relative
+	}
+	write(t, filepath.Join(dir, "config.yaml"), "clair: {instances: [{url: http://clair.clair.svc:6060}]}\n")
+	write(t, filepath.Join(dir, "kustomization.yaml"), fmt.Sprintf(`
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [%s]
+components: [%s]
+configMapGenerator:
+- {name: scanner-operator-config, namespace: scanner-operator-system, behavior: replace, files: [config.yaml]}
+`, beside("default"), beside("clair")))
+	return dir
+}
+
+// What the component adds is valid, and its pods keep to the standard that their namespace enforces.
+func TestClairComponentIsTakenByTheAPIServer(t *testing.T) {
+	c := theCluster(t)
+	objects, err := decode(render(t, withClair(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := client.WithFieldValidation(c.admin, metav1.FieldValidationStrict)
+	deployments := 0
+	for i := range objects {
+		object := &objects[i]
+		switch {
+		case object.GetKind() == "Namespace" && object.GetName() == "clair":
+			if err := c.admin.Create(t.Context(), object.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		case object.GetNamespace() == "clair" || strings.Contains(object.GetName(), "-clair"):
+			if err := strict.Create(t.Context(), object.DeepCopy(), client.DryRunAll); err != nil {
+				t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
+			}
+		}
+		if object.GetKind() == "Deployment" && object.GetNamespace() == "clair" {
+			deployments++
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "clair", Name: object.GetName()}, Spec: deployment(t, object).Spec.Template.Spec}
+			if err := c.admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
+				t.Errorf("a pod of %s: %v", object.GetName(), err)
+			}
+		}
+	}
+	if deployments != 2 {
+		t.Errorf("want Clair and its database, got %d Deployments", deployments)
+	}
+}
+
+// The notifier is told to listen, with the configuration that the manager has.
+func TestClairComponentConfiguresTheNotifier(t *testing.T) {
+	objects, err := decode(render(t, withClair(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for i := range objects {
+		for _, volume := range podVolumes(t, &objects[i]) {
+			if volume.ConfigMap != nil && strings.HasPrefix(volume.ConfigMap.Name, "scanner-operator-config") {
+				names[objects[i].GetName()] = volume.ConfigMap.Name
+			}
+		}
+		if objects[i].GetName() != "scanner-operator-notifier" || objects[i].GetKind() != "Deployment" {
+			continue
+		}
+		notifier := deployment(t, &objects[i]).Spec.Template.Spec.Containers[0]
+		for _, want := range []string{"--clair-webhook-listen=:8444", "--clair-webhook-plain-http", "--config=/etc/scanner-operator-config/config.yaml"} {
+			if !slices.Contains(notifier.Args, want) {
+				t.Errorf("the notifier has the arguments %q, and not %s", notifier.Args, want)
+			}
+		}
+	}
+	if manager := names["scanner-operator-manager"]; manager == "" || names["scanner-operator-notifier"] != manager {
+		t.Errorf("manager and notifier read different configurations: %v", names)
+	}
+}
+
+func podVolumes(t *testing.T, object *unstructured.Unstructured) []corev1.Volume {
+	t.Helper()
+	if object.GetKind() != "Deployment" {
+		return nil
+	}
+	return deployment(t, object).Spec.Template.Spec.Volumes
+}
+
+func deployment(t *testing.T, object *unstructured.Unstructured) *appsv1.Deployment {
+	t.Helper()
+	var converted appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &converted); err != nil {
+		t.Fatal(err)
+	}
+	return &converted
+}

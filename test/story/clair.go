@@ -1,0 +1,193 @@
+package story
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/clairfeed"
+	"github.com/scanner-operator/scanner-operator/test/images"
+)
+
+// ClairNamespace is that of config/clair.
+const ClairNamespace = "clair"
+
+const (
+	// clairURL is where config/clair puts Clair.
+	clairURL = "http://clair." + ClairNamespace + ".svc:6060"
+	// clairWebhooks is where config/clair makes the notifier take Clair's webhooks.
+	clairWebhooks = "http://scanner-operator-clair-webhooks." + SystemNamespace + ".svc"
+	// feedsURL is where the story's advisories are served to Clair.
+	feedsURL = "http://advisories." + InfraNamespace + ".svc"
+)
+
+// Deployments of config/clair.
+const (
+	ClairDeployment         = "deployment/clair"
+	ClairDatabaseDeployment = "deployment/clair-database"
+)
+
+// clairSetup is what differs from one installation of Clair to the next.
+type clairSetup struct {
+	image, database pushedImage
+	// key is the pre-shared one, in base64.
+	key string
+	// indexed is how often Clair was told to index a manifest before the story's Scanners were made.
+	indexed int
+}
+
+// pushedImage is one by digest.
+type pushedImage struct{ Repository, Digest string }
+
+func (e *Environment) publishFirstFeeds(ctx context.Context) (string, error) {
+	if err := e.MakeNamespace(ctx, InfraNamespace); err != nil {
+		return "", err
+	}
+	return feedsURL, e.publishFeeds(ctx, "advisories")
+}
+
+// publishFeeds serves the advisories of directories of the fixtures to Clair, in the place of those before.
+func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
+	out := e.bin("story", "feeds")
+	if err := clairfeed.Write(out, time.Now(), e.fixtures(names...)...); err != nil {
+		return err
+	}
+	image, err := e.pushFiles(ctx, InfraNamespace+"/advisories", out)
+	if err != nil {
+		return err
+	}
+	if err := e.Apply(ctx, "feeds.yaml", map[string]string{"Namespace": InfraNamespace, "Image": image}); err != nil {
+		return err
+	}
+	return e.RolledOut(ctx, InfraNamespace, "deployment/advisories")
+}
+
+// forgetFeeds removes the advisories that were written here.
+func (e *Environment) forgetFeeds() error { return os.RemoveAll(e.bin("story", "feeds")) }
+
+// prepareClair does what a user of config/clair does before installing it, with new secrets each time.
+func (e *Environment) prepareClair(ctx context.Context) (string, error) {
+	setup := clairSetup{key: newKey()}
+	for name, pushed := range map[string]*pushedImage{images.Clair: &setup.image, images.PostgreSQL: &setup.database} {
+		image, err := e.loadImage(name)
+		if err != nil {
+			return "", err
+		}
+		if _, err := e.Push(ctx, name, image); err != nil {
+			return "", err
+		}
+		digest, err := image.Digest()
+		if err != nil {
+			return "", err
+		}
+		*pushed = pushedImage{Repository: e.repository(name), Digest: digest.String()}
+	}
+	e.clair = &setup
+	return "a password and a pre-shared key, made here", e.Apply(ctx, "clair.yaml", map[string]string{
+		"Namespace": ClairNamespace, "Label": storyLabel, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
+		"URL": clairURL, "Webhooks": clairWebhooks, "Shop": e.Using(v1alpha1.BackendClair).Shop(), "Scanner": ScannerName,
+	})
+}
+
+// newKey is a pre-shared key as Clair takes it.
+func newKey() string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return base64.StdEncoding.EncodeToString(key)
+}
+
+// clairRuns waits for what was installed with the operator.
+func (e *Environment) clairRuns(ctx context.Context) (string, error) {
+	return clairURL, e.RolledOut(ctx, ClairNamespace, ClairDatabaseDeployment, ClairDeployment)
+}
+
+// removeClair removes what of config/clair is outside namespaces.
+func (e *Environment) removeClair(ctx context.Context) error {
+	_, err := e.Kubectl(ctx, "delete", "clusterrole,clusterrolebinding", "scanner-operator-notifier-clair", "--ignore-not-found")
+	return err
+}
+
+// checkIndexedOnce asks Clair how many manifests it was told to index.
+func (e *Environment) checkIndexedOnce(ctx context.Context) (string, error) {
+	indexed, err := e.clairIndexed(ctx)
+	if err != nil {
+		return "", err
+	}
+	if indexed -= e.clair.indexed; indexed != shopImages {
+		return "", fmt.Errorf("expected Clair to be told of the %d images once, it was %d times", shopImages, indexed)
+	}
+	return fmt.Sprintf("Clair was told of %d images, each once", indexed), nil
+}
+
+// clairIndexed is how often Clair was told to index a manifest since it was started.
+func (e *Environment) clairIndexed(ctx context.Context) (int, error) {
+	metrics, err := e.Clientset.CoreV1().Services(ClairNamespace).ProxyGet("http", "clair", "introspection", "metrics", nil).DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("ask Clair for its metrics: %w", err)
+	}
+	return total(string(metrics), "clair_http_indexerv1_request_total{", `handler="/indexer/api/v1/index_report",method="post"`)
+}
+
+// webhooksDone is how many webhooks of Clair the notifier has handled since it was started.
+func (e *Environment) webhooksDone(ctx context.Context) (int, error) {
+	pods := e.Clientset.CoreV1().Pods(SystemNamespace)
+	listed, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=notifier"})
+	if err != nil {
+		return 0, err
+	}
+	if len(listed.Items) != 1 {
+		return 0, fmt.Errorf("expected one pod of the notifier, there are %d", len(listed.Items))
+	}
+	metrics, err := pods.ProxyGet("http", listed.Items[0].Name, "8080", "metrics", nil).DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("ask the notifier for its metrics: %w", err)
+	}
+	return total(string(metrics), "scanner_notifier_clair_webhooks_total{", `outcome="Done"`)
+}
+
+// total adds up the samples in Prometheus' text format that begin with one text and hold another.
+func total(metrics, prefix, holding string) (int, error) {
+	sum := 0
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, prefix) || !strings.Contains(line, holding) {
+			continue
+		}
+		fields := strings.Fields(line)
+		value, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			return 0, fmt.Errorf("sample %q: %w", line, err)
+		}
+		sum += int(value)
+	}
+	return sum, nil
+}
+
+// checkWebhook waits until the notifier has handled another webhook than those before the second act.
+func (a *secondAct) checkWebhook(ctx context.Context) (string, error) {
+	began := time.Now()
+	err := Eventually(ctx, webhookWithin, func(ctx context.Context) error {
+		done, err := a.webhooksDone(ctx)
+		if err == nil && done <= a.webhooks {
+			err = errors.New("no webhook of Clair has come to the notifier since the advisory was added")
+		}
+		return err
+	})
+	return fmt.Sprintf("%.0f s after the message at the latest", time.Since(began).Seconds()), err
+}
+
+// ClairKey is the pre-shared key that Clair knows, in base64; empty without Clair.
+func (e *Environment) ClairKey() string {
+	if e.clair == nil {
+		return ""
+	}
+	return e.clair.key
+}
