@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
@@ -29,6 +32,15 @@ func with(fields spec) spec {
 		whole[key] = value
 	}
 	return whole
+}
+
+// clairSpec has Clair for its engine, with more settings than its address.
+func clairSpec(settings spec) spec {
+	whole := spec{"url": "https://clair.example.com"}
+	for key, value := range settings {
+		whole[key] = value
+	}
+	return spec{"backend": spec{"type": "Clair", "clair": whole}}
 }
 
 func receiver(fields spec) spec {
@@ -101,9 +113,15 @@ func TestScannerAccepted(t *testing.T) {
 		receivers = append(receivers, spec{"name": fmt.Sprint("team-", i), "slack": spec{"webhookURLSecretRef": spec{"name": "slack"}}})
 	}
 	for name, s := range map[string]spec{
-		"the-least":         with(nil),
-		"grype":             with(spec{"backend": spec{"type": "Grype"}}),
-		"grype-shaped":      with(spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"nodeSelector": spec{"a": "b"}, "tolerations": []any{spec{"operator": "Exists"}}, "priorityClassName": "low", "resources": spec{"limits": spec{"memory": "4Gi"}}}}}}),
+		"the-least":    with(nil),
+		"grype":        with(spec{"backend": spec{"type": "Grype"}}),
+		"grype-shaped": with(spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"nodeSelector": spec{"a": "b"}, "tolerations": []any{spec{"operator": "Exists"}}, "priorityClassName": "low", "resources": spec{"limits": spec{"memory": "4Gi"}}}}}}),
+		"clair":        clairSpec(nil),
+		"clair-in-full": clairSpec(spec{
+			"url": "http://clair.clair.svc:6060/some/path", "authSecretRef": spec{"name": long("s", 253)}, "caBundle": long("c", 65536),
+			"webhookTokenSecretRef": spec{"name": long("s", 253), "key": long("k", 253)},
+		}),
+		"longest-url":       clairSpec(spec{"url": long("https://clair.example.com/", 512)}),
 		"a-selector":        with(spec{"podSelector": spec{"matchLabels": spec{"a": "b"}, "matchExpressions": []any{spec{"key": "c", "operator": "NotIn", "values": []any{"d"}}}}}),
 		"no-retention":      with(spec{"unusedImageRetention": "0s"}),
 		"longest-retention": with(spec{"unusedImageRetention": "720h"}),
@@ -119,6 +137,33 @@ func TestScannerAccepted(t *testing.T) {
 		"with.dots":         with(nil),
 	} {
 		t.Run(name, func(*testing.T) { p.Expect(p.write(name, s)).To(Succeed()) })
+	}
+}
+
+// TestSamples: what users are given to begin with is accepted as it stands, with all that belongs to it.
+func TestSamples(t *testing.T) {
+	p := inUnattended(t)
+	files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
+	p.must(err)
+	kinds := map[string]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		p.must(err)
+		for _, document := range strings.Split(string(text), "\n---\n") {
+			o := &unstructured.Unstructured{}
+			p.must(yaml.UnmarshalStrict([]byte(document), &o.Object))
+			if o.GetKind() == "" { // it is kustomize's
+				continue
+			}
+			o.SetNamespace(p.namespace)
+			if err := p.client.Create(t.Context(), o, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			kinds[o.GetKind()]++
+		}
+	}
+	if kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
+		t.Errorf("the samples are %v: is this test looking in the right place?", kinds)
 	}
 }
 
@@ -141,6 +186,18 @@ func TestScannerRejected(t *testing.T) {
 		"no type":                      {spec{"backend": spec{}}, []string{"spec.backend.type", "Required value"}},
 		"another engine":               {spec{"backend": spec{"type": "Trivy"}}, []string{"spec.backend.type", `"Grype", "Clair", "Fake"`}},
 		"settings of another engine":   {spec{"backend": spec{"type": "Fake", "grype": spec{}}}, []string{"spec.backend", "grype may be set only when type is Grype"}},
+		"Clair's settings for Grype":   {spec{"backend": spec{"type": "Grype", "clair": spec{"url": "https://clair.example.com"}}}, []string{"spec.backend", "clair may be set only when type is Clair"}},
+		"Grype's settings for Clair":   {spec{"backend": spec{"type": "Clair", "grype": spec{}, "clair": spec{"url": "https://clair.example.com"}}}, []string{"spec.backend", "grype may be set only when type is Grype"}},
+		"Clair without settings":       {spec{"backend": spec{"type": "Clair"}}, []string{"spec.backend", "clair.url is needed when type is Clair"}},
+		"Clair without an address":     {spec{"backend": spec{"type": "Clair", "clair": spec{}}}, []string{"spec.backend.clair.url", "Required value"}},
+		"an address of no scheme":      {clairSpec(spec{"url": "clair.example.com"}), []string{"spec.backend.clair.url", "should match"}},
+		"an address of another scheme": {clairSpec(spec{"url": "ftp://clair.example.com"}), []string{"spec.backend.clair.url", "should match"}},
+		"an address that is too long":  {clairSpec(spec{"url": long("https://clair.example.com/", 513)}), []string{"spec.backend.clair.url", "512"}},
+		"a key in no Secret":           {clairSpec(spec{"authSecretRef": spec{}}), []string{"spec.backend.clair.authSecretRef.name", "Required value"}},
+		"a key, Secret without name":   {clairSpec(spec{"authSecretRef": spec{"name": ""}}), []string{"spec.backend.clair.authSecretRef.name", "at least 1"}},
+		"authorities, too many":        {clairSpec(spec{"caBundle": long("c", 65537)}), []string{"spec.backend.clair.caBundle", "65536"}},
+		"a token in no Secret":         {clairSpec(spec{"webhookTokenSecretRef": spec{"key": "a"}}), []string{"spec.backend.clair.webhookTokenSecretRef.name", "Required value"}},
+		"a token, empty key":           {clairSpec(spec{"webhookTokenSecretRef": spec{"name": "a", "key": ""}}), []string{"spec.backend.clair.webhookTokenSecretRef.key", "at least 1"}},
 		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": long("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},
 		"an empty ignore label":        {with(spec{"ignoreLabel": ""}), []string{"spec.ignoreLabel", "at least 1"}},
 		"an ignore label, too long":    {with(spec{"ignoreLabel": long("x", 318)}), []string{"spec.ignoreLabel", "317"}},

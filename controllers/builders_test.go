@@ -140,6 +140,10 @@ func pulledWith(secrets ...string) func(*corev1.Pod) {
 	}
 }
 
+func runAs(account string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = account }
+}
+
 func ownedBy(apiVersion, kind, name, uid string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{

@@ -71,7 +71,9 @@ func StripPod(o any) (any, error) {
 			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
 			Annotations: ownAnnotations(pod.Annotations), Finalizers: podFinalizers(pod.Finalizers),
 		},
-		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets},
+		Spec: corev1.PodSpec{
+			NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets, ServiceAccountName: pod.Spec.ServiceAccountName,
+		},
 		Status: corev1.PodStatus{
 			Phase:                      pod.Status.Phase,
 			InitContainerStatuses:      stripStatuses(pod.Status.InitContainerStatuses),

@@ -82,7 +82,7 @@ func isMarked(pod *metav1.PartialObjectMetadata) bool {
 }
 
 func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
-	return controllerutil.ContainsFinalizer(scanner, scannerFinalizer)
+	return len(scannerFinalizers(scanner.Finalizers)) > 0
 }
 
 // list returns the objects on which something is to be taken back. All pages are read before anything is changed: the
@@ -128,15 +128,20 @@ func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadat
 }
 
 func (c *Cleanup) cleanScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) (string, error) {
+	removed := strings.Join(scannerFinalizers(scanner.Finalizers), ", ")
 	if c.DryRun {
-		return scannerFinalizer, nil
+		return removed, nil
 	}
-	return scannerFinalizer, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	return removed, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(scanner), scanner); err != nil {
 			return err
 		}
 		before := scanner.DeepCopy()
-		if !controllerutil.RemoveFinalizer(scanner, scannerFinalizer) {
+		changed := false
+		for _, finalizer := range scannerFinalizers(scanner.Finalizers) {
+			changed = controllerutil.RemoveFinalizer(scanner, finalizer) || changed
+		}
+		if !changed {
 			return nil
 		}
 		return c.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

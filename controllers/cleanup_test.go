@@ -25,7 +25,7 @@ type left struct {
 func (p *place) leaves() left {
 	p.t.Helper()
 	scanner, deleted := aScanner(p.namespace, "scanner"), aScanner(p.namespace, "deleted")
-	scanner.Finalizers, deleted.Finalizers = []string{foreign, scannerFinalizer}, []string{scannerFinalizer}
+	scanner.Finalizers, deleted.Finalizers = []string{foreign, scannerFinalizer}, []string{scannerFinalizer, manifestsFinalizer}
 	l := left{
 		scanner: scanner, deleted: deleted,
 		held:      aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner"), releaseOf("deleted"))),
@@ -62,7 +62,7 @@ func TestCleanup(t *testing.T) {
 
 	const all = "Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\n" +
 		"Pod absent/held: removed scanner.scanner-operator.io/release, deleted.scanner-operator.io/release\n" +
-		"Scanner absent/deleted: removed scanner-operator.io/pod-finalizers\n" +
+		"Scanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n" +
 		"Scanner absent/scanner: removed scanner-operator.io/pod-finalizers\n"
 	said, err := p.cleans(true, interceptor.Funcs{})
 	p.must(err)
@@ -81,7 +81,7 @@ func TestCleanup(t *testing.T) {
 
 	said, err = p.cleans(false, interceptor.Funcs{})
 	p.must(err)
-	p.Expect(said).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers\n"))
+	p.Expect(said).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n"))
 	p.Expect(p.gone(l.deleted)()).To(BeTrue())
 	p.Expect(p.annotations(l.annotated)()).To(Equal(map[string]string{"example.com/mine": "stays"}))
 	for _, pod := range []*corev1.Pod{l.annotated, l.foreign} {

@@ -2,9 +2,12 @@ package controllers
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,8 +60,9 @@ type imageScanScope struct {
 	image backend.Image
 	// progress is what the backend last said; nil once all is done.
 	progress *backend.Progress
-	// matching says that indexing is done.
+	// matching says that indexing is done, and packages how many that found.
 	matching bool
+	packages int
 	// failure is why the image can't be scanned; nil if it can.
 	failure *backend.Failure
 	// retired says that the ImageScan was deleted.
@@ -90,7 +94,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			err = errors.Join(err, r.patchStatus(ctx, before, s))
 		}
 	}()
-	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.retire, r.hold, r.findBackend, r.index, r.match} {
+	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.retire, r.hold, r.findBackend, r.index, r.prompt, r.match} {
 		wait, err := step(ctx, s)
 		var failure *backend.Failure
 		if errors.As(err, &failure) {
@@ -140,13 +144,26 @@ func (r *ImageScanReconciler) inventory() inventory {
 	return inventory{client: r.Client, jobs: r.Store}
 }
 
-// startOver drops what another engine found: it says nothing about what this one will find.
+// startOver drops what another engine, or another instance of it, found: it says nothing about what this one will find.
 func (s *imageScanScope) startOver() {
-	status, engine := &s.scan.Status, s.scanner.Spec.Backend.Type
-	if status.Engine != "" && status.Engine != engine {
-		*status = v1alpha1.ImageScanStatus{Conditions: status.Conditions, UnusedSince: status.UnusedSince}
+	status, engine, instance := &s.scan.Status, s.scanner.Spec.Backend.Type, s.engineInstance()
+	if status.Engine != "" && (status.Engine != engine || status.EngineInstance != instance) {
+		*status = v1alpha1.ImageScanStatus{UnusedSince: status.UnusedSince}
 	}
-	status.Engine = engine
+	status.Engine, status.EngineInstance = engine, instance
+}
+
+// engineInstance is a short name of the engine's instance; empty if there is only one.
+func (s *imageScanScope) engineInstance() string {
+	engine := s.scanner.Spec.Backend.Type
+	switch {
+	case s.backend == nil && s.scan.Status.Engine == engine:
+		return s.scan.Status.EngineInstance // which one it would be is not known
+	case s.backend == nil, s.backend.Engine() == strings.ToLower(string(engine)):
+		return ""
+	}
+	sum := sha256.Sum256([]byte(s.backend.Engine()))
+	return hex.EncodeToString(sum[:8])
 }
 
 // findBackend wants the engine to be there. Which one it is was chosen by the API's constant.
@@ -267,7 +284,7 @@ func (r *ImageScanReconciler) index(ctx context.Context, s *imageScanScope) (tim
 		return 0, err
 	}
 	s.scan.Status.PlatformDigest = catalogued.PlatformDigest
-	s.matching = true
+	s.matching, s.packages = true, catalogued.Packages
 	return 0, nil
 }
 
@@ -335,6 +352,6 @@ func (r *ImageScanReconciler) tell(before *v1alpha1.ImageScan, s *imageScanScope
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
 	case before.Status.Phase != v1alpha1.PhaseScanned && s.scan.Status.Phase == v1alpha1.PhaseScanned:
-		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeFindings(s.scan.Status.Findings))
+		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,10 +62,10 @@ func TestImageScanStory(t *testing.T) {
 	after := u.read(scan)
 	want := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseScanned, PlatformDigest: subjectOf(web, store.Cluster).PlatformDigest, Engine: v1alpha1.BackendFake,
-		ScannedAt: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
+		Packages: ptr.To(int32(7)), ScannedAt: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
 		TopFindings: []v1alpha1.TopFinding{{ID: "CVE-2024-0001", Severity: "Critical", Package: "openssl 3.0.1", FixedIn: "3.0.2"}},
 	}
-	if diff := cmp.Diff(want, after.Status, cmpopts.IgnoreFields(v1alpha1.ImageScanStatus{}, "Conditions")); diff != "" {
+	if diff := cmp.Diff(want, after.Status, cmpopts.IgnoreFields(v1alpha1.ImageScanStatus{}, "Conditions", "EngineInstance")); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"Normal Scanned 1 findings: 1 critical, 0 high; 1 fixable, 0 known exploited"}, u.said()); diff != "" {
@@ -483,6 +484,10 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 			[]client.Object{aPod(shop, "a", running("main", web), pulledWith("a")), aPod(shop, "b", running("main", web))},
 			backend.Image{Scope: shop, PullSecrets: []string{"a"}, PullReferences: []string{at("registry.example.com/shop/web")}},
 		},
+		"two pods with their own ServiceAccounts": {
+			[]client.Object{aPod(shop, "a", running("main", web), runAs("web")), aPod(shop, "b", running("main", web), runAs("default")), aPod(shop, "c", running("main", web), runAs("web"))},
+			backend.Image{Scope: store.Cluster, ServiceAccounts: []string{"default", "web"}, PullReferences: []string{at("registry.example.com/shop/web")}},
+		},
 		"the runtime names another repository": {
 			[]client.Object{aPod(shop, "a", elsewhere(web))},
 			backend.Image{Scope: store.Cluster, PullReferences: []string{at("registry.example.com/shop/web"), at("mirror.example.com/web")}},
@@ -550,7 +555,8 @@ func TestWhatAJobWaitsForIsShown(t *testing.T) {
 	}
 }
 
-// TestPullSecretsAreBounded: a namespace with very many pull secrets gets a Job that the API server takes.
+// TestPullSecretsAreBounded: a namespace with very many pull secrets gets a Job that the API server takes. ServiceAccounts are
+// bounded as well: somebody has to read each.
 func TestPullSecretsAreBounded(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -559,10 +565,16 @@ func TestPullSecretsAreBounded(t *testing.T) {
 		secrets = append(secrets, "secret-"+string(rune('a'+i/26))+string(rune('a'+i%26)))
 	}
 	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web), pulledWith(secrets...)))
+	for _, account := range secrets {
+		u.must(u.client.Create(t.Context(), aPod(shop, account, running("main", web), runAs(account))))
+	}
 	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	u.reconcile(scan)
 	if got := len(u.engine.asked[0].PullSecrets); got != maxPullSecrets {
 		t.Errorf("%d pull secrets are used, want %d", got, maxPullSecrets)
+	}
+	if got := len(u.engine.asked[0].ServiceAccounts); got != maxServiceAccounts {
+		t.Errorf("%d ServiceAccounts are used, want %d", got, maxServiceAccounts)
 	}
 }
 

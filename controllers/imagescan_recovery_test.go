@@ -1,11 +1,16 @@
 package controllers
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -84,6 +89,66 @@ func TestAnotherEngineStartsOver(t *testing.T) {
 	after, _ := u.reconcile(scan)
 	if after.Status.Findings != nil || after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Engine != v1alpha1.BackendFake {
 		t.Errorf("it is %s by %s with findings %v, want Cataloging by Fake without", after.Status.Phase, after.Status.Engine, after.Status.Findings)
+	}
+}
+
+// byURL are two Clairs, of which a Scanner has the one that its URL names.
+func byURL(u *unit, first, second *scripted) {
+	first.name, second.name = "clair https://a.example.com", "clair https://b.example.com"
+	u.scans.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
+		if s.Spec.Backend.Clair.URL == "https://b.example.com" {
+			return second
+		}
+		return first
+	}}
+	u.scanners.Backends = u.scans.Backends
+}
+
+func withClair(url string) func(*v1alpha1.Scanner) {
+	return func(s *v1alpha1.Scanner) {
+		s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: url}}
+	}
+}
+
+// TestAnotherInstanceStartsOver: what one Clair found is not shown as what another found, not for a moment, and what
+// neither looks for is said.
+func TestAnotherInstanceStartsOver(t *testing.T) {
+	scanner := theScanner(withClair("https://a.example.com"))
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	first, second := u.engine, *u.engine
+	byURL(u, first, &second)
+	first.gaps = []string{"npm"}
+	u.catalogued(web, store.Cluster)
+	subject := subjectOf(web, store.Cluster)
+	subject.Engine = first.name
+	_, err := u.store.SaveReport(t.Context(), store.Report{Subject: subject, DataVersion: "v1", MatchedAt: noon, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)}}, "")
+	u.must(err)
+	before, _ := u.reconcile(scan)
+	if before.Status.Findings == nil || before.Status.Findings.Critical != 1 || !slices.Equal(before.Status.NotCovered, first.gaps) {
+		t.Fatalf("by the first Clair: %+v", before.Status)
+	}
+	if again, _ := u.reconcile(scan); again.ResourceVersion != before.ResourceVersion {
+		t.Error("another look is written to etcd")
+	}
+
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+	scanner.Spec.Backend.Clair.URL = "https://b.example.com"
+	u.update(scanner)
+	second.index = says(backend.Progress{}, errors.New("the store is busy"))
+	if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); err == nil {
+		t.Error("the trouble is not reported")
+	}
+	after := u.read(scan)
+	if s := after.Status; s.Findings != nil || s.NotCovered != nil || s.Packages != nil || s.PlatformDigest != "" || s.EngineInstance == before.Status.EngineInstance {
+		t.Errorf("by the second Clair, before it said anything: %+v", s)
+	}
+	if ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
+		t.Errorf("it is ready by the first Clair's result: %+v", ready)
+	}
+	second.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
+	if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Findings != nil {
+		t.Errorf("it is %s with findings %v, want Cataloging without", after.Status.Phase, after.Status.Findings)
 	}
 }
 

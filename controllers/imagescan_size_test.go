@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -24,7 +25,7 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 	}
 	status := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScannedAt: &at, Findings: &counts,
-		WorkloadCount: 1 << 30, UnusedSince: &at, Attempts: 1 << 30, NextAttempt: &at,
+		EngineInstance: long("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSince: &at, Attempts: 1 << 30, NextAttempt: &at,
 		Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: long("R", 64), Message: truncate(long(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
 			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: long("R", 64), LastTransitionTime: at, ObservedGeneration: 1 << 30},
@@ -35,6 +36,9 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 			ID: truncate(long(text, 900), maxIDBytes), Severity: "Negligible",
 			Package: truncate(long(text, 900), maxPackageBytes), FixedIn: truncate(long(text, 900), maxVersionBytes),
 		})
+	}
+	for range v1alpha1.MaxNotCovered {
+		status.NotCovered = append(status.NotCovered, long("n", v1alpha1.MaxNotCoveredBytes))
 	}
 	for range v1alpha1.MaxWorkloads {
 		status.Workloads = append(status.Workloads, truncate(long(text, 900), maxWorkloadBytes))

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -48,6 +50,7 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 		status.ScannedAt = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings = &counts, top
+	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), notCovered(s.backend)
 	status.Attempts, status.NextAttempt = 0, nil
 	s.progress = nil
 	return nil
@@ -71,7 +74,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		return // waiting for the next attempt: everything is said
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeFindings(status.Findings)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status)
 	case len(status.Conditions) > 0:
 		return // nothing was learnt, be it for trouble of ours: what was said stands
 	default:
@@ -202,6 +205,41 @@ func topOf(findings []finding.Finding) []v1alpha1.TopFinding {
 	return top
 }
 
+// notCovered names what an engine does not analyse.
+func notCovered(engine backend.Backend) []string {
+	if partial, ok := engine.(backend.Partial); ok {
+		return partial.NotCovered()
+	}
+	return nil
+}
+
+// describeResult says in one line what was found in an image, and what was not looked for.
+func describeResult(status *v1alpha1.ImageScanStatus) string {
+	found := describeFindings(status.Findings)
+	if status.Packages != nil && *status.Packages == 0 && found == noFindings {
+		found = fmt.Sprintf("nothing is known about the image: %s found no packages in it", status.Engine)
+	}
+	return found + describeGaps(status.Engine, status.NotCovered)
+}
+
+// mostGaps are named in a message. All are in status.notCovered.
+const mostGaps = 4
+
+// describeGaps says what an engine does not analyse, as the end of a line; empty if there is nothing to say.
+func describeGaps(engine v1alpha1.BackendType, gaps []string) string {
+	if len(gaps) == 0 {
+		return ""
+	}
+	named := strings.Join(gaps[:min(len(gaps), mostGaps)], ", ")
+	if more := len(gaps) - mostGaps; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("; not covered by %s: %s", engine, named)
+}
+
+// noFindings describes a result without any.
+const noFindings = "no known vulnerabilities"
+
 // describeFindings says in one line what was found.
 func describeFindings(c *v1alpha1.FindingCounts) string {
 	if c == nil {
@@ -209,7 +247,7 @@ func describeFindings(c *v1alpha1.FindingCounts) string {
 	}
 	total := int64(c.Critical) + int64(c.High) + int64(c.Medium) + int64(c.Low) + int64(c.Negligible) + int64(c.Unknown)
 	if total == 0 {
-		return "no known vulnerabilities"
+		return noFindings
 	}
 	return fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
 }

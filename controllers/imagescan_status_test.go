@@ -3,6 +3,7 @@ package controllers
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -141,6 +143,29 @@ func TestDescribeFindings(t *testing.T) {
 	} {
 		if got := describeFindings(counts); got != want {
 			t.Errorf("%+v is described as %q, want %q", counts, got, want)
+		}
+	}
+}
+
+// TestDescribeResult: what was not looked for is never said to be clean.
+func TestDescribeResult(t *testing.T) {
+	none, one := &v1alpha1.FindingCounts{}, &v1alpha1.FindingCounts{High: 1}
+	gaps := []string{"npm", "PHP", "Rust", ".NET"}
+	for want, status := range map[string]v1alpha1.ImageScanStatus{
+		"":                         {},
+		"no known vulnerabilities": {Findings: none, Packages: ptr.To[int32](7)},
+		"nothing is known about the image: Clair found no packages in it": {Findings: none, Packages: ptr.To[int32](0)},
+		"no known vulnerabilities; not covered by Clair: npm, PHP, Rust, .NET": {
+			Findings: none, Packages: ptr.To[int32](7), NotCovered: gaps,
+		},
+		"nothing is known about the image: Clair found no packages in it; not covered by Clair: npm, PHP, Rust, .NET and 1 more": {
+			Findings: none, Packages: ptr.To[int32](0), NotCovered: append(slices.Clone(gaps), "Swift"),
+		},
+		"1 findings: 0 critical, 1 high; 0 fixable, 0 known exploited; not covered by Clair: npm": {Findings: one, NotCovered: gaps[:1]},
+	} {
+		status.Engine = v1alpha1.BackendClair
+		if got := describeResult(&status); got != want {
+			t.Errorf("%+v is described as %q, want %q", status, got, want)
 		}
 	}
 }

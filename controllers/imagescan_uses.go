@@ -14,8 +14,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// maxPullSecrets bounds how many different pull secrets of an image's pods are used.
-const maxPullSecrets = 20
+// Bounds of how many different pull secrets and ServiceAccounts of an image's pods are used.
+const (
+	maxPullSecrets     = 20
+	maxServiceAccounts = 20
+)
 
 // use is one container that runs the image.
 type use struct {
@@ -82,11 +85,14 @@ func (s *imageScanScope) describe() backend.Image {
 	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
 		img.Job = &grype.Job
 	}
-	var named, reported, secrets []string
+	var named, reported, secrets, accounts []string
 	for _, u := range s.uses {
 		named = append(named, u.img.Reference.Repository)
 		reported = append(reported, u.img.ID.Repository)
 		secrets = append(secrets, pullSecrets(u.pod)...)
+		if account := u.pod.Spec.ServiceAccountName; account != "" {
+			accounts = append(accounts, account)
+		}
 	}
 	for _, text := range s.scan.Spec.References {
 		if ref, err := image.ParseReference(text); err == nil {
@@ -95,12 +101,17 @@ func (s *imageScanScope) describe() backend.Image {
 	}
 	img.PullReferences = image.PullReferences(s.key.Digest, append(slices.Compact(named), reported...)...)
 	if len(secrets) > 0 {
-		slices.Sort(secrets)
-		secrets = slices.Compact(secrets)
 		img.Scope = store.Scope(s.scan.Namespace)
-		img.PullSecrets = secrets[:min(len(secrets), maxPullSecrets)]
 	}
+	img.PullSecrets, img.ServiceAccounts = someOf(secrets, maxPullSecrets), someOf(accounts, maxServiceAccounts)
 	return img
+}
+
+// someOf are the first of these names in their order, each once.
+func someOf(names []string, limit int) []string {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), limit)]
 }
 
 // recordUse tells the store who runs the image.

@@ -28,7 +28,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("imagescan").
-		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, matchRequested))).
 		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.ofScanner),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, r.podEvents()).

@@ -245,6 +245,7 @@ func TestStripPod(t *testing.T) {
 			"unresolved images": {unresolved, gotUnresolved},
 			"container images":  {containerImages(original), containerImages(stripped)},
 			"pull secrets":      {pullSecrets(original), pullSecrets(stripped)},
+			"ServiceAccount":    {original.Spec.ServiceAccountName, stripped.Spec.ServiceAccountName},
 			"workload":          {workloadKind + "/" + workloadName, gotKind + "/" + gotName},
 			"runs":              {runs(original), runs(stripped)},
 			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},

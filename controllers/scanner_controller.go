@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -29,7 +30,7 @@ import (
 const statusInterval = time.Minute
 
 // ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. Beside that it
-// changes nothing but the Scanner's own finalizer.
+// changes nothing but the Scanner's own finalizers.
 type ScannerReconciler struct {
 	Client client.Client
 	// Reader reads without a cache.
@@ -43,7 +44,8 @@ type ScannerReconciler struct {
 	StoreDurable bool
 	StoreAdvice  string
 
-	rivals rivals
+	rivals   rivals
+	holdings holdings
 }
 
 // scannerScope is what the parts of a Scanner's status are computed from.
@@ -69,15 +71,18 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	if err != nil {
 		r.rivals.forget(req.NamespacedName)
+		r.holdings.drop(req.NamespacedName, "")
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
-	if err := r.keepFinalizer(ctx, &scanner); err != nil {
+	undone, err := r.keepFinalizers(ctx, &scanner)
+	if err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
 	if !scanner.DeletionTimestamp.IsZero() {
 		r.rivals.forget(req.NamespacedName)
-		return ctrl.Result{}, r.ForgetGone(ctx)
+		return ctrl.Result{RequeueAfter: undone}, r.ForgetGone(ctx)
 	}
+	next := ctrl.Result{RequeueAfter: min(cmp.Or(undone, statusInterval), statusInterval)}
 	before := scanner.DeepCopy()
 	if before.Status.StoreID == r.Store.ID() {
 		r.rivals.wrote(req.NamespacedName)
@@ -93,7 +98,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	r.setStore(s)
 	r.setReady(s)
 	if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
-		return ctrl.Result{RequeueAfter: statusInterval}, nil
+		return next, nil
 	}
 	if err := r.Client.Status().Patch(ctx, &scanner, client.MergeFrom(before)); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -102,7 +107,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		r.rivals.wrote(req.NamespacedName)
 	}
 	r.tell(before, &scanner)
-	return ctrl.Result{RequeueAfter: statusInterval}, nil
+	return next, nil
 }
 
 // ForgetGone removes from the store what belongs to Scanners that have gone. It is also to be called now and

@@ -2,7 +2,9 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,34 +13,62 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// scannerFinalizer holds a Scanner's deletion until its finalizers are off all pods.
-const scannerFinalizer = "scanner-operator.io/pod-finalizers"
+// Finalizers that hold a Scanner's deletion while something outside it needs undoing.
+const (
+	// scannerFinalizer is there until the Scanner's finalizers are off all pods.
+	scannerFinalizer = "scanner-operator.io/pod-finalizers"
+	// manifestsFinalizer is there until an engine keeps nothing elsewhere on the Scanner's behalf, or its time is over.
+	manifestsFinalizer = "scanner-operator.io/backend-manifests"
+)
+
+// scannerFinalizers are those of a Scanner's finalizers that are this operator's.
+func scannerFinalizers(all []string) []string {
+	var own []string
+	for _, finalizer := range all {
+		if finalizer == scannerFinalizer || finalizer == manifestsFinalizer {
+			own = append(own, finalizer)
+		}
+	}
+	return own
+}
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=patch
 
-// keepFinalizer gives the Scanner its finalizer before the first pod may have one, and takes it away after the last
-// pod has lost its own. The PodReconciler does that to the pods, whose events lead here again.
-func (r *ScannerReconciler) keepFinalizer(ctx context.Context, scanner *v1alpha1.Scanner) error {
-	wanted := scanner.DeletionTimestamp.IsZero() && scanner.Spec.PodFinalizer == v1alpha1.Enabled
-	if wanted == controllerutil.ContainsFinalizer(scanner, scannerFinalizer) {
-		return nil
-	}
+// keepFinalizers gives the Scanner its finalizers while something elsewhere needs undoing, and takes them away after.
+// A positive duration is when to look again.
+func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner *v1alpha1.Scanner) (time.Duration, error) {
+	// What goes wrong with one does not hold up the other.
+	pods, podsErr := r.holdsPods(ctx, scanner)
+	manifests, wait, manifestsErr := r.holdsManifests(ctx, scanner)
 	before := scanner.DeepCopy()
-	if wanted {
-		controllerutil.AddFinalizer(scanner, scannerFinalizer)
-	} else {
-		if held, err := r.holdsPods(ctx, scanner); held || err != nil {
-			return err
-		}
-		controllerutil.RemoveFinalizer(scanner, scannerFinalizer)
+	changed := podsErr == nil && setFinalizer(scanner, scannerFinalizer, pods)
+	changed = manifestsErr == nil && setFinalizer(scanner, manifestsFinalizer, manifests) || changed
+	err := errors.Join(podsErr, manifestsErr)
+	if changed {
+		// A merge patch replaces the whole list: with the lock it fails if somebody else changed it meanwhile.
+		patched := r.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err = errors.Join(err, client.IgnoreNotFound(patched))
 	}
-	// A merge patch replaces the whole list: with the lock it fails if somebody else changed it meanwhile.
-	err := r.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	return client.IgnoreNotFound(err)
+	return wait, err
 }
 
-// holdsPods says whether any pod still has the Scanner's finalizer.
+// setFinalizer says whether it changed anything. The API server takes no new ones of what is being deleted.
+func setFinalizer(scanner *v1alpha1.Scanner, finalizer string, wanted bool) bool {
+	if wanted {
+		return scanner.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(scanner, finalizer)
+	}
+	return controllerutil.RemoveFinalizer(scanner, finalizer)
+}
+
+// holdsPods says whether any pod has the Scanner's finalizer, or may get it: the Scanner has its own before the first pod
+// may have one, and until the last has lost it. The PodReconciler does that to the pods, whose events lead here again.
 func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner *v1alpha1.Scanner) (bool, error) {
+	if scanner.DeletionTimestamp.IsZero() && scanner.Spec.PodFinalizer == v1alpha1.Enabled {
+		return true, nil
+	}
+	if !controllerutil.ContainsFinalizer(scanner, scannerFinalizer) {
+		return false, nil
+	}
 	var pods corev1.PodList
 	if err := r.Client.List(ctx, &pods, client.InNamespace(scanner.Namespace)); err != nil {
 		return false, err

@@ -205,7 +205,8 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = truncate(describeFailures(s.images), v1alpha1.MaxMessageBytes)
 	default:
 		ready.Reason = v1alpha1.ReasonScanned
-		ready.Message = fmt.Sprintf("%d images scanned: %s", counts.Scanned, describeFindings(&status.Findings))
+		ready.Message = fmt.Sprintf("%d images scanned: %s", counts.Scanned, describeFindings(&status.Findings)) +
+			describeGaps(s.scanner.Spec.Backend.Type, notCovered(s.backend))
 	}
 	meta.SetStatusCondition(&status.Conditions, ready)
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.Generation)

@@ -1,13 +1,21 @@
 package controllers
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
 // TestScannerBackendSettingsMismatch: settings of another engine than the type's are refused, by the API server.
@@ -66,4 +74,50 @@ func TestScannerExcludeGlobMalformed(t *testing.T) {
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 1, Scanned: 1}))
 	})
+}
+
+// TestScannerClairSettings: what the API server cannot see in Clair's settings is said in the condition, with the field and
+// the way out, and nobody is asked anything.
+func TestScannerClairSettings(t *testing.T) {
+	asked := false
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	t.Cleanup(server.Close)
+	for name, tt := range map[string]struct {
+		settings v1alpha1.ClairBackend
+		reason   string
+		message  []string
+	}{
+		"another Clair":        {v1alpha1.ClairBackend{URL: "https://elsewhere.example.com"}, clair.ReasonNotAllowed, []string{"spec.backend.clair.url", "clair.instances", server.URL}},
+		"a password":           {v1alpha1.ClairBackend{URL: "https://user:hunter2@clair.example.com"}, clair.ReasonSettings, []string{"spec.backend.clair.url"}},
+		"a query":              {v1alpha1.ClairBackend{URL: server.URL + "?a=b"}, clair.ReasonSettings, []string{"spec.backend.clair.url"}},
+		"no host":              {v1alpha1.ClairBackend{URL: "https://"}, clair.ReasonSettings, []string{"spec.backend.clair.url"}},
+		"authorities, not PEM": {v1alpha1.ClairBackend{URL: server.URL, CABundle: "a certificate"}, clair.ReasonSettings, []string{"spec.backend.clair.caBundle", "PEM"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner(func(s *v1alpha1.Scanner) {
+				s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &tt.settings}
+			})
+			u := newUnit(t, scanner)
+			settings := config.Default()
+			settings.Clair.Instances = []config.ClairInstance{{URL: server.URL}}
+			engines := clair.NewEngines(clair.Options{Store: u.store, Config: settings, Clock: clocktesting.NewFakeClock(noon), Log: logr.Discard()})
+			u.scanners.Backends = backend.Choosers{v1alpha1.BackendClair: engines.For}
+			after := u.reconcileScanner()
+			condition := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionBackendAvailable)
+			if condition.Status != metav1.ConditionFalse || condition.Reason != tt.reason {
+				t.Errorf("BackendAvailable is %s %s: %s; want False %s", condition.Status, condition.Reason, condition.Message, tt.reason)
+			}
+			for _, want := range tt.message {
+				if !strings.Contains(condition.Message, want) {
+					t.Errorf("the message %q does not say %q", condition.Message, want)
+				}
+			}
+			if strings.Contains(condition.Message, "hunter2") || after.Status.VulnerabilityData != nil || len(after.Finalizers) > 0 {
+				t.Errorf("message %q, data %v, finalizers %q", condition.Message, after.Status.VulnerabilityData, after.Finalizers)
+			}
+		})
+	}
+	if asked {
+		t.Error("somebody was asked")
+	}
 }

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"path/filepath"
@@ -36,11 +37,17 @@ type scripted struct {
 	version      store.DataVersion
 	versionErr   error
 	problem      string
+	// name is "scripted" if empty.
+	name string
+	// gaps are what it does not analyse.
+	gaps []string
 	// asked are the images of all calls of Index.
 	asked []backend.Image
 }
 
-func (s *scripted) Engine() string { return "scripted" }
+func (s *scripted) Engine() string { return cmp.Or(s.name, "scripted") }
+
+func (s *scripted) NotCovered() []string { return s.gaps }
 
 func (s *scripted) Index(_ context.Context, img backend.Image) (backend.Progress, error) {
 	s.asked = append(s.asked, img)
@@ -135,7 +142,8 @@ func subjectOf(reference string, scope store.Scope) store.Subject {
 func (u *unit) catalogued(reference string, scope store.Scope) {
 	u.t.Helper()
 	u.must(u.store.SaveCatalogue(u.t.Context(), store.Catalogued{
-		Engine: u.engine.Engine(), Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest, Tool: "syft", CataloguedAt: u.clock.Now(),
+		Engine: u.engine.Engine(), Key: keyOfImage(reference), Scope: scope, PlatformDigest: subjectOf(reference, scope).PlatformDigest,
+		Packages: 7, Tool: "syft", CataloguedAt: u.clock.Now(),
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Remove the operator from the cluster that kubectl speaks to: its Scanners first, so that the manager takes back what it
-# left elsewhere (Jobs, annotations and finalizers of pods), and then the operator itself. If the manager does not, or has
+# left elsewhere (Jobs, annotations and finalizers of pods, manifests in Clair), and then the operator itself. If the manager does not, or has
 # gone already, the rescue of docs/uninstall.md does: without the operator, a pod with one of its finalizers could never go.
 # It may be run any number of times. "make undeploy" runs it, and builds bin/manager before.
 set -euo pipefail

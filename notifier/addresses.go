@@ -49,7 +49,7 @@ func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (
 	secret, err := a.client.Secrets(ref.Namespace).Get(ctx, ref.SecretName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", permanent(notify.ReasonSecretForbidden, a.howToGrant(ref))
+		return "", permanent(notify.ReasonSecretForbidden, HowToGrant(ref.Namespace, ref.SecretName, a.selfNamespace, a.selfName))
 	case apierrors.IsNotFound(err):
 		return "", permanent(notify.ReasonSecretNotFound, fmt.Sprintf("there is no Secret %s in namespace %s", ref.SecretName, ref.Namespace))
 	case err != nil:
@@ -90,19 +90,19 @@ func (a *SecretAddresses) problem(address string) string {
 	return ""
 }
 
-// howToGrant is what to run so that the notifier may read this one Secret and nothing else.
-func (a *SecretAddresses) howToGrant(ref notify.ReceiverRef) string {
-	// A name of its own for each Secret, so that a second receiver needs no change of the first one's Role.
-	role := "scanner-notifier-" + ref.SecretName
+// HowToGrant is what to run so that a ServiceAccount may read this one Secret and nothing else.
+func HowToGrant(namespace, secret, accountNamespace, account string) string {
+	// A name of its own for each Secret, so that a second one needs no change of the first one's Role.
+	role := "scanner-notifier-" + secret
 	if len(role) > 80 {
-		sum := sha256.Sum256([]byte(ref.SecretName))
+		sum := sha256.Sum256([]byte(secret))
 		role = role[:63] + "-" + hex.EncodeToString(sum[:4])
 	}
 	// Names stand in the commands only: for the longest ones there is still room for all of it in an event.
 	return fmt.Sprintf("the notifier may not read the Secret; to allow it: "+
 		"kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets --resource-name=%[2]s && "+
 		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
-		ref.Namespace, ref.SecretName, role, a.selfNamespace, a.selfName)
+		namespace, secret, role, accountNamespace, account)
 }
 
 func permanent(reason, message string) *notify.Outcome {

@@ -25,6 +25,12 @@ type Options struct {
 	AllowedWebhookHosts string
 	// CAFile holds certificates to trust beside the built-in ones; it need not exist.
 	CAFile string
+	// ClairWebhookListen is the address for Clair's webhooks; empty to take none. They come over TLS with the certificate in
+	// ClairWebhookCertDir, or over plain HTTP if ClairWebhookPlainHTTP says so.
+	ClairWebhookListen, ClairWebhookCertDir string
+	ClairWebhookPlainHTTP                   bool
+	// Config is the operator's configuration file, of which clair.instances counts here.
+	Config string
 	// Kubeconfig is for running outside of a cluster.
 	Kubeconfig string
 	// Namespace of the notifier; not a flag.
@@ -53,6 +59,13 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.AllowedWebhookHosts, "allowed-webhook-hosts", "hooks.slack.com,hooks.slack-gov.com",
 		"hosts that may be posted to, comma separated, each with a port if it is not 443")
 	flags.StringVar(&o.CAFile, "ca-file", "", "file with certificates (PEM) to trust beside the built-in ones; it need not exist")
+	flags.StringVar(&o.ClairWebhookListen, "clair-webhook-listen", "",
+		"address for Clair's webhooks; empty to take none. Needs --config, and either --clair-webhook-cert-dir or --clair-webhook-plain-http")
+	flags.StringVar(&o.ClairWebhookCertDir, "clair-webhook-cert-dir", "",
+		"directory with tls.crt and tls.key for Clair's webhooks; they are read again when they change")
+	flags.BoolVar(&o.ClairWebhookPlainHTTP, "clair-webhook-plain-http", false,
+		"take Clair's webhooks over plain HTTP, where whoever sees the traffic sees their token")
+	flags.StringVar(&o.Config, "config", "", "the operator's configuration file, for clair.instances")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for running outside of a cluster")
 }
 
@@ -72,6 +85,25 @@ func (o *Options) Complete() error {
 		return errors.New("--allowed-webhook-hosts: nothing could be posted to")
 	case o.ServingSecret == "":
 		return errors.New("--serving-secret: a name is needed")
+	}
+	return o.checkClairWebhooks()
+}
+
+// checkClairWebhooks wants plain HTTP to be a decision.
+func (o *Options) checkClairWebhooks() error {
+	certificate := o.ClairWebhookCertDir != ""
+	switch on := o.ClairWebhookListen != ""; {
+	case !on && certificate:
+		return errors.New("--clair-webhook-cert-dir: no webhooks are taken without --clair-webhook-listen, such as :8444")
+	case !on && o.ClairWebhookPlainHTTP:
+		return errors.New("--clair-webhook-plain-http: no webhooks are taken without --clair-webhook-listen, such as :8444")
+	case on && certificate && o.ClairWebhookPlainHTTP:
+		return errors.New("--clair-webhook-plain-http: leave it out, or --clair-webhook-cert-dir: webhooks come over one of them")
+	case on && !certificate && !o.ClairWebhookPlainHTTP:
+		return errors.New("--clair-webhook-listen: also needs --clair-webhook-cert-dir with tls.crt and tls.key, " +
+			"or --clair-webhook-plain-http where the network between Clair and the notifier is trusted")
+	case on && o.Config == "":
+		return errors.New("--clair-webhook-listen: also needs --config, the operator's configuration file: clair.instances in it lists the Clairs to speak with")
 	}
 	return nil
 }

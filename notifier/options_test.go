@@ -24,6 +24,16 @@ func TestOptions(t *testing.T) {
 		"a bare name":       {"system", []string{"--manager-service-account=manager"}, "--manager-service-account", ""},
 		"nobody to post to": {"system", []string{"--allowed-webhook-hosts=, "}, "--allowed-webhook-hosts", ""},
 		"no secret":         {"system", []string{"--serving-secret="}, "--serving-secret", ""},
+		"Clair over TLS": {"system", []string{"--clair-webhook-listen=:8444", "--clair-webhook-cert-dir=/tls", "--config=/c"}, "",
+			"system:serviceaccount:system:scanner-operator-manager"},
+		"Clair over plain HTTP": {"system", []string{"--clair-webhook-listen=:8444", "--clair-webhook-plain-http", "--config=/c"}, "",
+			"system:serviceaccount:system:scanner-operator-manager"},
+		"Clair over neither": {"system", []string{"--clair-webhook-listen=:8444", "--config=/c"}, "--clair-webhook-listen", ""},
+		"Clair over both": {"system", []string{"--clair-webhook-listen=:8444", "--clair-webhook-cert-dir=/tls", "--clair-webhook-plain-http", "--config=/c"},
+			"--clair-webhook-plain-http", ""},
+		"a certificate for nothing": {"system", []string{"--clair-webhook-cert-dir=/tls"}, "--clair-webhook-cert-dir", ""},
+		"plain HTTP for nothing":    {"system", []string{"--clair-webhook-plain-http"}, "--clair-webhook-plain-http", ""},
+		"no allowed Clairs":         {"system", []string{"--clair-webhook-listen=:8444", "--clair-webhook-plain-http"}, "--config", ""},
 	} {
 		o := notifier.NewOptions(func(string) string { return tt.namespace })
 		flags := flag.NewFlagSet("notifier", flag.ContinueOnError)

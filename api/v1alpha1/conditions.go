@@ -53,6 +53,8 @@ const (
 	ReasonNotPulled = "NotPulled"
 	// ReasonBareImageID says that the node knows the image only by the id of its configuration: built or loaded there.
 	ReasonBareImageID = "BareImageID"
+	// ReasonLeftBehind is that of an event: what an engine keeps elsewhere could not be undone in time, and stays there.
+	ReasonLeftBehind = "LeftBehind"
 	// ReasonPodChangeRefused is that of an event: the API server does not let the operator mark pods.
 	ReasonPodChangeRefused = "PodChangeRefused"
 )

@@ -12,6 +12,8 @@ const (
 	MaxTopFindings     = 5
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
+	MaxNotCovered      = 10
+	MaxNotCoveredBytes = 20 // of one
 )
 
 // DigestType says what a digest is of.
@@ -93,11 +95,22 @@ type ImageScanStatus struct {
 	// +optional
 	Engine BackendType `json:"engine,omitempty"`
 
+	// engineInstance tells instances of an engine apart, such as one Clair from another: what one found is not what another
+	// found. Opaque; empty if there is only one.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	EngineInstance string `json:"engineInstance,omitempty"`
+
+	// packages is the number of packages that the engine found in the image; unset until there is a result. With 0 nothing
+	// is known about the image.
+	// +optional
+	Packages *int32 `json:"packages,omitempty"`
+
 	// notCovered lists what the engine does not analyse, by ecosystem: an image may hold such packages, and nothing is said
 	// about them. Empty if the engine says nothing of the kind.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=20
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`
 

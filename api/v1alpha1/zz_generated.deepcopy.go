@@ -260,6 +260,11 @@ func (in *ImageScanStatus) DeepCopyInto(out *ImageScanStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Packages != nil {
+		in, out := &in.Packages, &out.Packages
+		*out = new(int32)
+		**out = **in
+	}
 	if in.NotCovered != nil {
 		in, out := &in.NotCovered, &out.NotCovered
 		*out = make([]string, len(*in))

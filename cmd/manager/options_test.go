@@ -14,7 +14,7 @@ import (
 // parsed reads flags in an environment that has these variables and no other that counts.
 func parsed(t *testing.T, environment map[string]string, args ...string) (options, error) {
 	t.Helper()
-	for _, variable := range []string{"POD_NAMESPACE", "POD_NAME", "RELATED_IMAGE_WORKER"} {
+	for _, variable := range []string{"POD_NAMESPACE", "POD_NAME", "SERVICE_ACCOUNT", "RELATED_IMAGE_WORKER"} {
 		t.Setenv(variable, "")
 	}
 	for variable, value := range environment {
@@ -38,7 +38,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := options{
-		SpoolDir: "/var/spool/scanner-operator", DataDir: "/var/lib/scanner-operator", Namespace: "scanners", PodName: "manager-1", WorkerImage: "scanner-grype:v1",
+		SpoolDir: "/var/spool/scanner-operator", DataDir: "/var/lib/scanner-operator", Namespace: "scanners", PodName: "manager-1", Account: "scanner-operator-manager", WorkerImage: "scanner-grype:v1",
 		IngestAddress: ":9443", IngestURL: "https://scanner-operator-ingest.scanners.svc:9443", APIAddress: ":8444",
 		NotifierURL: "https://scanner-operator-notifier.scanners.svc", NotifierToken: "/var/run/secrets/scanner-operator/notifier-token",
 		ProbeAddress: ":8081", MetricsAddr: ":8443", LeaderElect: true, SweepInterval: time.Hour, LogLevel: "info",

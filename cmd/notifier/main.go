@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 
 	// The image has no certificates of its own.
 	_ "golang.org/x/crypto/x509roots/fallback"
+	"golang.org/x/net/netutil"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -67,6 +69,10 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	webhooks, err := clairWebhooks(config, options, registry, log)
+	if err != nil {
+		return err
+	}
 	certificate := notifier.NewCertificate(core.Secrets(options.Namespace), options.ServingSecret, log)
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
@@ -82,7 +88,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	})
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
-	return serve(ctx, options, server.Handler(), certificate, registry)
+	return serve(ctx, append(servers(options, server.Handler(), certificate, registry), webhooks...))
 }
 
 func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclient.AuthenticationV1Client, error) {
@@ -97,24 +103,25 @@ func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclie
 	return core, authentication, nil
 }
 
-// serve runs the listeners until the context ends or one of them fails.
-func serve(ctx context.Context, options *notifier.Options, deliveries http.Handler, certificate *notifier.Certificate, registry *prometheus.Registry) error {
+// servers are those that there always are, and metrics.
+func servers(options *notifier.Options, deliveries http.Handler, certificate *notifier.Certificate, registry *prometheus.Registry) []*http.Server {
 	main := newServer(options.Listen, deliveries)
 	main.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
-	servers := []*http.Server{main, newServer(options.HealthListen, health(certificate))}
+	all := []*http.Server{main, newServer(options.HealthListen, health(certificate))}
 	if options.MetricsListen != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-		servers = append(servers, newServer(options.MetricsListen, mux))
+		all = append(all, newServer(options.MetricsListen, mux))
 	}
+	return all
+}
+
+// serve runs the listeners until the context ends or one of them fails.
+func serve(ctx context.Context, servers []*http.Server) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
 		go func() {
-			if s.TLSConfig != nil {
-				failed <- s.ListenAndServeTLS("", "")
-			} else {
-				failed <- s.ListenAndServe()
-			}
+			failed <- listen(s)
 		}()
 	}
 	var err error
@@ -129,6 +136,22 @@ func serve(ctx context.Context, options *notifier.Options, deliveries http.Handl
 		err = errors.Join(err, s.Shutdown(ending))
 	}
 	return err
+}
+
+// maxConnections bounds the memory that connections to one listener take.
+const maxConnections = 512
+
+// listen serves until the server is shut down, over TLS if there is a certificate for it.
+func listen(s *http.Server) error {
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", s.Addr)
+	if err != nil {
+		return err
+	}
+	listener = netutil.LimitListener(listener, maxConnections)
+	if s.TLSConfig != nil {
+		return s.ServeTLS(listener, "", "")
+	}
+	return s.Serve(listener)
 }
 
 func newServer(address string, handler http.Handler) *http.Server {

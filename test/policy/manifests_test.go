@@ -45,7 +45,7 @@ func rendered(t *testing.T, dir string) (policies []admissionv1.ValidatingAdmiss
 			t.Fatal(err)
 		}
 	}
-	if len(policies) < 7 {
+	if len(policies) < 8 {
 		t.Fatalf("only %d policies are installed", len(policies))
 	}
 	return policies, bindings
@@ -54,8 +54,8 @@ func rendered(t *testing.T, dir string) (policies []admissionv1.ValidatingAdmiss
 // config is where the project's manifests are.
 var config = filepath.Join("..", "..", "config")
 
-// Each policy is for the manager alone, denies, and is in force.
-func TestPoliciesAreForTheManagerOnly(t *testing.T) {
+// Each policy is for the one of us alone whose name it has, denies, and is in force.
+func TestPoliciesAreForOneOfUsOnly(t *testing.T) {
 	policies, bindings := rendered(t, filepath.Join(config, "default"))
 	for _, policy := range policies {
 		checkUser(t, policy, home)
@@ -79,7 +79,11 @@ func TestPoliciesAreForTheManagerOnly(t *testing.T) {
 
 func checkUser(t *testing.T, policy admissionv1.ValidatingAdmissionPolicy, namespace string) {
 	t.Helper()
-	want := "request.userInfo.username == 'system:serviceaccount:" + namespace + ":scanner-operator-manager'"
+	account := manager
+	if strings.HasPrefix(policy.Name, notifier) {
+		account = notifier
+	}
+	want := "request.userInfo.username == 'system:serviceaccount:" + namespace + ":" + account + "'"
 	if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != want {
 		t.Errorf("%s: is about %+v, want %s", policy.Name, c, want)
 	}
@@ -148,8 +152,8 @@ func TestNetworkPoliciesSelectTheOperatorsPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var notifier appsv1.Deployment
-	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: home, Name: "scanner-operator-notifier"}, &notifier); err != nil {
+	var deployment appsv1.Deployment
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: home, Name: notifier}, &deployment); err != nil {
 		t.Fatal(err)
 	}
 	for what, pod := range map[string]struct {
@@ -158,7 +162,7 @@ func TestNetworkPoliciesSelectTheOperatorsPods(t *testing.T) {
 	}{
 		"catalog":  {"scanner-operator-workers", golden(t, public).Spec.Template.Labels},
 		"match":    {"scanner-operator-workers", golden(t, match).Spec.Template.Labels},
-		"notifier": {"scanner-operator-notifier", notifier.Spec.Template.Labels},
+		"notifier": {notifier, deployment.Spec.Template.Labels},
 	} {
 		for name, selector := range selectors {
 			if selects := selector.Matches(labels.Set(pod.labels)); selects != (name == pod.policy) {

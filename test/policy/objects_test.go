@@ -63,6 +63,21 @@ func aScanner(name string) *unstructured.Unstructured {
 	return scanner
 }
 
+// anImageScan is one with everything that the policy is about.
+func anImageScan(name string) *unstructured.Unstructured {
+	scan := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"digest": "sha256:" + strings.Repeat("0", 64), "platform": "linux/amd64", "scanner": "default", "references": []any{"registry.example.com/web:1"},
+	}}}
+	scan.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ImageScan"))
+	scan.SetNamespace(shop)
+	scan.SetName(name)
+	scan.SetLabels(map[string]string{"team": "shop"})
+	scan.SetAnnotations(map[string]string{"team": "shop"})
+	scan.SetFinalizers([]string{"example.com/keep"})
+	scan.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "6f3f6a0e-7b39-4a3b-8a34-0a3f1c1d7a11"}})
+	return scan
+}
+
 func claim(name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name},
@@ -75,16 +90,22 @@ func claim(name string) *corev1.PersistentVolumeClaim {
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 
-// denied checks that it was this policy that said no, and with these words.
+// denied checks that it was this policy for the manager that said no, and with these words.
 func denied(t *testing.T, err error, policy, message string) {
+	t.Helper()
+	deniedBy(t, err, manager+"-"+policy, message)
+}
+
+// deniedBy does so for any policy.
+func deniedBy(t *testing.T, err error, policy, message string) {
 	t.Helper()
 	switch {
 	case err == nil:
-		t.Errorf("the manager's token may do it, want: %s", message)
+		t.Errorf("the token may do it, want: %s", message)
 	case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
 		t.Errorf("want it to be forbidden, got: %v", err)
-	case !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'scanner-operator-manager-"+policy+"'") || !strings.Contains(err.Error(), message):
-		t.Errorf("want the policy for %s to say %q, got: %v", policy, message, err)
+	case !strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'") || !strings.Contains(err.Error(), message):
+		t.Errorf("want the policy %s to say %q, got: %v", policy, message, err)
 	}
 }
 
@@ -93,6 +114,6 @@ func noRight(t *testing.T, err error) {
 	t.Helper()
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot") {
-		t.Errorf("the manager's token may do it, want RBAC to forbid it; got: %v", fmt.Sprint(err))
+		t.Errorf("the token may do it, want RBAC to forbid it; got: %v", fmt.Sprint(err))
 	}
 }

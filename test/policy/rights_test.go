@@ -163,7 +163,7 @@ func TestStolenTokenCannotChangeScanners(t *testing.T) {
 		denied(t, c.mighty.Patch(ctx, scanner.DeepCopy(), merge(patch), client.DryRunAll), "scanners", want)
 	}
 	for what, allowed := range map[string]error{
-		"finalizer": c.mighty.Patch(ctx, scanner.DeepCopy(), merge(`{"metadata":{"finalizers":["example.com/keep","scanner-operator.io/pod-finalizers"]}}`)),
+		"finalizer": c.mighty.Patch(ctx, scanner.DeepCopy(), merge(`{"metadata":{"finalizers":["example.com/keep","scanner-operator.io/pod-finalizers","scanner-operator.io/backend-manifests"]}}`)),
 		"status":    c.thief.Status().Patch(ctx, scanner.DeepCopy(), merge(`{"status":{"observedGeneration":1}}`)),
 	} {
 		if allowed != nil {

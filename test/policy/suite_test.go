@@ -33,6 +33,7 @@ const (
 	shop = "shop"                    // a tenant's, as in the golden files
 
 	manager     = "scanner-operator-manager"
+	notifier    = "scanner-operator-notifier"
 	workerImage = "registry.example.com/scanner-grype:v1" // as in the golden files
 )
 
@@ -46,8 +47,8 @@ const patience = 60 * time.Second
 type cluster struct {
 	config *rest.Config
 	// admin may do everything; thief has the manager's token, with the rights that it has; mighty is the manager with all
-	// rights, as if somebody had given it too many.
-	admin, thief, mighty client.Client
+	// rights, as if somebody had given it too many. notifier and mightyNotifier are the same for the notifier.
+	admin, thief, mighty, notifier, mightyNotifier client.Client
 }
 
 var (
@@ -112,6 +113,12 @@ func start(t *testing.T) (*cluster, error) {
 	if c.mighty, err = c.mightyAs("system:serviceaccount:" + home + ":" + manager); err != nil {
 		return nil, err
 	}
+	if c.notifier, err = c.as(ctx, home, notifier); err != nil {
+		return nil, err
+	}
+	if c.mightyNotifier, err = c.mightyAs("system:serviceaccount:" + home + ":" + notifier); err != nil {
+		return nil, err
+	}
 	c.effective(t)
 	return c, nil
 }
@@ -133,6 +140,11 @@ func (c *cluster) effective(t *testing.T) {
 	scanner := aScanner("probe")
 	// Its kind is served a moment after its definition is there.
 	g.Eventually(func() error { return c.admin.Create(ctx, scanner) }, patience, "100ms").Should(gomega.Succeed())
+	scan := anImageScan("probe")
+	g.Eventually(func() error { return c.admin.Create(ctx, scan) }, patience, "100ms").Should(gomega.Succeed())
+	g.Eventually(func() string {
+		return fmt.Sprint(c.mightyNotifier.Patch(ctx, scan.DeepCopy(), merge(`{"spec":{"references":["evil"]}}`), client.DryRunAll))
+	}, patience, "100ms").Should(gomega.ContainSubstring("ValidatingAdmissionPolicy 'scanner-operator-notifier-imagescans'"))
 	for policy, ask := range map[string]func() error{
 		"pods": func() error {
 			return c.mighty.Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"app":"evil"}}}`), client.DryRunAll)

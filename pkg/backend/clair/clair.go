@@ -65,14 +65,11 @@ type Engines struct {
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttles
-
-	mu    sync.Mutex
-	bound map[string]*instance // by the UID of the Scanner
 }
 
 // NewEngines returns the Clairs of the configuration, which is valid. Run must run for anything to happen.
 func NewEngines(o Options) *Engines {
-	e := &Engines{Options: o, instances: map[string]*instance{}, bound: map[string]*instance{}}
+	e := &Engines{Options: o, instances: map[string]*instance{}}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
 	e.throttles = throttles{clock: o.Clock}
 	network := api.NewNetwork()
@@ -111,7 +108,11 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	}
 	b.engine = engineOf(url)
 	to := e.instances[url]
-	e.bind(string(scanner.UID), to)
+	for _, other := range e.instances {
+		if other != to {
+			other.unbind(string(scanner.UID)) // it may have had that before
+		}
+	}
 	if to == nil {
 		b.unusable = e.notAllowed()
 		return b
@@ -122,19 +123,6 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 
 // engineOf is the name of a Clair's reports.
 func engineOf(url string) string { return "clair " + url }
-
-// bind has a Scanner leave the Clair that it used before.
-func (e *Engines) bind(scanner string, to *instance) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if before := e.bound[scanner]; before != nil && before != to {
-		before.unbind(scanner)
-	}
-	e.bound[scanner] = to
-	if to == nil {
-		delete(e.bound, scanner)
-	}
-}
 
 func (e *Engines) notAllowed() *backend.Failure {
 	allowed := make([]string, 0, len(e.instances))

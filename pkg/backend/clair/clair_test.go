@@ -1,10 +1,19 @@
 package clair
 
 import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	. "github.com/onsi/gomega"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
@@ -22,4 +31,307 @@ func TestFirstScan(t *testing.T) {
 	w.must(err)
 	w.Expect(catalogued.Packages).To(Equal(2))
 	w.Expect(catalogued.Distro).To(Equal("Debian GNU/Linux 12"))
+	w.Eventually(w.wokenDigests).Should(ContainElement(img.Key.Digest))
+}
+
+// TestSharedImage: Clair is given an image once, however many Scanners and namespaces have it and with whatever credentials.
+func TestSharedImage(t *testing.T) {
+	w := newWorld(t)
+	digest := w.push("web", registrytest.Image(t, files("base")))
+	shop, blog := w.scanner("shop"), w.scanner("blog")
+	w.secret("blog", "pull", map[string]string{".dockerconfigjson": `{"auths":{"registry.example.com":{"username":"u","password":"p"}}}`})
+	images := map[*v1alpha1.Scanner][]backend.Image{
+		shop: {w.run(shop, "web", digest)},
+		blog: {w.run(blog, "web", digest, withPullSecrets("pull"))},
+	}
+	for scanner, all := range images {
+		for _, img := range all {
+			w.scan(scanner, img)
+		}
+	}
+	w.Expect(w.clair.posted()).To(Equal(1))
+}
+
+// TestRestart: what was indexed is known after a restart.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	w.start()
+	w.Expect(w.step(shop, img)).To(Equal("scanned"))
+	w.Eventually(func() error { _, err := w.For(shop).(*Backend).DataVersion(t.Context()); return err }).Should(Succeed())
+	w.Expect(w.clair.posted()).To(Equal(1))
+	w.Expect(w.clair.reports).To(HaveLen(1))
+}
+
+// TestIndexerChanges: images are listed anew when Clair's indexer has changed, and their results stand meanwhile.
+func TestIndexerChanges(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	w.clair.change(func() { w.clair.state = "state-2"; w.clair.advisories = []string{"CVE-2099-0002"} })
+	w.mu.Lock()
+	w.woken = nil
+	w.mu.Unlock()
+	w.Eventually(func() []string { w.pass(time.Minute); return w.wokenDigests() }).Should(ContainElement(img.Key.Digest))
+	w.Expect(w.step(shop, img)).To(Equal("scanned"), "the old result stands, and the image waits to be indexed")
+	w.Eventually(func() []string { return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0002"}))
+	w.Eventually(func() string {
+		catalogued, _ := w.store.Catalogued(t.Context(), w.For(shop).Engine(), img.Key, store.Cluster)
+		return catalogued.Tool
+	}).Should(Equal("clair state-2"))
+	w.Expect(w.step(shop, img)).To(Equal("scanned"))
+	w.Expect(w.clair.posted()).To(Equal(2))
+}
+
+// TestDataChanges: newer data has all reports read again, the oldest first, and no layer fetched.
+func TestDataChanges(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	var images []backend.Image
+	for n := range 20 {
+		images = append(images, w.run(shop, "web", w.push("web", registrytest.Image(t, files(fmt.Sprint(n))))))
+		w.scan(shop, images[n])
+		w.pass(time.Second)
+	}
+	before := slices.Clone(w.clair.reports)
+	w.clair.change(func() { w.clair.reports = nil; w.clair.advisories = append(w.clair.advisories, "CVE-2099-0002") })
+	w.clair.update("debian/updater", noon)
+	w.Expect(w.For(shop).(*Backend).Prompt(t.Context(), images[0])).To(Succeed())
+	for _, img := range images {
+		w.Eventually(func() []string { w.pass(time.Second); return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0001", "CVE-2099-0002"}))
+		w.scan(shop, img)
+	}
+	w.Expect(w.clair.posted()).To(Equal(20))
+	w.Expect(w.clair.reports).To(HaveLen(20))
+	// Two are read at a time, and a batch in any order.
+	w.Expect(w.clair.reports[:leaseBatch]).To(ConsistOf(before[:leaseBatch]))
+}
+
+// TestPrompts: a thousand hints are one look.
+func TestPrompts(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	w.clair.change(func() { w.clair.requests = 0 })
+	for range 1000 {
+		w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
+	}
+	w.clair.update("debian/updater", noon)
+	w.Eventually(func() int { w.pass(promptPause); return len(w.clair.read()) }).Should(Equal(2))
+	w.clair.mu.Lock()
+	defer w.clair.mu.Unlock()
+	w.Expect(w.clair.requests).To(BeNumerically("<", 20))
+}
+
+// TestNotAllowed: a Clair that the operator's configuration does not list is never asked.
+func TestNotAllowed(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Config.Clair.Instances = []config.ClairInstance{{URL: "https://clair.example.com"}}
+	})
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.Expect(w.step(shop, img)).To(And(HavePrefix("ClairNotAllowed: spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
+	_, err := w.For(shop).DataVersion(t.Context())
+	w.Expect(err).To(MatchError(HavePrefix("ClairNotAllowed")))
+	w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
+	wait, _, err := w.For(shop).(*Backend).Release(t.Context(), "shop-uid")
+	w.must(err)
+	w.Expect(wait).To(BeZero())
+	w.pass(time.Hour)
+	w.Expect(w.clair.requests).To(BeZero())
+}
+
+// TestWrongSettings: what one Scanner has wrong is said to it, and disturbs no other.
+func TestWrongSettings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*world)
+		broken func(*v1alpha1.ClairBackend)
+		want   string
+	}{
+		"wrong key": {
+			change: func(w *world) { w.secret("blog", "psk", map[string]string{"key": strings.Repeat("d3Jv", 12)}) },
+			broken: withSecret("psk"), want: "ClairUnauthorized: spec.backend.clair.authSecretRef (Secret psk): ",
+		},
+		"no key": {broken: func(*v1alpha1.ClairBackend) {}, want: "ClairUnauthorized: spec.backend.clair.authSecretRef is not set: "},
+		"no Secret": {
+			broken: withSecret("psk"), want: "ClairSecretMissing: spec.backend.clair.authSecretRef: there is no Secret psk in namespace blog",
+		},
+		"another Secret": {
+			change: func(w *world) { w.secret("blog", "psk", map[string]string{"token": "x"}) },
+			broken: withSecret("psk"), want: `ClairSecretMissing: spec.backend.clair.authSecretRef: key "key" of Secret psk in namespace blog: `,
+		},
+		"Secret not granted": {
+			change: func(w *world) { w.forbidden["psk"] = true },
+			broken: withSecret("psk"),
+			want: "ClairSecretForbidden: spec.backend.clair.authSecretRef: the operator may not read the Secret; to allow it: " +
+				"kubectl -n blog create role scanner-manager-psk --verb=get --resource=secrets --resource-name=psk && " +
+				"kubectl -n blog create rolebinding scanner-manager-psk --role=scanner-manager-psk --serviceaccount=scanner-operator-system:scanner-operator-manager",
+		},
+		"no certificates": {
+			broken: func(c *v1alpha1.ClairBackend) { c.CABundle = "none" }, want: "ClairSettingsInvalid: spec.backend.clair.caBundle: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.clair.key = clairsKey
+			w.secret("shop", "right", map[string]string{"key": preSharedKey})
+			if tt.change != nil {
+				tt.change(w)
+			}
+			digest := w.push("web", registrytest.Image(t, files("base")))
+			blog, shop := w.scanner("blog", tt.broken), w.scanner("shop", withSecret("right"))
+			inBlog, inShop := w.run(blog, "own", digest), w.run(shop, "web", digest)
+			_ = w.step(blog, inBlog)
+			dataOfBlog := func() string { _, err := w.For(blog).DataVersion(t.Context()); return fmt.Sprint(err) }
+			w.Eventually(dataOfBlog).Should(HavePrefix(tt.want))
+			w.scan(shop, inShop)
+			w.Expect(dataOfBlog()).To(HavePrefix(tt.want))
+			other := w.run(blog, "other", w.push("other", registrytest.Image(t, files("other"))))
+			w.Consistently(func() string { return w.step(blog, other) }, "100ms").Should(HavePrefix(tt.want), "nobody's credentials work for others")
+			w.Expect(w.clair.posted()).To(Equal(1))
+		})
+	}
+}
+
+// TestSettling: without a list of updaters, data counts once no other updater has come to its end for two minutes.
+func TestSettling(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
+	w.clair.update("debian/updater", noon.Add(-10*time.Second))
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	data := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
+	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("NoVulnerabilityData: the updaters of Clair at "))
+	w.clair.update("alpine/updater", noon)
+	w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(ContainSubstring("2 so far"))
+	seen := w.clock.Now()
+	w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(Equal("<nil>"))
+	w.Expect(w.clock.Since(seen)).To(BeNumerically(">=", settleTime-10*time.Second))
+	w.scan(shop, img)
+}
+
+// TestExpectedUpdaters: data counts when all expected updaters have come to an end.
+func TestExpectedUpdaters(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = []string{"debian/*", "osv/go"} })
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.Eventually(func() string { return w.step(shop, img) }).Should(And(HavePrefix("NoVulnerabilityData: these updaters of Clair at "), HaveSuffix(": osv/go")))
+	w.Expect(w.clair.reports).To(BeEmpty())
+	w.clair.update("osv/go", noon)
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+}
+
+// TestNoData: an empty Clair is no clean image.
+func TestNoData(t *testing.T) {
+	w := newWorld(t)
+	clear(w.clair.updaters)
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.Eventually(func() string { return w.step(shop, img) }).Should(And(HavePrefix("NoVulnerabilityData: Clair at "), HaveSuffix(" has no vulnerability data yet")))
+	w.clair.update("debian/updater", noon)
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+}
+
+// TestOldData: data that nothing was added to for long is said to be old.
+func TestOldData(t *testing.T) {
+	w := newWorld(t)
+	b := w.For(w.scanner("shop")).(*Backend)
+	w.Expect(b.DataProblem(store.DataVersion{Built: noon.Add(-119 * time.Hour)})).To(BeEmpty())
+	w.Expect(b.DataProblem(store.DataVersion{Built: noon.Add(-121 * time.Hour)})).To(ContainSubstring("clair.maxAge"))
+	w.Expect(b.DataProblem(store.DataVersion{})).To(BeEmpty())
+}
+
+// TestNothingToScan: an image without layers is no failure, and Clair is not bothered with it.
+func TestNothingToScan(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := w.run(shop, "empty", w.push("empty", empty.Image))
+	w.scan(shop, img)
+	w.Expect(w.findings(shop, img)).To(BeEmpty())
+	w.Expect(w.clair.posted()).To(BeZero())
+	w.Expect(w.clair.reports).To(BeEmpty())
+}
+
+// TestForget: what no Scanner has any more is deleted in Clair, if Clair has it from us.
+func TestForget(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	ours := w.run(shop, "ours", w.push("ours", registrytest.Image(t, files("ours"))))
+	theirs := w.run(shop, "theirs", w.push("theirs", registrytest.Image(t, files("theirs"))))
+	stays := w.run(shop, "stays", w.push("stays", registrytest.Image(t, files("stays"))))
+	w.clair.change(func() { w.clair.indexed[theirs.Key.Digest] = true })
+	for _, img := range []backend.Image{ours, theirs, stays} {
+		w.scan(shop, img)
+	}
+	for _, img := range []backend.Image{ours, theirs} {
+		w.must(w.store.Release(t.Context(), "shop-uid", img.Key))
+	}
+	remembered := func() (digests []string) {
+		for _, img := range []backend.Image{ours, theirs, stays} {
+			if _, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), img.Key.Digest); err == nil {
+				digests = append(digests, img.Key.Digest)
+			}
+		}
+		return digests
+	}
+	w.Eventually(func() []string { w.pass(20 * time.Second); return remembered() }).Should(Equal([]string{stays.Key.Digest}))
+	w.Expect(w.clair.deleted).To(Equal([]string{ours.Key.Digest}))
+	w.use(shop, ours)
+	w.scan(shop, ours)
+	w.Expect(w.clair.posted()).To(Equal(4))
+}
+
+// TestRelease: before a Scanner goes, what only it has is deleted in Clair.
+func TestRelease(t *testing.T) {
+	w := newWorld(t)
+	shop, blog := w.scanner("shop"), w.scanner("blog")
+	both := w.push("both", registrytest.Image(t, files("both")))
+	own := w.run(shop, "own", w.push("own", registrytest.Image(t, files("own"))))
+	w.scan(shop, own)
+	w.scan(shop, w.run(shop, "both", both))
+	w.scan(blog, w.run(blog, "both", both))
+	b := w.For(shop).(*Backend)
+	held, err := b.Holds(t.Context(), "shop-uid")
+	w.must(err)
+	w.Expect(held).To(BeTrue())
+	w.Eventually(func() time.Duration {
+		wait, _, err := b.Release(t.Context(), "shop-uid")
+		w.must(err)
+		return wait
+	}).Should(BeZero())
+	w.Expect(w.clair.deleted).To(Equal([]string{own.Key.Digest}))
+	held, err = b.Holds(t.Context(), "shop-uid")
+	w.must(err)
+	w.Expect(held).To(BeFalse())
+}
+
+// TestBoundedIndexing: Clair never has more to do at a time than is configured, in all and for each namespace.
+func TestBoundedIndexing(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Config.Clair.MaxIndexing, o.Config.Clair.MaxIndexingPerNamespace = 3, 2 })
+	w.guard = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/blobs/") && r.Header.Get("User-Agent") == "Go-http-client/1.1" {
+			time.Sleep(20 * time.Millisecond) // so that some meet
+		}
+		return false
+	}
+	scanners := []*v1alpha1.Scanner{w.scanner("shop"), w.scanner("blog")}
+	var images [][]backend.Image
+	for _, scanner := range scanners {
+		var own []backend.Image
+		for n := range 10 {
+			own = append(own, w.run(scanner, "web", w.push("web", registrytest.Image(t, files(fmt.Sprint(scanner.Namespace, n))))))
+			_ = w.step(scanner, own[n])
+		}
+		images = append(images, own)
+	}
+	for n, scanner := range scanners {
+		for _, img := range images[n] {
+			w.scan(scanner, img)
+		}
+	}
+	w.Expect(w.clair.most).To(BeNumerically("<=", 3))
+	w.Expect(w.clair.posted()).To(Equal(20))
 }

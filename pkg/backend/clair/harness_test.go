@@ -271,7 +271,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, clair: newScriptedClair(t), clock: clocktesting.NewFakeClock(noon), forbidden: map[string]bool{}}
-	w.SetDefaultEventuallyTimeout(20 * time.Second) // machines are slow at times
+	w.SetDefaultEventuallyTimeout(10 * time.Second) // machines are slow at times
 	w.SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
 	w.registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -445,4 +445,29 @@ func files(content string) v1ImageFiles { return v1ImageFiles{"etc/content": con
 
 type v1ImageFiles = registrytest.Files
 
-var preSharedKey = base64.StdEncoding.EncodeToString([]byte("a key that only tests know"))
+// clairsKey is what a Clair with authentication has in auth.psk.key, and preSharedKey how that stands in a Secret.
+var (
+	clairsKey    = []byte("a key of 32 bytes or more that only tests know")
+	preSharedKey = base64.StdEncoding.EncodeToString(clairsKey) + "\n"
+)
+
+func (w *world) wokenDigests() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.woken)
+}
+
+func (c *scriptedClair) read() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.reports)
+}
+
+type v1Image = v1.Image
+
+// readManifest is the digest of the manifest that Clair is given.
+func readManifest(r *http.Request) string {
+	var manifest claircore.Manifest
+	_ = json.NewDecoder(r.Body).Decode(&manifest)
+	return manifest.Hash.String()
+}

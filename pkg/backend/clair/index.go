@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/quay/claircore"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -135,7 +137,8 @@ func (i *instance) pause(wait time.Duration) {
 }
 
 // index does all that has to be done for an image once.
-func (i *instance) index(ctx context.Context, log logr.Logger, t *task) error {
+func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err error) {
+	defer recovered(log, &err)
 	i.mu.Lock()
 	state := i.state
 	i.mu.Unlock()
@@ -170,6 +173,14 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) error {
 		return err
 	}
 	return i.Store.SaveCatalogue(ctx, catalogue, nil)
+}
+
+// recovered makes an image's failure of a panic: what registries and Clair send is read by many libraries.
+func recovered(log logr.Logger, err *error) {
+	if cause := recover(); cause != nil {
+		log.Error(fmt.Errorf("panic: %v", cause), "Handling an image", "stack", string(debug.Stack()))
+		*err = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: "the operator failed on this image; its log has the cause"}
+	}
 }
 
 // list completes a catalogue by what Clair says, unless it has said so for another scope.
@@ -315,6 +326,9 @@ func distroOf(report *claircore.IndexReport) string {
 // locate finds out in the registry where the image's layers are and how they are had. Errors are *backend.Failure, but
 // for those of the API server.
 func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, error) {
+	if len(t.img.PullReferences) == 0 {
+		return nil, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "it is not known from where the image could be pulled"}
+	}
 	secrets, err := i.pullSecrets(ctx, t.img)
 	if err != nil {
 		return nil, err
@@ -328,9 +342,6 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	defer cancel()
 	platform := t.img.Key.Platform
 	located, err := puller.Locate(ctx, t.img.PullReferences, v1.Platform{OS: platform.OS, Architecture: platform.Architecture, Variant: platform.Variant})
-	if err == nil && located == nil {
-		err = failure.New(workerapi.ReasonImageNotFound, errors.New("no reference is known by which it could be pulled"))
-	}
 	if err == nil {
 		return located, nil
 	}
@@ -355,9 +366,10 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 	case workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 		workerapi.ReasonImageNotFound, workerapi.ReasonRegistryThrottled:
 		if len(secrets.forbidden) > 0 {
+			// What the registry said without them leads astray.
+			i.Log.Info("Pull secrets may not be read", "image", img.Key.String(), "namespace", img.Namespace, "secrets", secrets.forbidden, "without", failed.Message)
 			failed.Reason = ReasonPullSecretForbidden
-			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " +
-				i.howToGrant(img.Namespace, secrets.forbidden...) + "; without them: " + failed.Message
+			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.howToGrant(img.Namespace, secrets.forbidden...)
 		}
 	}
 	return failed

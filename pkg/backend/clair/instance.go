@@ -122,9 +122,17 @@ func (i *instance) dropAbsent() {
 		}
 		used[b.link.key] = true
 	}
+	authorities := map[string]bool{}
 	for key, l := range i.links {
 		if !used[key] && l != i.worked {
 			delete(i.links, key)
+			continue
+		}
+		authorities[key.authorities] = true
+	}
+	for bundle := range i.ways {
+		if !authorities[bundle] {
+			delete(i.ways, bundle)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -119,10 +121,23 @@ func (i *instance) noteFailed(l *link, err error) bool {
 			p.since = now
 		}
 		p.next = now.Add(i.backOff(p.failures))
-		p.failure = &backend.Failure{Reason: ReasonUnavailable, Message: fmt.Sprintf("%s (since %s)", err, p.since.UTC().Format(time.RFC3339))}
+		said := fmt.Sprintf("%s (since %s)", err, p.since.UTC().Format(time.RFC3339))
+		if p.failure == nil || withoutNumbers(p.failure.Message) != withoutNumbers(said) { // conditions change for news only
+			p.failure = &backend.Failure{Reason: ReasonUnavailable, Message: said}
+		}
 	}
 	after := l.trouble()
-	return before == nil || before.Reason != after.Reason || before.Message != after.Message
+	return before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message)
+}
+
+// withoutNumbers is what stays the same of a message when only ports and times change.
+func withoutNumbers(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // ownFailure is what says something about the settings only; nil for any other error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -144,7 +145,13 @@ func ignoreMissing(err error) error {
 }
 
 // read gets one report, not faster than reports may be read.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) ([]finding.Finding, error) {
+func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
+			err = errUnreadable{errors.New("the operator failed on it; its log has the cause")}
+		}
+	}()
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
 		return nil, errUnreadable{err}
@@ -156,8 +163,7 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) ([]
 	if err != nil {
 		return nil, err
 	}
-	findings, err := Normalise(report)
-	if err != nil {
+	if findings, err = Normalise(report); err != nil {
 		return nil, errUnreadable{err}
 	}
 	return findings, nil
@@ -185,6 +191,8 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 	switch {
 	case errors.As(err, &unreadable):
 		return &backend.Failure{Reason: ReasonReportFailed, Message: unreadable.Error()}
+	case api.KindOf(err) == api.NotIndexed && i.probe(ctx, l) == nil:
+		return &backend.Failure{Reason: ReasonImageLost, Message: err.Error() + ", although it has just indexed the image", RetryAfter: i.lost.note(catalogue.PlatformDigest)}
 	case err != nil:
 		return i.explain(ctx, l, err)
 	}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+)
+
+// clairQuestionsPerSecond bounds what webhooks ask of the API server. They have clients of their own, so that deliveries
+// never wait for them.
+const clairQuestionsPerSecond = 50
+
+// clairWebhooks is the server for Clair's webhooks; none if they are switched off.
+func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *prometheus.Registry, log *slog.Logger) ([]*http.Server, error) {
+	if options.ClairWebhookListen == "" {
+		return nil, nil
+	}
+	settings, err := config.Load(options.Config)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	instances := clairhook.Instances(settings.Clair)
+	if len(instances) == 0 {
+		log.Warn("all webhooks of Clair will be refused: clair.instances in the operator's configuration lists no Clair", "config", options.Config)
+	}
+	objects, secrets, err := clairClients(cluster)
+	if err != nil {
+		return nil, err
+	}
+	server := newServer(options.ClairWebhookListen, clairhook.New(clairhook.Config{
+		Cluster: objects, Secrets: secrets, Instances: instances,
+		HowToGrant: func(namespace, secret string) string {
+			return notifier.HowToGrant(namespace, secret, options.Namespace, options.ServiceAccount)
+		},
+		Metrics: clairhook.NewMetrics(registry), Log: log, Clock: clock.RealClock{},
+	}).Handler())
+	// Anybody who reaches the listener may have a look at it.
+	server.MaxHeaderBytes = 16 << 10
+	if options.ClairWebhookCertDir != "" {
+		certificate, err := clairhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
+		if err != nil {
+			return nil, fmt.Errorf("--clair-webhook-cert-dir: %w", err)
+		}
+		server.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
+	}
+	log.Info("Clair's webhooks are taken", "listen", options.ClairWebhookListen, "tls", server.TLSConfig != nil, "instances", len(instances))
+	return []*http.Server{server}, nil
+}
+
+// clairClients are for the operator's own kinds and for Secrets.
+func clairClients(cluster *rest.Config) (client.Client, *coreclient.CoreV1Client, error) {
+	cluster = rest.CopyConfig(cluster)
+	cluster.QPS, cluster.Burst = clairQuestionsPerSecond, 2*clairQuestionsPerSecond
+	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(nil)
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, nil, err
+	}
+	for _, kind := range []string{"Scanner", "ImageScan"} {
+		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	objects, err := client.New(cluster, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, nil, fmt.Errorf("client for Scanners and ImageScans: %w", err)
+	}
+	secrets, err := coreclient.NewForConfig(cluster)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client for the Secrets of Clair's webhooks: %w", err)
+	}
+	return objects, secrets, nil
+}

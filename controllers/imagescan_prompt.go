@@ -1,0 +1,63 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+)
+
+// matchRequested lets those updates pass by which a new match was asked for.
+var matchRequested = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		now, asked := e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationMatchRequested]
+		before, had := e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationMatchRequested]
+		return asked && (!had || now != before)
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// prompt passes on that the image may have other findings now, and takes the request away. It comes after the image is
+// listed and before it is matched: while the Scanner is suspended, the image unused, failed or not listed, the request stays.
+// Engines that cannot be prompted look often enough by themselves.
+func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	request, asked := s.scan.Annotations[v1alpha1.AnnotationMatchRequested]
+	if !asked {
+		return 0, nil
+	}
+	if engine, ok := s.backend.(backend.Prompted); ok {
+		if err := engine.Prompt(ctx, s.image); err != nil {
+			return 0, fmt.Errorf("prompt the engine: %w", err)
+		}
+	}
+	return 0, r.forgetRequest(ctx, s.scan, request)
+}
+
+// forgetRequest takes a request away, unless there is another one by now, which comes with an event of its own.
+func (r *ImageScanReconciler) forgetRequest(ctx context.Context, scan *v1alpha1.ImageScan, request string) error {
+	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationMatchRequested, "/", "~1") // RFC 6901
+	patch, err := json.Marshal([]map[string]string{{"op": "test", "path": path, "value": request}, {"op": "remove", "path": path}})
+	if err != nil {
+		return err
+	}
+	// Of an object of its own: the answer holds the status as it was before this reconciliation.
+	bare := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: scan.Namespace, Name: scan.Name}}
+	err = r.Client.Patch(ctx, bare, client.RawPatch(types.JSONPatchType, patch))
+	if apierrors.IsInvalid(err) {
+		return nil // the test failed
+	}
+	return client.IgnoreNotFound(err)
+}

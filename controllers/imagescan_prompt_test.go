@@ -1,0 +1,182 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// prompted is an engine that can be prompted.
+type prompted struct {
+	*scripted
+	// prompts are the digests of all calls of Prompt, which returns with.
+	prompts []string
+	with    error
+}
+
+func (p *prompted) Prompt(_ context.Context, img backend.Image) error {
+	p.prompts = append(p.prompts, img.Key.Digest)
+	return p.with
+}
+
+// requested marks an ImageScan as the notifier does.
+func requested(value string) func(*v1alpha1.ImageScan) {
+	return func(s *v1alpha1.ImageScan) {
+		s.Annotations = map[string]string{v1alpha1.AnnotationMatchRequested: value}
+	}
+}
+
+// newPromptedUnit is a unit whose engine can be prompted.
+func newPromptedUnit(t *testing.T, objects ...client.Object) (*unit, *prompted) {
+	t.Helper()
+	u := newUnit(t, objects...)
+	engine := &prompted{scripted: u.engine}
+	u.scans.Backends = backend.Choosers{v1alpha1.BackendFake: backend.Always(engine)}
+	return u, engine
+}
+
+// request is what an ImageScan is asked for.
+func request(scan *v1alpha1.ImageScan) string {
+	return scan.Annotations[v1alpha1.AnnotationMatchRequested]
+}
+
+// TestMatchRequested: a request reaches the engine once, and goes; what the reconciliation found is written all the same.
+func TestMatchRequested(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web, requested("n1"))
+	u, engine := newPromptedUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical))
+	after, _ := u.reconcile(scan)
+	if request(after) != "" || after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
+		t.Errorf("afterwards: request %q, status %+v; want no request, and the findings", request(after), after.Status)
+	}
+	u.reconcile(scan)
+	if len(engine.prompts) != 1 || engine.prompts[0] != keyOfImage(web).Digest {
+		t.Errorf("the engine was prompted for %v, want once for %s", engine.prompts, keyOfImage(web).Digest)
+	}
+}
+
+// TestMatchRequestedWithoutEffect: of an engine that cannot be prompted, nothing is waited for.
+func TestMatchRequestedWithoutEffect(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web, requested("n1"))
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.reported(web)
+	if after, _ := u.reconcile(scan); request(after) != "" || after.Status.Phase != v1alpha1.PhaseScanned {
+		t.Errorf("afterwards: request %q, phase %s", request(after), after.Status.Phase)
+	}
+}
+
+// TestMatchRequestStays: a request is kept until something can come of it.
+func TestMatchRequestStays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arrange func(u *unit, engine *prompted, scanner *v1alpha1.Scanner)
+		mend    func(u *unit, engine *prompted, scanner *v1alpha1.Scanner)
+		err     bool
+	}{
+		"while the Scanner is suspended": {
+			arrange: func(u *unit, _ *prompted, s *v1alpha1.Scanner) { s.Spec.Suspend = true; u.update(s) },
+			mend:    func(u *unit, _ *prompted, s *v1alpha1.Scanner) { s.Spec.Suspend = false; u.update(s) },
+		},
+		"while the image is listed": {
+			arrange: func(u *unit, e *prompted, _ *v1alpha1.Scanner) {
+				e.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "it takes its time", firstRetry), nil)
+			},
+			mend: func(u *unit, e *prompted, _ *v1alpha1.Scanner) { e.index = says(backend.Done, nil) },
+		},
+		"while the engine fails": {
+			arrange: func(_ *unit, e *prompted, _ *v1alpha1.Scanner) { e.with = errors.New("no answer") },
+			mend:    func(_ *unit, e *prompted, _ *v1alpha1.Scanner) { e.with = nil },
+			err:     true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner()
+			scan := scanOf(scanner, web, requested("n1"))
+			u, engine := newPromptedUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+			u.reported(web)
+			u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
+			tt.arrange(u, engine, scanner)
+			if _, err := u.scans.Reconcile(t.Context(), requestFor(scan)); (err != nil) != tt.err {
+				t.Fatalf("error %v, want one: %t", err, tt.err)
+			}
+			if after := u.read(scan); request(after) != "n1" {
+				t.Errorf("the request is %q, want it to stay", request(after))
+			}
+			engine.prompts = nil
+			tt.mend(u, engine, scanner)
+			if after, _ := u.reconcile(scan); request(after) != "" || len(engine.prompts) != 1 {
+				t.Errorf("afterwards: request %q, prompts %v; want one prompt and no request", request(after), engine.prompts)
+			}
+		})
+	}
+}
+
+// TestNewerMatchRequestStays: what is asked for while the engine is prompted is not taken away with what was before.
+func TestNewerMatchRequestStays(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(absent, "requests")
+	p.creates(scanner)
+	scan := scanOf(scanner, web, requested("n2"))
+	p.creates(scan)
+	scans := &ImageScanReconciler{Client: p.client}
+	p.must(scans.forgetRequest(t.Context(), scan, "n1"))
+	read := func() string {
+		var after v1alpha1.ImageScan
+		p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(scan), &after))
+		return request(&after)
+	}
+	if got := read(); got != "n2" {
+		t.Errorf("the request is %q, want n2", got)
+	}
+	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
+	if got := read(); got != "" {
+		t.Errorf("the request is %q, want none", got)
+	}
+	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
+	p.deletes(scan, scanner)
+	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
+}
+
+// TestMatchRequestWakes: which changes of an ImageScan are a request, so that taking one away causes nothing.
+func TestMatchRequestWakes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, after string
+		want          bool
+	}{
+		"asked for": {"", "n1", true}, "asked for again": {"n1", "n2", true},
+		"still asked for": {"n1", "n1", false}, "taken away": {"n1", "", false}, "never asked for": {"", "", false},
+	} {
+		with := func(value string) *v1alpha1.ImageScan {
+			scan := &v1alpha1.ImageScan{}
+			if value != "" {
+				requested(value)(scan)
+			}
+			return scan
+		}
+		if got := matchRequested.Update(event.UpdateEvent{ObjectOld: with(tt.before), ObjectNew: with(tt.after)}); got != tt.want {
+			t.Errorf("%s: wakes the controller: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// TestMatchRequestIsSeen: on a real API server the annotation alone has the controller look, after which it is gone.
+func TestMatchRequestIsSeen(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
+	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
+	scan := p.scans(scanner)[0]
+	p.must(p.client.Patch(t.Context(), &scan, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationMatchRequested+`":"n1"}}}`))))
+	p.Eventually(func() string { return request(&p.scans(scanner)[0]) }, patience).Should(BeEmpty())
+}

@@ -1,0 +1,210 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+)
+
+// keeper is an engine that keeps something elsewhere.
+type keeper struct {
+	*scripted
+	kept       bool
+	holdsErr   error
+	releaseErr error
+	// unreachable keeps it from being undone; asked counts the tries.
+	unreachable bool
+	asked       int
+}
+
+func (k *keeper) Holds(context.Context, string) (bool, error) { return k.kept, k.holdsErr }
+
+func (k *keeper) Release(ctx context.Context, scanner string) (time.Duration, string, error) {
+	if _, bounded := ctx.Deadline(); !bounded || scanner != "scanner-uid" {
+		return 0, "", errors.New("asked without a deadline, or for another Scanner")
+	}
+	k.asked++
+	if k.releaseErr != nil || k.unreachable {
+		return time.Minute, "it cannot be reached", k.releaseErr
+	}
+	k.kept = false
+	return 0, "", nil
+}
+
+const clairA, clairB = "https://a.example.com", "https://b.example.com"
+
+// newKeepers are a Scanner's reconciler with two engines that keep things, and the Scanner, which has the first one.
+func newKeepers(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *unit, scanner *v1alpha1.Scanner, first, second *keeper) {
+	t.Helper()
+	scanner = theScanner(append(changes, withClair(clairA))...)
+	u = newUnit(t, scanner)
+	first, second = &keeper{scripted: u.engine}, &keeper{scripted: &scripted{version: u.engine.version}}
+	first.name, second.name = "clair "+clairA, "clair "+clairB
+	u.scanners.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
+		if s.Spec.Backend.Clair.URL == clairB {
+			return second
+		}
+		return first
+	}, v1alpha1.BackendFake: backend.Always(&scripted{version: u.engine.version})}
+	return u, scanner, first, second
+}
+
+// look has the Scanner looked at; what it is then, nil if it has gone, and when it is looked at again.
+func (u *unit) look(scanner *v1alpha1.Scanner) (*v1alpha1.Scanner, time.Duration) {
+	u.t.Helper()
+	result, err := u.scanners.Reconcile(u.t.Context(), requestFor(scanner))
+	u.must(err)
+	var after v1alpha1.Scanner
+	if err := u.client.Get(u.t.Context(), client.ObjectKeyFromObject(scanner), &after); err != nil {
+		u.must(client.IgnoreNotFound(err))
+		return nil, result.RequeueAfter
+	}
+	return &after, result.RequeueAfter
+}
+
+// deletes a Scanner; time goes on from the API server's.
+func (u *unit) deletes(scanner *v1alpha1.Scanner) {
+	u.t.Helper()
+	u.must(u.client.Delete(u.t.Context(), scanner))
+	var going v1alpha1.Scanner
+	u.must(u.client.Get(u.t.Context(), client.ObjectKeyFromObject(scanner), &going))
+	u.clock.SetTime(going.DeletionTimestamp.Time)
+}
+
+// TestManifestsFinalizer: a Scanner has it exactly while an engine keeps something on its behalf, beside any others.
+func TestManifestsFinalizer(t *testing.T) {
+	u, scanner, engine, _ := newKeepers(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{foreign} })
+	for _, kept := range []bool{false, true, true, false} {
+		engine.kept = kept
+		want := []string{foreign}
+		if kept {
+			want = append(want, manifestsFinalizer)
+		}
+		if after, _ := u.look(scanner); !slices.Equal(after.Finalizers, want) {
+			t.Errorf("the engine keeps something: %v, and the finalizers are %q", kept, after.Finalizers)
+		}
+	}
+	if engine.asked != 0 {
+		t.Error("something is undone for a Scanner that stays")
+	}
+}
+
+// TestManifestsAreUndone: a Scanner goes as soon as its engine keeps nothing more for it.
+func TestManifestsAreUndone(t *testing.T) {
+	u, scanner, engine, _ := newKeepers(t)
+	engine.kept, engine.unreachable = true, true
+	u.look(scanner)
+	u.deletes(scanner)
+	if after, again := u.look(scanner); after == nil || again != time.Minute {
+		t.Fatalf("it is %v and looked at after %s, want it to wait for a minute, as the engine says", after, again)
+	}
+	engine.releaseErr = errors.New("the store is busy")
+	if after, again := u.look(scanner); after == nil || again != undoRetry {
+		t.Fatalf("with an error it is %v and looked at after %s, want %s", after, again, undoRetry)
+	}
+	u.said()
+	engine.releaseErr, engine.unreachable = nil, false
+	if after, _ := u.look(scanner); after != nil || engine.kept {
+		t.Errorf("it is still there: %v, and something is kept: %v", after, engine.kept)
+	}
+	if said := u.said(); len(said) != 0 {
+		t.Errorf("events %q about what went well", said)
+	}
+}
+
+// TestUndoingEnds: an engine that is down holds up a namespace for five minutes and not longer; what stays is said.
+func TestUndoingEnds(t *testing.T) {
+	for name, restart := range map[string]bool{"one manager": false, "restarted meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			u, scanner, engine, _ := newKeepers(t)
+			engine.kept, engine.unreachable = true, true
+			u.look(scanner)
+			u.deletes(scanner)
+			u.pass(undoPatience - 20*time.Second)
+			if restart {
+				u.scanners.holdings = holdings{}
+			}
+			u.said()
+			if after, again := u.look(scanner); after == nil || again != 20*time.Second {
+				t.Fatalf("before its time it is %v and looked at after %s, want it to wait until its time is over", after, again)
+			}
+			u.pass(20 * time.Second)
+			if after, _ := u.look(scanner); after != nil {
+				t.Fatal("after its time it is still there")
+			}
+			want := "Warning LeftBehind given up after 5m0s: what the operator had made in clair https://a.example.com"
+			if said := u.said(); len(said) != 1 || !strings.HasPrefix(said[0], want) || !strings.HasSuffix(said[0], "it cannot be reached") {
+				t.Errorf("events %q, want one that begins with %q and says why", said, want)
+			}
+		})
+	}
+}
+
+// TestUndoingAfterAChange: what the engine keeps that a Scanner had before is undone, for five minutes at most, while
+// the Scanner works with its new one.
+func TestUndoingAfterAChange(t *testing.T) {
+	for name, to := range map[string]func(*v1alpha1.Scanner){
+		"another URL":    withClair(clairB),
+		"another engine": func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendFake} },
+	} {
+		for end, reached := range map[string]bool{"undone": true, "given up": false} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				u, scanner, first, second := newKeepers(t)
+				first.kept, first.unreachable = true, true
+				scanner, _ = u.look(scanner)
+				to(scanner)
+				u.update(scanner)
+				after, again := u.look(scanner)
+				if !slices.Contains(after.Finalizers, manifestsFinalizer) || first.asked != 1 || again > time.Minute {
+					t.Fatalf("finalizers %q, asked %d times, looked at again after %s", after.Finalizers, first.asked, again)
+				}
+				u.said()
+				first.unreachable = !reached
+				u.pass(undoPatience)
+				if after, again = u.look(scanner); len(after.Finalizers) != 0 || again != statusInterval {
+					t.Errorf("finalizers %q are left, it is looked at after %s", after.Finalizers, again)
+				}
+				if said := strings.Join(u.said(), "\n"); strings.Contains(said, v1alpha1.ReasonLeftBehind) == reached {
+					t.Errorf("events: %s", said)
+				}
+				u.look(scanner)
+				if second.asked != 0 || first.asked != 2 {
+					t.Errorf("the former engine was asked %d times and the present one %d times, want 2 and 0", first.asked, second.asked)
+				}
+			})
+		}
+	}
+}
+
+// TestHoldingsOfUnknown: an engine that cannot say whether it keeps something neither gets nor loses a finalizer for it, and
+// that does not hold up the pods'.
+func TestHoldingsOfUnknown(t *testing.T) {
+	u, scanner, engine, _ := newKeepers(t, holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
+	engine.holdsErr = errors.New("the store is busy")
+	if _, err := u.scanners.Reconcile(t.Context(), requestFor(scanner)); !errors.Is(err, engine.holdsErr) {
+		t.Errorf("the error is %v, want %v", err, engine.holdsErr)
+	}
+	var after v1alpha1.Scanner
+	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), &after))
+	if want := []string{manifestsFinalizer, scannerFinalizer}; !slices.Equal(after.Finalizers, want) {
+		t.Errorf("finalizers %q, want %q", after.Finalizers, want)
+	}
+}
+
+// TestScannerWithoutItsEngine: a Scanner whose engine this operator runs without is not held for it.
+func TestScannerWithoutItsEngine(t *testing.T) {
+	u, scanner, _, _ := newKeepers(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
+	u.scanners.Backends = nil
+	u.deletes(scanner)
+	if after, _ := u.look(scanner); after != nil {
+		t.Errorf("it is still there, with the finalizers %q", after.Finalizers)
+	}
+}

@@ -1,0 +1,193 @@
+package clairhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/clair"
+)
+
+const (
+	// workTimeout bounds one notification. A webhook is answered long before, and Clair's next one joins the work.
+	workTimeout = 5 * time.Minute
+	// requestTimeout bounds one question to Clair, which has pages within milliseconds.
+	requestTimeout = 20 * time.Second
+	// maxPageBytes bounds a page of 500 entries, each about a kilobyte.
+	maxPageBytes = 8 << 20
+	// handledAge is longer than Clair keeps telling of a notification that it was answered for.
+	handledAge = time.Hour
+	maxHandled = 10_000
+	// maxUnknown bounds the distinct digests that are remembered while a notification is read.
+	maxUnknown = 10_000
+)
+
+// task is one notification for a Scanner.
+type task struct {
+	scanner types.NamespacedName
+	uid     types.UID
+	id      uuid.UUID
+}
+
+// key of the task, by which webhooks about the same are known.
+func (t task) key() string { return string(t.uid) + "/" + t.id.String() }
+
+// handle answers from memory, joins what is going on, or takes care of a notification. The work goes on when nobody waits
+// for it any more: one that takes longer than a webhook waits would never be done otherwise.
+func (s *Server) handle(ctx context.Context, t task) error {
+	if deleted, found := s.handled.Get(t.key()); found && deleted.(bool) {
+		return nil
+	}
+	done := s.flights.DoChan(t.key(), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workTimeout)
+		defer cancel()
+		err := s.work(ctx, t)
+		if err != nil && !errors.Is(err, errBusy) {
+			s.say(slog.LevelWarn, t.scanner, "a notification is not taken care of yet; Clair tells of it again", "notification", t.id, "error", err)
+		}
+		return nil, err
+	})
+	select {
+	case result := <-done:
+		return result.Err
+	case <-ctx.Done():
+		return errUnfinished
+	}
+}
+
+// work takes care of a notification: mark what it is about, then have Clair forget it.
+func (s *Server) work(ctx context.Context, t task) error {
+	own, leave, err := s.working.take(t.scanner.Namespace)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if !s.notifications.allow(t.scanner.Namespace) {
+		return errBusy
+	}
+	end, err := s.turn(ctx, own)
+	if err != nil {
+		return err
+	}
+	defer end()
+	scanner, err := s.scanner(ctx, t.scanner)
+	if err != nil {
+		return err
+	}
+	if scanner.UID != t.uid {
+		return errUnauthorized
+	}
+	engine, err := s.clairOf(scanner)
+	if err != nil {
+		return err
+	}
+	if _, marked := s.handled.Get(t.key()); !marked {
+		if err := s.markAll(ctx, t, engine); err != nil {
+			return err
+		}
+		s.handled.Add(t.key(), false, handledAge)
+	}
+	if err := engine.DeleteNotification(ctx, t.id); err != nil {
+		return err
+	}
+	s.handled.Add(t.key(), true, handledAge)
+	return nil
+}
+
+// clairOf is a client for the Scanner's Clair, which the configuration has to list: Scanners are written by tenants.
+func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
+	settings, name := scanner.Spec.Backend.Clair, types.NamespacedName{Namespace: scanner.Namespace, Name: scanner.Name}
+	address, err := clair.CanonicalURL(settings.URL)
+	if err != nil || !s.Instances[address] {
+		return nil, errNotAllowed
+	}
+	options := clair.Options{
+		URL: address, CABundle: settings.CABundle, Timeout: requestTimeout, MaxAnswerBytes: maxPageBytes, Network: s.network, Clock: s.Clock,
+	}
+	if ref := settings.AuthSecretRef; ref != nil {
+		var once sync.Once
+		var auth clair.Auth
+		var authErr error
+		options.Auth = func(ctx context.Context) (clair.Auth, error) {
+			once.Do(func() {
+				if auth, authErr = s.auth(ctx, name, ref.Name); authErr == nil && len(auth.Key) == 0 {
+					authErr = fmt.Errorf("secret %s: %s: there is no usable key", ref.Name, keyPSK)
+				}
+			})
+			return auth, authErr
+		}
+	}
+	engine, err := clair.New(options)
+	if err != nil {
+		return nil, fmt.Errorf("spec.backend.clair.%w", err)
+	}
+	return engine, nil
+}
+
+// markAll reads all pages and marks the ImageScans of the images in them.
+func (s *Server) markAll(ctx context.Context, t task, engine *clair.Client) error {
+	var images *index
+	concerned, unknown, unknowns := map[string]bool{}, map[string]bool{}, 0
+	for notification, err := range engine.Notifications(ctx, t.id) {
+		if err != nil {
+			return err
+		}
+		// Of a notification that says nothing, there is nothing to look for.
+		if images == nil {
+			if images, err = s.index(ctx, t); err != nil {
+				return err
+			}
+		}
+		digest := notification.Manifest.String()
+		switch {
+		case len(images.names[digest]) > 0:
+			concerned[digest] = true
+		case !unknown[digest]:
+			unknowns++
+			if len(unknown) < maxUnknown {
+				unknown[digest] = true
+			}
+		}
+	}
+	marked := 0
+	for digest := range concerned {
+		for _, name := range images.names[digest] {
+			if images.marked[name] {
+				continue
+			}
+			if err := s.mark(ctx, t, name); err != nil {
+				return err
+			}
+			images.marked[name] = true
+			marked++
+			s.Metrics.Marked()
+		}
+	}
+	s.Metrics.Unknown(unknowns)
+	s.Log.Info("notification of Clair handled", "namespace", t.scanner.Namespace, "scanner", t.scanner.Name, "notification", t.id,
+		"images", len(concerned), "marked", marked, "unknown", unknowns)
+	return nil
+}
+
+// turn waits until no other notification of the namespace is being read, and not too many in all.
+func (s *Server) turn(ctx context.Context, own chan struct{}) (end func(), err error) {
+	select {
+	case own <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case s.turns <- struct{}{}:
+	case <-ctx.Done():
+		<-own
+		return nil, ctx.Err()
+	}
+	return func() { <-s.turns; <-own }, nil
+}

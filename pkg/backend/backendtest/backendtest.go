@@ -1,0 +1,554 @@
+// Package backendtest is the contract of package backend as tests, which every engine passes: what is said while one
+// waits, what happens once only, what outlasts a restart, what a failure is and what is none, what is left behind.
+//
+// An engine's own tests call Run with a Harness around it. What is special about the engine they test beside that.
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// Images by the last part of their repository, as in package fake.
+const (
+	// Vulnerable has at least one finding with the first vulnerability data, and one more with each that follows.
+	Vulnerable = "registry.example.com/shop/vulnerable"
+	// Clean has packages and never a finding.
+	Clean = "registry.example.com/shop/clean"
+	// Failing cannot be listed, for a reason of its own that does not go away.
+	Failing = "registry.example.com/shop/failing"
+)
+
+// Scanner is on whose behalf an engine is asked.
+type Scanner struct{ Namespace, UID string }
+
+// Scanners of two namespaces.
+var (
+	Shop = Scanner{"shop", "scanner-of-shop"}
+	Blog = Scanner{"blog", "scanner-of-blog"}
+)
+
+// Harness is an engine beside all that it needs, without vulnerability data at first, unless it always has some.
+type Harness interface {
+	// Backend of a Scanner. After Restart it is another one.
+	Backend(Scanner) backend.Backend
+	// Restart ends the engine's part of the manager and begins it anew, with the same store.
+	Restart()
+	Store() store.Store
+	// Image has an image pulled from everywhere, by anybody, and says its key and pull references.
+	Image(repository string) backend.Image
+	// Publish makes newer vulnerability data, which the engine has after Work.
+	Publish()
+	// Work has everything happen that happens by itself: what was begun ends, and what waits has its turn.
+	Work()
+	// Pass lets time pass.
+	Pass(time.Duration)
+	// Listed is how often the engine has listed what is in an image.
+	Listed(backend.Image) int
+}
+
+// Breakable is a Harness whose engine can have trouble of its own, that is no image's: what it runs on is down.
+type Breakable interface {
+	Break()
+	Mend()
+}
+
+// Keeper is a Harness whose engine keeps something elsewhere.
+type Keeper interface {
+	// Kept are the platform digests that it keeps, sorted.
+	Kept() []string
+}
+
+// patience is how often an engine is asked before it has to be done.
+const patience = 50
+
+// Run runs the contract's tests, each with a harness of its own.
+func Run(t *testing.T, start func(*testing.T) Harness) {
+	t.Helper()
+	for name, test := range map[string]func(*contract){
+		"index says what it waits for":                    (*contract).indexes,
+		"an image is listed once for everybody":           (*contract).listsOnce,
+		"what a namespace lists is its own":               (*contract).keepsScopes,
+		"a restart repeats nothing":                       (*contract).restarts,
+		"a restart in the middle loses nothing":           (*contract).restartsInTheMiddle,
+		"without data there is no report":                 (*contract).awaitsData,
+		"newer data renews all reports and lists nothing": (*contract).renews,
+		"a failure is the image's own":                    (*contract).fails,
+		"the engine's trouble is no failure":              (*contract).troubles,
+		"nothing is left of what nobody has":              (*contract).forgets,
+		"what it keeps is undone with the last Scanner":   (*contract).undoes,
+		"what it keeps is undone with the last use":       (*contract).tidies,
+		"what it says of itself fits":                     (*contract).describes,
+	} {
+		t.Run(name, func(t *testing.T) { test(&contract{Harness: start(t), t: t}) })
+	}
+}
+
+// contract is one test.
+type contract struct {
+	Harness
+	t *testing.T
+}
+
+func (c *contract) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// image as a Scanner has it, in the scope of the cluster, and in use.
+func (c *contract) image(scanner Scanner, repository string, changes ...func(*backend.Image)) backend.Image {
+	c.t.Helper()
+	img := c.Image(repository)
+	img.Namespace, img.Scanner = scanner.Namespace, scanner.UID
+	for _, change := range changes {
+		change(&img)
+	}
+	c.must(c.Store().SetUsed(c.t.Context(), store.Used{
+		Scanner: scanner.UID, Namespace: scanner.Namespace, Key: img.Key, Scope: img.Scope, Engine: c.Backend(scanner).Engine(),
+		Workloads: []store.Workload{{Namespace: scanner.Namespace, Kind: "Deployment", Name: "web", Container: "main", Repository: repository, Reference: repository + ":1"}},
+	}))
+	return img
+}
+
+// inItsNamespace needs a pull secret, so that what is found counts in the namespace only.
+func inItsNamespace(img *backend.Image) {
+	img.Scope, img.PullSecrets = store.Scope(img.Namespace), []string{"pull"}
+}
+
+func (c *contract) of(img backend.Image) backend.Backend {
+	return c.Backend(Scanner{img.Namespace, img.Scanner})
+}
+
+// question is Index or Match.
+type question func(context.Context, backend.Image) (backend.Progress, error)
+
+// ask once, and look at the form of the answer.
+func (c *contract) ask(what question, img backend.Image) (backend.Progress, error) {
+	c.t.Helper()
+	progress, err := what(c.t.Context(), img)
+	var failure *backend.Failure
+	switch {
+	case errors.As(err, &failure):
+		c.wellFormed(failure.Reason, failure.Message)
+	case err == nil && !progress.Done:
+		c.wellFormed(progress.Reason, progress.Message)
+		if progress.CheckAgain <= 0 {
+			c.t.Errorf("%s: it does not say when to ask again", progress.Reason)
+		}
+	}
+	return progress, err
+}
+
+var reason = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
+
+func (c *contract) wellFormed(word, message string) {
+	c.t.Helper()
+	if !reason.MatchString(word) {
+		c.t.Errorf("the reason %q is no CamelCase word that a condition takes", word)
+	}
+	if message == "" || strings.ContainsAny(message, "\n\r") {
+		c.t.Errorf("%s: the message %q is not one line", word, message)
+	}
+}
+
+// until asks, and lets time pass, until it is done or has failed.
+func (c *contract) until(what question, img backend.Image) error {
+	c.t.Helper()
+	var last backend.Progress
+	for range patience {
+		progress, err := c.ask(what, img)
+		if err != nil || progress.Done {
+			return err
+		}
+		last = progress
+		c.Pass(progress.CheckAgain)
+		c.Work()
+	}
+	c.t.Fatalf("asked %d times, it still says %s: %s", patience, last.Reason, last.Message)
+	return nil
+}
+
+// scan has an image listed and matched.
+func (c *contract) scan(img backend.Image) {
+	c.t.Helper()
+	c.must(c.until(c.of(img).Index, img))
+	c.must(c.until(c.of(img).Match, img))
+}
+
+// subject of an image that is listed.
+func (c *contract) subject(img backend.Image) store.Subject {
+	c.t.Helper()
+	engine := c.of(img).Engine()
+	catalogued, err := c.Store().Catalogued(c.t.Context(), engine, img.Key, img.Scope)
+	c.must(err)
+	return store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: engine}
+}
+
+// findings are the identities of what is known to be wrong with an image.
+func (c *contract) findings(img backend.Image) (ids []string) {
+	c.t.Helper()
+	found, err := c.Store().Findings(c.t.Context(), c.subject(img))
+	c.must(err)
+	for _, f := range found {
+		ids = append(ids, f.ID+" in "+f.Package.Name)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// unlisted says whether the engine knows nothing of an image in a scope.
+func (c *contract) unlisted(img backend.Image, scope store.Scope) bool {
+	c.t.Helper()
+	_, err := c.Store().Catalogued(c.t.Context(), c.of(img).Engine(), img.Key, scope)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		c.t.Fatal(err)
+	}
+	return err != nil
+}
+
+func (c *contract) listed(img backend.Image, want int) {
+	c.t.Helper()
+	if got := c.Listed(img); got != want {
+		c.t.Errorf("it was listed %d times, want %d", got, want)
+	}
+}
+
+// indexes: Index is level-triggered, and what it brings is found under the engine's name.
+func (c *contract) indexes() {
+	img := c.image(Shop, Vulnerable)
+	if progress, err := c.ask(c.of(img).Index, img); err != nil {
+		c.t.Fatalf("the first answer is %v", err)
+	} else if !progress.Done && !c.unlisted(img, img.Scope) {
+		c.t.Error("it is listed, and Index is not done")
+	}
+	c.must(c.until(c.of(img).Index, img))
+	if c.subject(img).PlatformDigest == "" {
+		c.t.Error("the platform's manifest is not known")
+	}
+	if progress, err := c.ask(c.of(img).Index, img); err != nil || !progress.Done {
+		c.t.Errorf("asked again it says %+v, %v, want that it is done", progress, err)
+	}
+	c.listed(img, 1)
+	if one, other := c.Backend(Shop).Engine(), c.Backend(Blog).Engine(); one == "" || one != other {
+		c.t.Errorf("the engine is called %q and %q", one, other)
+	}
+}
+
+func (c *contract) listsOnce() {
+	c.Publish()
+	mine, theirs := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable)
+	for range 3 {
+		for _, img := range []backend.Image{mine, theirs} {
+			if _, err := c.ask(c.of(img).Index, img); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	c.scan(mine)
+	c.scan(theirs)
+	c.listed(mine, 1)
+	if c.subject(mine) != c.subject(theirs) {
+		c.t.Error("two Scanners have a report each of the same image")
+	}
+}
+
+func (c *contract) keepsScopes() {
+	c.Publish()
+	mine, theirs := c.image(Shop, Vulnerable, inItsNamespace), c.image(Blog, Vulnerable, inItsNamespace)
+	c.scan(mine)
+	for _, scope := range []store.Scope{store.Cluster, theirs.Scope} {
+		if !c.unlisted(mine, scope) {
+			c.t.Errorf("what one namespace listed with its own credentials counts in the scope %q", scope)
+		}
+	}
+	c.scan(theirs)
+	if mine, theirs := c.findings(mine), c.findings(theirs); !slices.Equal(mine, theirs) {
+		c.t.Errorf("one namespace has the findings %q and the other one %q", mine, theirs)
+	}
+}
+
+func (c *contract) restarts() {
+	c.Publish()
+	img := c.image(Shop, Vulnerable)
+	c.scan(img)
+	found := c.findings(img)
+	c.Restart()
+	c.Work()
+	c.scan(img)
+	c.listed(img, 1)
+	if again := c.findings(img); !slices.Equal(found, again) {
+		c.t.Errorf("after the restart there are the findings %q, before %q", again, found)
+	}
+}
+
+func (c *contract) restartsInTheMiddle() {
+	img := c.image(Shop, Vulnerable)
+	if _, err := c.ask(c.of(img).Index, img); err != nil {
+		c.t.Fatal(err)
+	}
+	c.Restart()
+	c.must(c.until(c.of(img).Index, img))
+	c.Publish()
+	c.Work()
+	if _, err := c.ask(c.of(img).Match, img); err != nil {
+		c.t.Fatal(err)
+	}
+	c.Restart()
+	c.must(c.until(c.of(img).Match, img))
+	if len(c.findings(img)) == 0 {
+		c.t.Error("nothing is found")
+	}
+}
+
+func (c *contract) awaitsData() {
+	img := c.image(Shop, Vulnerable)
+	var failure *backend.Failure
+	switch _, err := c.of(img).DataVersion(c.t.Context()); {
+	case err == nil: // it always has some
+	case !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonNoVulnerabilityData:
+		c.t.Errorf("without data it says %v, want a failure with the reason %s", err, v1alpha1.ReasonNoVulnerabilityData)
+	default:
+		c.must(c.until(c.of(img).Index, img))
+		for range 3 {
+			progress, err := c.ask(c.of(img).Match, img)
+			if errors.As(err, &failure) || err != nil || progress.Done {
+				c.t.Fatalf("without data it says %+v, %v, want that it waits: it is no image's fault", progress, err)
+			}
+			c.Work()
+		}
+		if _, err := c.Store().Summary(c.t.Context(), c.subject(img)); !errors.Is(err, store.ErrNotFound) {
+			c.t.Errorf("without data there is a report: %v", err)
+		}
+	}
+	c.Publish()
+	c.Work()
+	c.scan(img)
+	version, err := c.of(img).DataVersion(c.t.Context())
+	if err != nil || version.Version == "" || version.Built.IsZero() || version.Tool == "" {
+		c.t.Errorf("the data is %+v, %v, want all of it to be known", version, err)
+	}
+	if len(c.findings(img)) == 0 {
+		c.t.Error("nothing is found")
+	}
+}
+
+func (c *contract) renews() {
+	c.Publish()
+	vulnerable, clean := c.image(Shop, Vulnerable), c.image(Shop, Clean)
+	c.scan(vulnerable)
+	c.scan(clean)
+	before, found := c.summary(vulnerable), c.findings(vulnerable)
+	c.Pass(time.Hour)
+	c.Publish()
+	if got := c.findings(vulnerable); !slices.Equal(got, found) {
+		c.t.Errorf("until there is another report, the findings are %q, want the last ones", got)
+	}
+	c.Work()
+	c.scan(vulnerable)
+	c.scan(clean)
+	version, err := c.Backend(Shop).DataVersion(c.t.Context())
+	c.must(err)
+	for _, img := range []backend.Image{vulnerable, clean} {
+		c.listed(img, 1)
+		if got := c.summary(img).DataVersion; got != version.Version || got == before.DataVersion {
+			c.t.Errorf("a report is made with the data %q, want %q, which is newer than %q", got, version.Version, before.DataVersion)
+		}
+	}
+	if after := c.findings(vulnerable); len(after) != len(found)+1 {
+		c.t.Errorf("newer data finds %q, want one more than %q", after, found)
+	}
+	if counts := c.summary(clean).Counts; counts != (finding.Counts{}) {
+		c.t.Errorf("the clean image has %+v", counts)
+	}
+}
+
+func (c *contract) summary(img backend.Image) store.Summary {
+	c.t.Helper()
+	summary, err := c.Store().Summary(c.t.Context(), c.subject(img))
+	c.must(err)
+	return summary
+}
+
+func (c *contract) fails() {
+	c.Publish()
+	failing, clean := c.image(Shop, Failing), c.image(Shop, Clean)
+	for range 2 {
+		var failure *backend.Failure
+		if err := c.until(c.of(failing).Index, failing); !errors.As(err, &failure) {
+			c.t.Fatalf("an image that cannot be listed is told %v, want a failure", err)
+		}
+		if !c.unlisted(failing, failing.Scope) {
+			c.t.Error("it has failed, and is listed")
+		}
+		c.Pass(max(time.Hour, failure.RetryAfter))
+		c.Work()
+	}
+	c.scan(clean)
+	if _, err := c.Backend(Shop).DataVersion(c.t.Context()); err != nil {
+		c.t.Errorf("one image's failure is said of the engine: %v", err)
+	}
+}
+
+func (c *contract) troubles() {
+	engine, breakable := c.Harness.(Breakable)
+	if !breakable {
+		c.t.Skip("this engine has no trouble of its own")
+	}
+	c.Publish()
+	known, other := c.image(Shop, Vulnerable), c.image(Shop, Clean)
+	c.scan(known)
+	found := c.findings(known)
+	engine.Break()
+	for range 3 {
+		for what, ask := range map[string]func() (backend.Progress, error){
+			"Index": func() (backend.Progress, error) { return c.ask(c.of(other).Index, other) },
+			"Match": func() (backend.Progress, error) { return c.ask(c.of(known).Match, known) },
+		} {
+			progress, err := ask()
+			var failure *backend.Failure
+			if errors.As(err, &failure) || what == "Index" && err == nil && progress.Done {
+				c.t.Errorf("%s says %+v, %v while the engine is in trouble, want no word about the image", what, progress, err)
+			}
+		}
+		c.Pass(time.Minute)
+		c.Work()
+	}
+	if got := c.findings(known); !slices.Equal(got, found) {
+		c.t.Errorf("while the engine is in trouble the findings are %q, want the last ones", got)
+	}
+	engine.Mend()
+	c.Pass(time.Hour)
+	c.Work()
+	c.scan(other)
+	c.scan(known)
+}
+
+func (c *contract) forgets() {
+	c.Publish()
+	img := c.image(Shop, Vulnerable)
+	c.scan(img)
+	subject := c.subject(img)
+	c.must(c.Store().Release(c.t.Context(), Shop.UID, img.Key))
+	c.Pass(24 * time.Hour)
+	c.Work()
+	_, err := c.Store().Sweep(c.t.Context(), time.Now().Add(1000*time.Hour))
+	c.must(err)
+	if _, err := c.Store().Summary(c.t.Context(), subject); !errors.Is(err, store.ErrNotFound) || !c.unlisted(img, img.Scope) {
+		c.t.Errorf("something of it is left in the store: %v", err)
+	}
+}
+
+// holder is the engine as a Holder, and what its harness knows of it.
+func (c *contract) holder(scanner Scanner) (backend.Holder, Keeper) {
+	c.t.Helper()
+	holder, holds := c.Backend(scanner).(backend.Holder)
+	keeper, keeps := c.Harness.(Keeper)
+	if holds != keeps {
+		c.t.Fatalf("the engine is a Holder: %v; its harness is a Keeper: %v", holds, keeps)
+	}
+	if !holds {
+		c.t.Skip("this engine keeps nothing elsewhere")
+	}
+	return holder, keeper
+}
+
+// release has an engine undo what it keeps for a Scanner.
+func (c *contract) release(scanner Scanner) {
+	c.t.Helper()
+	message := ""
+	for range patience {
+		holder, _ := c.holder(scanner)
+		wait, waitsFor, err := holder.Release(c.t.Context(), scanner.UID)
+		c.must(err)
+		if wait <= 0 {
+			return
+		}
+		message = waitsFor
+		c.Pass(wait)
+		c.Work()
+	}
+	c.t.Fatalf("asked %d times, there is still something to undo: %s", patience, message)
+}
+
+func (c *contract) holds(scanner Scanner, want bool) {
+	c.t.Helper()
+	holder, _ := c.holder(scanner)
+	if held, err := holder.Holds(c.t.Context(), scanner.UID); err != nil || held != want {
+		c.t.Errorf("it keeps something for %s: %v, %v; want %v", scanner.UID, held, err, want)
+	}
+}
+
+func (c *contract) undoes() {
+	_, keeper := c.holder(Shop)
+	c.holds(Shop, false)
+	mine, theirs, own := c.image(Shop, Vulnerable), c.image(Blog, Vulnerable), c.image(Shop, Clean)
+	for _, img := range []backend.Image{mine, theirs, own} {
+		c.must(c.until(c.of(img).Index, img))
+	}
+	shared := c.subject(mine).PlatformDigest
+	c.holds(Shop, true)
+	c.holds(Blog, false)
+	c.release(Shop)
+	if kept := keeper.Kept(); !slices.Equal(kept, []string{shared}) {
+		c.t.Errorf("it keeps %q, want what the other Scanner has: %q", kept, shared)
+	}
+	c.must(c.Store().ForgetScanners(c.t.Context(), []string{Shop.UID}))
+	c.holds(Blog, true)
+	c.Restart()
+	c.release(Blog)
+	c.holds(Blog, false)
+	if kept := keeper.Kept(); len(kept) > 0 {
+		c.t.Errorf("it keeps %q for nobody", kept)
+	}
+}
+
+func (c *contract) tidies() {
+	_, keeper := c.holder(Shop)
+	kept, released := c.image(Shop, Vulnerable), c.image(Shop, Clean)
+	for _, img := range []backend.Image{kept, released} {
+		c.must(c.until(c.of(img).Index, img))
+	}
+	want := []string{c.subject(kept).PlatformDigest}
+	c.must(c.Store().Release(c.t.Context(), Shop.UID, released.Key))
+	for range patience {
+		c.Pass(10 * time.Minute)
+		c.Work()
+	}
+	if got := keeper.Kept(); !slices.Equal(got, want) {
+		c.t.Errorf("it keeps %q, want only what is in use: %q", got, want)
+	}
+	c.must(c.until(c.of(kept).Index, kept))
+	c.listed(kept, 1)
+}
+
+func (c *contract) describes() {
+	engine := c.Backend(Shop)
+	if partial, ok := engine.(backend.Partial); ok {
+		gaps := partial.NotCovered()
+		if len(gaps) > v1alpha1.MaxNotCovered || !slices.Equal(gaps, partial.NotCovered()) {
+			c.t.Errorf("it does not cover %q, want at most %d, and always the same", gaps, v1alpha1.MaxNotCovered)
+		}
+		for _, gap := range gaps {
+			if gap == "" || len(gap) > v1alpha1.MaxNotCoveredBytes {
+				c.t.Errorf("%q does not fit into an ImageScan", gap)
+			}
+		}
+	}
+	if reporter, ok := engine.(backend.DataReporter); ok {
+		if problem := reporter.DataProblem(store.DataVersion{}); strings.ContainsAny(problem, "\n\r") {
+			c.t.Errorf("its trouble %q is not one line", problem)
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package clair
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+)
+
+// toClair says that a request for a layer is Clair's own.
+func isClair(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("User-Agent"), "Go-http-client")
+}
+
+func says(status int, body string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+		return true
+	}
+}
+
+// on limits what stands in the way to requests whose method and path fit.
+func on(method, path string, then func(http.ResponseWriter, *http.Request) bool) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		return r.Method == method && strings.Contains(r.URL.Path, path) && then(w, r)
+	}
+}
+
+// TestImagesThatCannotBeHad: what is wrong with an image or its registry is said of that image, and others are scanned.
+func TestImagesThatCannotBeHad(t *testing.T) {
+	privately := func(_ *world) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if _, password, _ := r.BasicAuth(); r.Method == http.MethodGet && !strings.Contains(r.URL.Path, "/good/") && password != "s3cret" {
+				w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return true
+			}
+			return false
+		}
+	}
+	for name, tt := range map[string]struct {
+		image  func(*world, *v1alpha1.Scanner) backend.Image
+		guard  func(*world) func(http.ResponseWriter, *http.Request) bool
+		before func(http.ResponseWriter, *http.Request) bool
+		want   string
+	}{
+		"not there": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				return w.run(s, "gone", "sha256:"+strings.Repeat("0", 64))
+			},
+			want: "ImageNotFound: ",
+		},
+		"a chart": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				return w.run(s, "chart", w.push("chart", registrytest.Chart(w.t)))
+			},
+			want: "NotAnImage: ",
+		},
+		"another platform": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				index := registrytest.Index(w.t, map[string]v1Image{"arm64": registrytest.ImageFor(w.t, "arm64", files("arm"))})
+				w.registry.PushIndex(w.t, "index", index)
+				return w.run(s, "index", registrytest.Digest(w.t, index))
+			},
+			want: "PlatformMismatch: ",
+		},
+		"no reference": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				return w.run(s, "", "sha256:"+strings.Repeat("0", 64), func(img *backend.Image) { img.PullReferences = nil })
+			},
+			want: "ImageNotFound: ",
+		},
+		"no pull secret": {image: anImage(), guard: privately, want: "Unauthorized: "},
+		"pull secret missing": {
+			image: anImage(withPullSecrets("pull")), guard: privately, want: "PullSecretMissing: ",
+		},
+		"pull secrets not granted": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.forbidden["pull-a"], w.forbidden["pull-b"] = true, true
+				return anImage(withPullSecrets("pull-a", "pull-b"))(w, s)
+			},
+			guard: privately,
+			want: "PullSecretForbidden: the operator may not read pull secrets of the image's pods; to allow it: " +
+				"kubectl -n shop create role scanner-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
+		},
+		"a layer refused to Clair": {
+			image: anImage(),
+			guard: func(*world) func(http.ResponseWriter, *http.Request) bool {
+				return func(w http.ResponseWriter, r *http.Request) bool {
+					return isClair(r) && strings.Contains(r.URL.Path, "/v2/web/blobs/") && says(http.StatusUnauthorized, "")(w, r)
+				}
+			},
+			want: "Unauthorized: Clair at ",
+		},
+		"a layer missing": {
+			image: anImage(),
+			guard: func(*world) func(http.ResponseWriter, *http.Request) bool {
+				return func(w http.ResponseWriter, r *http.Request) bool {
+					return isClair(r) && strings.Contains(r.URL.Path, "/v2/web/blobs/") && says(http.StatusNotFound, "")(w, r)
+				}
+			},
+			want: "ImageNotFound: Clair at ",
+		},
+		"Clair fails with this image": {
+			image:  anImage(),
+			before: on(http.MethodPost, "/index_report", says(http.StatusInternalServerError, `{"code":"internal error","message":"no idea"}`)),
+			want:   "ClairIndexFailed: Clair at ",
+		},
+		"Clair ends without a word": {
+			image: anImage(),
+			before: on(http.MethodPost, "/index_report", func(w http.ResponseWriter, r *http.Request) bool {
+				digest := strings.Split(fmt.Sprint(readManifest(r)), `"`)[0]
+				return says(http.StatusCreated, `{"manifest_hash":"`+digest+`","state":"","success":false}`)(w, r)
+			}),
+			want: "ClairIndexFailed: Clair at ",
+		},
+		"Clair's index error": {
+			image: anImage(),
+			before: on(http.MethodPost, "/index_report", func(w http.ResponseWriter, r *http.Request) bool {
+				return says(http.StatusCreated, `{"manifest_hash":"`+readManifest(r)+`","state":"IndexError","success":false,"err":"failed to scan all layer contents: no"}`)(w, r)
+			}),
+			want: "ClairIndexFailed: Clair at ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			shop := w.scanner("shop")
+			good := w.run(shop, "good/web", w.push("good/web", registrytest.Image(t, files("good"))))
+			w.scan(shop, good)
+			img := tt.image(w, shop)
+			if tt.guard != nil {
+				w.guard = tt.guard(w)
+			}
+			w.clair.change(func() { w.clair.before = tt.before })
+			w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix(tt.want))
+			w.Expect(w.step(shop, img)).To(HavePrefix(tt.want), "it is said as often as anybody asks, for a while")
+			w.Expect(w.step(shop, img)).NotTo(ContainSubstring("s3cret"))
+			_, err := w.For(shop).DataVersion(t.Context())
+			w.Expect(err).NotTo(HaveOccurred(), "the engine works")
+			w.Expect(w.step(shop, good)).To(Equal("scanned"))
+		})
+	}
+}
+
+func anImage(change ...func(*backend.Image)) func(*world, *v1alpha1.Scanner) backend.Image {
+	return func(w *world, s *v1alpha1.Scanner) backend.Image {
+		return w.run(s, "web", w.push("web", registrytest.Image(w.t, files("base"))), change...)
+	}
+}
+
+// TestClairInTrouble: while Clair has trouble no image is to blame, the Scanner says what is wrong, Clair is asked rarely,
+// and all goes on afterwards.
+func TestClairInTrouble(t *testing.T) {
+	for name, tt := range map[string]struct {
+		trouble func(http.ResponseWriter, *http.Request) bool
+		want    string
+	}{
+		"broken":         {says(http.StatusInternalServerError, "no"), "ClairUnavailable: Clair at "},
+		"another server": {says(http.StatusOK, "<html>Welcome</html>"), "ClairUnavailable: Clair at "},
+		"away":           {says(http.StatusBadGateway, "<html>no upstream</html>"), "ClairUnavailable: Clair at "},
+		"breaks off":     {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "ClairUnavailable: Clair at "},
+		"half an answer": {func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"state":`)
+			panic(http.ErrAbortHandler)
+		}, "ClairUnavailable: Clair at "},
+		"too busy":     {says(http.StatusTooManyRequests, ""), "ClairUnavailable: Clair at "},
+		"unauthorized": {says(http.StatusUnauthorized, ""), "ClairUnauthorized: spec.backend.clair.authSecretRef is not set"},
+		"without its database": {func(w http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case strings.Contains(r.URL.Path, "/index_state"):
+				return false
+			case strings.Contains(r.URL.Path, "/index_report/"):
+				return says(http.StatusNotFound, `{"code":"not-found","message":"index report not found"}`)(w, r)
+			}
+			return says(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(w, r)
+		}, "ClairUnavailable: Clair at "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			shop := w.scanner("shop")
+			old := w.run(shop, "old", w.push("old", registrytest.Image(t, files("old"))))
+			w.scan(shop, old)
+			img := anImage()(w, shop)
+			w.clair.change(func() { w.clair.before, w.clair.requests = tt.trouble, 0 })
+			state := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
+			w.Eventually(func() string { w.pass(10 * time.Second); _ = w.step(shop, img); return state() }).Should(HavePrefix(tt.want))
+			w.Eventually(func() string { return w.step(shop, img) }).ShouldNot(ContainSubstring("ClairIndexFailed"))
+			w.Expect(w.step(shop, old)).To(Equal("scanned"), "results stand")
+			w.clair.change(func() { w.clair.requests = 0 })
+			for range 60 {
+				w.pass(10 * time.Second)
+				time.Sleep(time.Millisecond)
+				_ = w.step(shop, img)
+			}
+			w.clair.mu.Lock()
+			asked := w.clair.requests
+			w.clair.mu.Unlock()
+			w.Expect(asked).To(BeNumerically("<", 40), "in ten minutes")
+			w.clair.change(func() { w.clair.before = nil })
+			w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+			w.Expect(state()).To(Equal("<nil>"))
+		})
+	}
+}
+
+// TestTooBusyToIndex: Clair that has no room for more is given no more for a while, which is no failure of any image.
+func TestTooBusyToIndex(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	var refused atomic.Int32
+	w.clair.before = on(http.MethodPost, "/index_report", func(rw http.ResponseWriter, r *http.Request) bool {
+		if refused.Add(1) > 3 {
+			return false
+		}
+		rw.Header().Set("Retry-After", "30")
+		return says(http.StatusTooManyRequests, "")(rw, r)
+	})
+	img := anImage()(w, shop)
+	w.Eventually(func() string {
+		w.pass(time.Second)
+		state := w.step(shop, img)
+		w.Expect(state).NotTo(ContainSubstring("Failed"))
+		return state
+	}).Should(Equal("scanned"))
+	w.Expect(w.clock.Since(noon)).To(BeNumerically(">=", 90*time.Second))
+}
+
+// TestReports: a report that is not whole or not this image's is a failure of that image, and tried again.
+func TestReports(t *testing.T) {
+	for name, trouble := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"another image's": says(http.StatusOK, `{"manifest_hash":"sha256:`+strings.Repeat("0", 64)+`"}`),
+		"no JSON":         says(http.StatusOK, "<html>"),
+		"half of it": func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"manifest_hash":`)
+			panic(http.ErrAbortHandler)
+		},
+		"ended by an error": func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Trailer", "Clair-Error")
+			_, _ = io.WriteString(w, `{"manifest_hash":"`+r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]+`"}`)
+			w.Header().Set("Clair-Error", "lost the database")
+			return true
+		},
+		"without end": func(w http.ResponseWriter, _ *http.Request) bool {
+			piece := strings.Repeat(" ", 1<<20)
+			for range 40 {
+				if _, err := io.WriteString(w, piece); err != nil {
+					break
+				}
+			}
+			return true
+		},
+		"refers to nothing": func(w http.ResponseWriter, r *http.Request) bool {
+			return says(http.StatusOK, `{"manifest_hash":"`+r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]+`","package_vulnerabilities":{"1":["2"]}}`)(w, r)
+		},
+		"500 for this image only": says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			shop := w.scanner("shop")
+			img := anImage()(w, shop)
+			bad := img.Key.Digest
+			w.clair.change(func() { w.clair.before = on(http.MethodGet, "/vulnerability_report/"+bad, trouble) })
+			w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("ClairReportFailed: "))
+			other := w.run(shop, "other", w.push("other", registrytest.Image(t, files("other"))))
+			w.scan(shop, other)
+			_, err := w.For(shop).DataVersion(t.Context())
+			w.Expect(err).NotTo(HaveOccurred())
+			w.clair.change(func() { w.clair.before = nil })
+			w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+			w.Expect(w.clock.Since(noon)).To(BeNumerically(">=", firstRetry))
+		})
+	}
+}
+
+// TestLostImage: an image that Clair does not know any more is indexed again, but not over and over.
+func TestLostImage(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	w.scan(shop, img)
+	w.clair.change(func() { clear(w.clair.indexed) })
+	w.clair.update("debian/updater", noon)
+	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.scan(shop, img)
+	// From now on Clair forgets at once.
+	w.clair.change(func() {
+		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, _ *http.Request) bool { w.clair.unknown(rw); return true })
+	})
+	w.clair.update("debian/updater", noon.Add(time.Minute))
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(HavePrefix("ClairLostImage: "))
+	posts, next := w.clair.posted(), w.clock.Now()
+	for range 720 {
+		w.pass(5 * time.Second)
+		if w.clock.Now().Before(next) {
+			continue
+		}
+		next = w.clock.Now().Add(time.Minute) // as the controllers do, at the least
+		var failure *backend.Failure
+		if _, err := w.For(shop).Index(t.Context(), img); errors.As(err, &failure) {
+			next = next.Add(failure.RetryAfter)
+		}
+	}
+	w.Expect(w.clair.posted()-posts).To(BeNumerically("<", 10), "in an hour")
+}
+
+// TestPullSecret: Clair gets the credentials for the layers, which stand nowhere else.
+func TestPullSecret(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage(withPullSecrets("pull"))(w, shop)
+	w.secret("shop", "pull", map[string]string{".dockerconfigjson": `{"auths":{"` + w.registry.Host + `":{"username":"shop","password":"s3cret"}}}`})
+	w.guard = func(rw http.ResponseWriter, r *http.Request) bool {
+		if _, password, _ := r.BasicAuth(); password == "s3cret" {
+			return false
+		}
+		rw.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		return says(http.StatusUnauthorized, "")(rw, r)
+	}
+	w.scan(shop, img)
+	w.Expect(w.clair.posts[0].Layers[0].Headers).To(HaveKey("Authorization"))
+}

@@ -1,0 +1,90 @@
+package clair
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+func inLine(namespace, scanner, digest string) backend.Image {
+	return backend.Image{Key: image.Key{Digest: digest, Platform: amd64}, Namespace: namespace, Scanner: scanner}
+}
+
+// TestTurns: namespaces take turns, whoever came first with however many images.
+func TestTurns(t *testing.T) {
+	var l line
+	for n := range 3 {
+		l.enter(inLine("shop", "shop-uid", fmt.Sprint("s", n)), nil)
+	}
+	l.enter(inLine("blog", "blog-uid", "b0"), nil)
+	l.enter(inLine("shop", "shop-uid", "s0"), nil) // asks again
+	var order []string
+	for {
+		next := l.take(10, func(*task) bool { return true })
+		if next == nil {
+			break
+		}
+		order = append(order, next.img.Key.Digest)
+		l.leave(next, false)
+	}
+	if got := strings.Join(order, " "); got != "s0 b0 s1 s2" {
+		t.Errorf("images came in the order %q", got)
+	}
+}
+
+// TestLine: who may have a place.
+func TestLine(t *testing.T) {
+	var l line
+	ready := func(*task) bool { return true }
+	for _, img := range []backend.Image{inLine("shop", "one", "a"), inLine("shop", "two", "a"), inLine("shop", "one", "b"), inLine("shop", "one", "c")} {
+		l.enter(img, nil)
+	}
+	a := l.take(2, ready)
+	b := l.take(2, ready)
+	if a.img.Key.Digest != "a" || b.img.Key.Digest != "b" {
+		t.Fatalf("places went to %s and %s: one image must not be indexed twice at a time", a.img.Key, b.img.Key)
+	}
+	if more := l.take(2, ready); more != nil {
+		t.Errorf("%s got a place beyond what a namespace may have", more.img.Key)
+	}
+	if !l.enter(inLine("shop", "one", "a"), nil) {
+		t.Error("an image that is being indexed waits in the line")
+	}
+	l.leave(a, true)
+	if next := l.take(2, ready); next.img.Scanner != "two" {
+		t.Errorf("%s of %s came next: whoever is tried again comes last", next.img.Key, next.img.Scanner)
+	}
+	l.leave(b, false)
+	if next := l.take(2, func(t *task) bool { return t.img.Key.Digest == "c" }); next == nil || next.img.Key.Digest != "c" {
+		t.Errorf("%v came next: who is not ready keeps nobody waiting", next)
+	}
+}
+
+// TestUpdaterPatterns: "*" stands for any characters, and nothing else is special.
+func TestUpdaterPatterns(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"debian/updater", "debian/updater", true},
+		{"debian/updater", "debian/updater2", false},
+		{"debian/*", "debian/updater", true},
+		{"*", "osv/go", true},
+		{"osv/*", "osv/", true},
+		{"*/go", "osv/go", true},
+		{"*/go", "osv/gopher", false},
+		{"alpine-*-v3.*-updater", "alpine-main-v3.19-updater", true},
+		{"alpine-*-v3.*-updater", "alpine-main-v2.19-updater", false},
+		{"a*a", "a", false},
+		{"a*b*a", "aba", true},
+		{"osv?go", "osv/go", false},
+		{"[o]sv/go", "osv/go", false},
+	} {
+		if got := matches(tt.pattern, tt.name); got != tt.want {
+			t.Errorf("pattern %q fits %q: %v", tt.pattern, tt.name, got)
+		}
+	}
+}

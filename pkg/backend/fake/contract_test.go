@@ -1,0 +1,76 @@
+package fake
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/backendtest"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// harness is the contract's around this engine, which does everything at once.
+type harness struct {
+	engine *Backend
+	clock  *clocktesting.FakePassiveClock
+	// published is how often there was newer data, and indexed what is said of each image that was listed.
+	published int
+	indexed   []string
+}
+
+func (h *harness) Backend(backendtest.Scanner) backend.Backend { return h.engine }
+
+func (h *harness) Store() store.Store { return h.engine.Store }
+
+func (h *harness) Image(repository string) backend.Image {
+	sum := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(repository)))
+	return backend.Image{
+		Key:            image.Key{Digest: sum, Platform: image.Platform{OS: "linux", Architecture: "amd64"}},
+		PullReferences: []string{repository + "@" + sum},
+	}
+}
+
+// Restart has the engine forget everything, as it keeps nothing itself but the data that it invents.
+func (h *harness) Restart() {
+	h.engine = &Backend{Store: h.engine.Store, Clock: h.clock, Log: h.engine.Log, extra: h.engine.extra, built: h.engine.built}
+}
+
+func (h *harness) Publish() {
+	h.published++
+	h.engine.Publish(Finding(fmt.Sprintf("CVE-2026-%04d", h.published), finding.High, "curl", ""))
+}
+
+func (h *harness) Work() {}
+
+func (h *harness) Pass(d time.Duration) { h.clock.SetTime(h.clock.Now().Add(d)) }
+
+func (h *harness) Listed(img backend.Image) (times int) {
+	for _, said := range h.indexed {
+		if strings.Contains(said, img.Key.Digest) {
+			times++
+		}
+	}
+	return times
+}
+
+// TestContract: the engine of tests keeps to what all engines promise.
+func TestContract(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
+		engine, clock := newFake(t)
+		h := &harness{engine: engine, clock: clock}
+		engine.Log = funcr.New(func(_, args string) {
+			if strings.Contains(args, IndexedMessage) {
+				h.indexed = append(h.indexed, args)
+			}
+		}, funcr.Options{})
+		return h
+	})
+}
