@@ -47,7 +47,7 @@ type Harness interface {
 	Store() store.Store
 	// Image has an image pulled from everywhere, by anybody, and says its key and pull references.
 	Image(repository string) backend.Image
-	// Publish makes newer vulnerability data, which the engine has after Work.
+	// Publish makes newer vulnerability data, which the engine has after Work, once or a few times.
 	Publish()
 	// Work has everything happen that happens by itself: what was begun ends, and what waits has its turn.
 	Work()
@@ -355,11 +355,9 @@ func (c *contract) renews() {
 	if got := c.findings(vulnerable); !slices.Equal(got, found) {
 		c.t.Errorf("until there is another report, the findings are %q, want the last ones", got)
 	}
-	c.Work()
+	version := c.newerThan(before.DataVersion)
 	c.scan(vulnerable)
 	c.scan(clean)
-	version, err := c.Backend(Shop).DataVersion(c.t.Context())
-	c.must(err)
 	for _, img := range []backend.Image{vulnerable, clean} {
 		c.listed(img, 1)
 		if got := c.summary(img).DataVersion; got != version.Version || got == before.DataVersion {
@@ -372,6 +370,21 @@ func (c *contract) renews() {
 	if counts := c.summary(clean).Counts; counts != (finding.Counts{}) {
 		c.t.Errorf("the clean image has %+v", counts)
 	}
+}
+
+// newerThan waits for other data.
+func (c *contract) newerThan(known string) store.DataVersion {
+	c.t.Helper()
+	for range patience {
+		c.Work()
+		version, err := c.Backend(Shop).DataVersion(c.t.Context())
+		c.must(err)
+		if version.Version != known {
+			return version
+		}
+	}
+	c.t.Fatalf("the data is still %q", known)
+	return store.DataVersion{}
 }
 
 func (c *contract) summary(img backend.Image) store.Summary {
