@@ -216,6 +216,35 @@ func TestClairInTrouble(t *testing.T) {
 	}
 }
 
+// TestRefusedNeighbour: whatever Clair answers to one Scanner's key is no trouble of another's, and asked for ever more
+// rarely.
+func TestRefusedNeighbour(t *testing.T) {
+	w := newWorld(t)
+	w.secret("blog", "psk", map[string]string{"key": preSharedKey})
+	var refused atomic.Int32
+	w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "" {
+			return false
+		}
+		refused.Add(1)
+		return says(http.StatusRequestHeaderFieldsTooLarge, "")(rw, r)
+	}
+	shop, blog := w.scanner("shop"), w.scanner("blog", withSecret("psk"))
+	data := func(scanner *v1alpha1.Scanner) string {
+		_, err := w.For(scanner).DataVersion(t.Context())
+		return fmt.Sprint(err)
+	}
+	w.Eventually(func() string { return data(shop) }).Should(Equal("<nil>"))
+	w.Eventually(func() string { return data(blog) }).Should(HavePrefix("ClairUnavailable: "))
+	for range 120 {
+		w.pass(time.Second)
+		time.Sleep(time.Millisecond)
+		w.Expect(data(shop)).To(Equal("<nil>"))
+		w.Expect(data(blog)).To(HavePrefix("ClairUnavailable: "))
+	}
+	w.Expect(refused.Load()).To(BeNumerically("<", 12))
+}
+
 // TestTooBusyToIndex: Clair that has no room for more is given no more for a while, which is no failure of any image.
 func TestTooBusyToIndex(t *testing.T) {
 	w := newWorld(t)
