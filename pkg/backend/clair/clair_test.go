@@ -207,7 +207,7 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// TestSettling: without a list of updaters, data counts once no other updater has come to its end for two minutes.
+// TestSettling: without a list of updaters, data counts once no other updater has come to its end for ten minutes.
 func TestSettling(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
 	w.clair.update("debian/updater", noon.Add(-10*time.Second))

@@ -20,7 +20,7 @@ const (
 	// promptPause is the least time between two looks at the data, however often somebody hints at them.
 	promptPause = 5 * time.Second
 	// settleTime is how long no updater must have come to its first end, where it is not said which are expected.
-	settleTime = 2 * time.Minute
+	settleTime = 10 * time.Minute
 )
 
 // data is what is known of a Clair's vulnerability data. All of it is learnt again after a restart.
@@ -251,8 +251,8 @@ func (i *instance) dataMissing(first bool) string {
 	case i.data.missing != "":
 		return i.data.missing
 	case first:
-		return fmt.Sprintf("the updaters of Clair at %s run for the first time, %d so far: waiting until there was no other one for %s "+
-			"(clair.instances[].updaters in the operator's configuration can say which are expected)", i.host, len(i.data.seen), settleTime)
+		return fmt.Sprintf("the updaters of Clair at %s run for the first time, %d so far: waiting until there was no other one for %s; "+
+			"to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration", i.host, len(i.data.seen), settleTime)
 	}
 	return ""
 }
