@@ -356,6 +356,63 @@ func TestIndexerInTrouble(t *testing.T) {
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
+// TestIndexerWithoutDatabase: while Clair's indexer says that it knows no image, and the matcher has a database of its own,
+// nothing is believed: neither that an image is ours, nor that one is lost.
+func TestIndexerWithoutDatabase(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	known := w.run(shop, "known", w.push("known", registrytest.Image(t, files("known"))))
+	w.scan(shop, known)
+	theirs := anImage()(w, shop)
+	w.clair.change(func() {
+		w.clair.indexed[theirs.Key.Digest] = true
+		w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case r.Method == http.MethodGet && strings.Contains(r.URL.Path, "_report/"):
+				w.clair.unknown(rw)
+				return true
+			case r.Method != http.MethodGet:
+				return says(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(rw, r)
+			}
+			return false
+		}
+	})
+	w.clair.update("debian/updater", noon) // so that reports are due
+	for range 60 {
+		w.pass(10 * time.Second)
+		time.Sleep(time.Millisecond)
+		_ = w.step(shop, theirs)
+		w.Expect(w.step(shop, known)).NotTo(ContainSubstring("ClairLostImage"))
+		_, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), known.Key, known.Scope)
+		w.must(err)
+	}
+	w.Expect(w.step(shop, theirs)).To(HavePrefix("ClairUnavailable: "))
+	w.clair.change(func() { w.clair.before = nil })
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, theirs) }).Should(Equal("scanned"))
+	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), theirs.Key.Digest)
+	w.must(err)
+	w.Expect(manifest.Ours).To(BeFalse())
+}
+
+// TestIndexedBySomebodyElse: what Clair has lost and then got from somebody else is not deleted there.
+func TestIndexedBySomebodyElse(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	w.scan(shop, img)
+	w.guard = on(http.MethodGet, "/manifests/", func(http.ResponseWriter, *http.Request) bool {
+		w.clair.change(func() { w.clair.indexed[img.Key.Digest] = true }) // before the image is indexed again
+		return false
+	})
+	w.clair.change(func() { clear(w.clair.indexed) })
+	w.clair.update("debian/updater", noon)
+	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.scan(shop, img)
+	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), img.Key.Digest)
+	w.must(err)
+	w.Expect(manifest.Ours).To(BeFalse())
+}
+
 // TestLostImage: an image that Clair does not know any more is indexed again, but not over and over.
 func TestLostImage(t *testing.T) {
 	w := newWorld(t)

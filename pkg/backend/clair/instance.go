@@ -44,9 +44,9 @@ type instance struct {
 	bindings map[string]binding
 	// worked is the last link over which Clair gave what it was asked for; nil if there was none.
 	worked *link
-	// state is that of Clair's indexer; empty until known.
-	state string
-	data  data
+	// state is that of Clair's indexer; empty until known. stateSeen is what the last poll saw.
+	state, stateSeen string
+	data             data
 	// prompted says that the data is to be looked at as soon as may be; polled is when that was done last.
 	prompted bool
 	polled   time.Time

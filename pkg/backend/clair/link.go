@@ -2,11 +2,16 @@ package clair
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/quay/claircore"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -55,7 +60,7 @@ type link struct {
 	key      linkKey
 	// way leads to Clair, with the authorities that vouch for it. Whether there is any answer is the same for all who go it.
 	way    *outage
-	client   *api.Client
+	client *api.Client
 	// unusable is why the settings cannot be used at all.
 	unusable *backend.Failure
 	// checked says that Clair was asked with these settings.
@@ -166,16 +171,15 @@ func (i *instance) ownFailure(l *link, err error) *backend.Failure {
 	return nil
 }
 
-// probe finds out whether Clair and its database work: with the database away, Clair says of all images that it does not
-// know them. The answer to the second question is never remembered by Clair; the first goes to its indexer, which may be
-// another process and which the rest of it needs for reports.
+// probe finds out whether Clair and its databases work, of which indexer and matcher may have one each: with its database
+// away, the indexer says of all images that it does not know them, and nothing of that is to be believed.
 func (i *instance) probe(ctx context.Context, l *link) error {
 	if trouble := i.troubleOf(l); trouble != nil {
 		return trouble
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	_, err := l.client.IndexState(ctx)
+	err := l.client.Delete(ctx, noImage()) // the database has to be searched for it
 	if err == nil {
 		_, err = l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
 	}
@@ -183,6 +187,13 @@ func (i *instance) probe(ctx context.Context, l *link) error {
 		i.tell(ctx, l, i.noteFailed(l, err))
 	}
 	return err
+}
+
+// noImage is a digest that no image has.
+func noImage() claircore.Digest {
+	random := make([]byte, sha256.Size)
+	_, _ = rand.Read(random) // it never fails
+	return claircore.MustParseDigest("sha256:" + hex.EncodeToString(random))
 }
 
 // tell has Scanners show how their Clair is, if that has changed.
