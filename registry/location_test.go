@@ -249,6 +249,49 @@ func TestIndexOfIndexes(t *testing.T) {
 	}
 }
 
+// TestArtefactsInIndexes: what registries and builders keep beside an image is not taken for it, wherever it stands.
+func TestArtefactsInIndexes(t *testing.T) {
+	server := registrytest.NewRegistry(t, nil)
+	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
+	chart, sbom := registrytest.Chart(t), v1.Descriptor{ArtifactType: "application/spdx+json"}
+	signature := mutate.ConfigMediaType(registrytest.Declaring(t, other, v1.Platform{}), types.OCIConfigJSON)
+	onAMD64, unknown := v1.Descriptor{Platform: &amd64}, v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}
+	of := func(children ...any) (index v1.ImageIndex) {
+		index = empty.Index
+		for i := 0; i < len(children); i += 2 {
+			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: children[i].(v1.Image), Descriptor: children[i+1].(v1.Descriptor)})
+		}
+		return index
+	}
+	for what, c := range map[string]struct {
+		index v1.ImageIndex
+		want  string // digest, or reason of the failure
+	}{
+		"an artefact of a type":            {of(chart, sbom, image, onAMD64), registrytest.Digest(t, image)},
+		"one that looks like an image":     {of(signature, sbom, image, v1.Descriptor{}), registrytest.Digest(t, image)},
+		"one of no type":                   {of(chart, v1.Descriptor{}, image, v1.Descriptor{}), registrytest.Digest(t, image)},
+		"one for the platform":             {of(chart, onAMD64, image, onAMD64), registrytest.Digest(t, image)},
+		"an attestation":                   {of(other, unknown, image, onAMD64), registrytest.Digest(t, image)},
+		"an image without a platform":      {of(other, v1.Descriptor{}, image, onAMD64), registrytest.Digest(t, image)},
+		"an image that is said to be more": {of(image, v1.Descriptor{Platform: &amd64, ArtifactType: "application/x"}), registrytest.Digest(t, image)},
+		"an image of a known type":         {of(image, v1.Descriptor{Platform: &amd64, ArtifactType: string(types.OCIConfigJSON)}, other, v1.Descriptor{}), registrytest.Digest(t, image)},
+		"nothing but artefacts":            {of(chart, sbom, chart, v1.Descriptor{}), workerapi.ReasonNotAnImage},
+		"an artefact and another platform": {of(chart, sbom, image, v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}), workerapi.ReasonPlatformMismatch},
+	} {
+		t.Run(what, func(t *testing.T) {
+			reference := server.PushIndex(t, "app/artefacts:"+strings.ReplaceAll(what, " ", "-"), c.index)
+			located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+			got := reason(err)
+			if err == nil {
+				got = located.Digest.String()
+			}
+			if got != c.want {
+				t.Errorf("got %s (%v), want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
 // TestNoReference: it is a failure not to know where an image is.
 func TestNoReference(t *testing.T) {
 	_, err := puller("registry.example.com").Locate(t.Context(), nil, amd64)
@@ -291,7 +334,7 @@ func TestLocationsOfNoImages(t *testing.T) {
 				many = mutate.AppendManifests(many, mutate.IndexAddendum{Add: other})
 			}
 			return server.PushIndex(t, "app/many:1", mutate.AppendManifests(many, mutate.IndexAddendum{Add: index}))
-		}, workerapi.ReasonNotAnImage, "16 indexes"},
+		}, workerapi.ReasonNotAnImage, "16 documents"},
 		"an index of indexes without the platform": {
 			func() string {
 				return server.PushIndex(t, "app/nested:2", nest(registrytest.Index(t, map[string]v1.Image{"s390x": image}), nil))
