@@ -249,37 +249,42 @@ func TestIndexOfIndexes(t *testing.T) {
 	}
 }
 
+// typed is an image or artefact of which an index says what it is.
+type typed struct {
+	v1.Image
+	as string
+}
+
+func (c typed) ArtifactType() (string, error) { return c.as, nil }
+
 // TestArtefactsInIndexes: what registries and builders keep beside an image is not taken for it, wherever it stands.
 func TestArtefactsInIndexes(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
-	chart, sbom := registrytest.Chart(t), v1.Descriptor{ArtifactType: "application/spdx+json"}
-	signature := mutate.ConfigMediaType(registrytest.Declaring(t, other, v1.Platform{}), types.OCIConfigJSON)
-	onAMD64, unknown := v1.Descriptor{Platform: &amd64}, v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}
-	of := func(children ...any) (index v1.ImageIndex) {
-		index = empty.Index
-		for i := 0; i < len(children); i += 2 {
-			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: children[i].(v1.Image), Descriptor: children[i+1].(v1.Descriptor)})
-		}
-		return index
+	chart := registrytest.Chart(t)
+	untyped, sbom := typed{chart, ""}, typed{registrytest.Declaring(t, other, v1.Platform{}), "application/spdx+json"}
+	s390x, unknown := v1.Platform{OS: "linux", Architecture: "s390x"}, v1.Platform{OS: "unknown", Architecture: "unknown"}
+	of := func(child v1.Image, platform *v1.Platform) mutate.IndexAddendum {
+		return mutate.IndexAddendum{Add: child, Descriptor: v1.Descriptor{Platform: platform}}
 	}
 	for what, c := range map[string]struct {
-		index v1.ImageIndex
-		want  string // digest, or reason of the failure
+		first, second mutate.IndexAddendum
+		want          string // digest, or reason of the failure
 	}{
-		"an artefact of a type":            {of(chart, sbom, image, onAMD64), registrytest.Digest(t, image)},
-		"one that looks like an image":     {of(signature, sbom, image, v1.Descriptor{}), registrytest.Digest(t, image)},
-		"one of no type":                   {of(chart, v1.Descriptor{}, image, v1.Descriptor{}), registrytest.Digest(t, image)},
-		"one for the platform":             {of(chart, onAMD64, image, onAMD64), registrytest.Digest(t, image)},
-		"an attestation":                   {of(other, unknown, image, onAMD64), registrytest.Digest(t, image)},
-		"an image without a platform":      {of(other, v1.Descriptor{}, image, onAMD64), registrytest.Digest(t, image)},
-		"an image that is said to be more": {of(image, v1.Descriptor{Platform: &amd64, ArtifactType: "application/x"}), registrytest.Digest(t, image)},
-		"an image of a known type":         {of(image, v1.Descriptor{Platform: &amd64, ArtifactType: string(types.OCIConfigJSON)}, other, v1.Descriptor{}), registrytest.Digest(t, image)},
-		"nothing but artefacts":            {of(chart, sbom, chart, v1.Descriptor{}), workerapi.ReasonNotAnImage},
-		"an artefact and another platform": {of(chart, sbom, image, v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}), workerapi.ReasonPlatformMismatch},
+		"an artefact of a type":            {of(chart, nil), of(image, &amd64), registrytest.Digest(t, image)},
+		"one that looks like an image":     {of(sbom, nil), of(image, nil), registrytest.Digest(t, image)},
+		"one that is for the platform":     {of(sbom, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"one of no type":                   {of(untyped, nil), of(image, nil), registrytest.Digest(t, image)},
+		"one of no type for the platform":  {of(untyped, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"an attestation":                   {of(other, &unknown), of(image, &amd64), registrytest.Digest(t, image)},
+		"an image without a platform":      {of(other, nil), of(image, &amd64), registrytest.Digest(t, image)},
+		"an image of another type":         {of(chart, nil), of(typed{image, "application/x"}, &amd64), registrytest.Digest(t, image)},
+		"an image of its type":             {of(other, nil), of(typed{image, string(types.OCIConfigJSON)}, &amd64), registrytest.Digest(t, image)},
+		"nothing but artefacts":            {of(chart, nil), of(untyped, &amd64), workerapi.ReasonNotAnImage},
+		"an artefact and another platform": {of(chart, nil), of(image, &s390x), workerapi.ReasonPlatformMismatch},
 	} {
 		t.Run(what, func(t *testing.T) {
-			reference := server.PushIndex(t, "app/artefacts:"+strings.ReplaceAll(what, " ", "-"), c.index)
+			reference := server.PushIndex(t, "app/artefacts:"+strings.ReplaceAll(what, " ", "-"), mutate.AppendManifests(empty.Index, c.first, c.second))
 			located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
 			got := reason(err)
 			if err == nil {
