@@ -28,6 +28,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -64,7 +65,7 @@ type Engines struct {
 	Options
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
-	throttles throttles
+	throttles throttle.Registries
 	// readings bounds how many reports are in memory at a time.
 	readings chan struct{}
 }
@@ -73,7 +74,6 @@ type Engines struct {
 func NewEngines(o Options) *Engines {
 	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
-	e.throttles = throttles{clock: o.Clock}
 	network := api.NewNetwork()
 	for _, settings := range o.Config.Clair.Instances {
 		if url, err := api.CanonicalURL(settings.URL); err == nil { // Validate has seen that it is

@@ -337,7 +337,7 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	}
 	log := slog.New(logr.ToSlogHandler(i.Log.WithValues("image", t.img.Key.String()).V(1)))
 	puller := &registry.Puller{
-		Registries: i.Config.RegistrySettings(), Spared: i.throttles.spared(string(t.img.Scope)),
+		Registries: i.Config.RegistrySettings(), Spared: i.throttles.Spared(i.Clock.Now(), t.img.Scope),
 		Credentials: registry.ParseCredentials(secrets.data, log), Transport: i.Registries, Log: log, Now: i.Clock.Now,
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
@@ -357,13 +357,7 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 	failed := &backend.Failure{
 		Reason: said.Reason, Message: said.Message, Registry: said.Registry, RetryAfter: time.Duration(said.RetryAfterSeconds) * time.Second,
 	}
-	if failed.Reason == workerapi.ReasonRegistryThrottled && failed.Registry != "" {
-		if left := i.throttles.left(string(img.Scope), failed.Registry); failed.RetryAfter == 0 && left > 0 {
-			failed.RetryAfter = left
-		} else {
-			failed.RetryAfter = i.throttles.note(string(img.Scope), failed.Registry, failed.RetryAfter)
-		}
-	}
+	i.throttles.Note(i.Clock.Now(), img.Scope, failed)
 	switch failed.Reason {
 	case workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 		workerapi.ReasonImageNotFound, workerapi.ReasonRegistryThrottled:
