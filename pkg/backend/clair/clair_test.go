@@ -169,6 +169,10 @@ func TestWrongSettings(t *testing.T) {
 		"no Secret": {
 			broken: withSecret("psk"), want: "ClairSecretMissing: spec.backend.clair.authSecretRef: there is no Secret psk in namespace blog",
 		},
+		"no name of a Secret": {
+			change: func(w *world) { w.forbidden["x;echo evil"] = true },
+			broken: withSecret("x;echo evil"), want: `ClairSecretMissing: spec.backend.clair.authSecretRef: "x;echo evil" is not a name of a Secret`,
+		},
 		"another Secret": {
 			change: func(w *world) { w.secret("blog", "psk", map[string]string{"token": "x"}) },
 			broken: withSecret("psk"), want: `ClairSecretMissing: spec.backend.clair.authSecretRef: key "key" of Secret psk in namespace blog: `,

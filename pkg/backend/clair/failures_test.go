@@ -97,6 +97,27 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			want: "PullSecretForbidden: the operator may not read pull secrets of the image's pods; to allow it: " +
 				"kubectl -n shop create role scanner-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
 		},
+		"pull secret of no name": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.forbidden["x;echo evil"] = true
+				return anImage(withPullSecrets("x;echo evil"))(w, s)
+			},
+			guard: privately, want: "PullSecretMissing: ",
+		},
+		"pull secret that is not read": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.broken["pull"] = true
+				return anImage(withPullSecrets("pull"))(w, s)
+			},
+			want: "BackendError: cannot read pull secret pull of the image's pods: InternalError",
+		},
+		"ServiceAccount that is not read": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.broken["web"] = true
+				return anImage(withPullSecrets("pull"), func(img *backend.Image) { img.ServiceAccounts = []string{"web"} })(w, s)
+			},
+			want: "BackendError: cannot read ServiceAccount web of the image's pods: InternalError",
+		},
 		"a layer refused to Clair": {
 			image: anImage(),
 			guard: func(*world) func(http.ResponseWriter, *http.Request) bool {
@@ -152,6 +173,8 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			_, err := w.For(shop).DataVersion(t.Context())
 			w.Expect(err).NotTo(HaveOccurred(), "the engine works")
 			w.Expect(w.step(shop, good)).To(Equal("scanned"))
+			w.clair.change(func() { w.clair.before = nil })
+			w.scan(shop, w.run(shop, "good/next", w.push("good/next", registrytest.Image(t, files("next"))))) // at once
 		})
 	}
 }
@@ -322,20 +345,17 @@ func TestReportOfBrokenClair(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
 	img := anImage()(w, shop)
+	var asked atomic.Int32
 	w.clair.change(func() {
-		w.clair.before = on(http.MethodGet, "/vulnerability_report/", says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`))
+		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, r *http.Request) bool {
+			asked.Add(1)
+			return says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+		})
 	})
-	var longest time.Duration
-	w.Eventually(func() time.Duration {
-		w.pass(10 * time.Second)
-		_ = w.step(shop, img)
-		if catalogued, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), img.Key, img.Scope); err == nil {
-			failed, _ := w.store.MatchFailure(t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine})
-			longest = max(longest, failed.RetryAt.Sub(failed.FailedAt))
-		}
-		return w.clock.Since(noon)
-	}, "20s").Should(BeNumerically(">", time.Hour))
-	w.Expect(longest).To(Equal(brokenRetry))
+	w.Eventually(func() int32 { w.pass(30 * time.Second); _ = w.step(shop, img); return asked.Load() }).Should(BeNumerically(">=", 6))
+	failed, err := w.store.MatchFailure(t.Context(), store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: w.For(shop).Engine()})
+	w.must(err)
+	w.Expect(failed.RetryAt.Sub(failed.FailedAt)).To(Equal(brokenRetry))
 }
 
 // TestIndexerInTrouble: where it is Clair's indexer that is down, no image is to blame for reports that cannot be had.
@@ -509,4 +529,11 @@ func TestPullSecret(t *testing.T) {
 	}
 	w.scan(shop, img)
 	w.Expect(w.clair.posts[0].Layers[0].Headers).To(HaveKey("Authorization"))
+}
+
+// TestPullSecretOfNoName: what no Secret can be called is passed over, as the kubelet does.
+func TestPullSecretOfNoName(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	w.scan(shop, anImage(withPullSecrets("a/b", "x;echo evil", ""))(w, shop))
 }
