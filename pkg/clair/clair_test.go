@@ -332,6 +332,27 @@ func TestVulnerabilityReport(t *testing.T) {
 	}
 }
 
+// TestReadings: index reports are neither read nor decoded while there is no room for them.
+func TestReadings(t *testing.T) {
+	readings := make(chan struct{}, 1)
+	answer := recorded(t, "index_report_created")
+	c := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(okWriter{w}, r) }), func(o *clair.Options) { o.Readings = readings })
+	for range 2 { // the room is given back
+		if _, err := c.IndexReport(t.Context(), goImage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	readings <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Index(ctx, manifest()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without room: %v", err)
+	}
+	if _, err := c.IndexState(t.Context()); errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("small answers need no room: %v", err)
+	}
+}
+
 func TestIndexSendsTheManifest(t *testing.T) {
 	var got map[string]any
 	answer := recorded(t, "index_report_created")

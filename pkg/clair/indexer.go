@@ -72,14 +72,10 @@ func (c *Client) Index(ctx context.Context, manifest claircore.Manifest) (*clair
 		return nil, errNoDigest
 	}
 	// Without If-None-Match: the answer to it says nothing about this manifest.
-	got, err := c.do(ctx, call{
+	return c.indexReport(ctx, manifest.Hash, call{
 		method: http.MethodPost, path: pathIndexReport, body: manifest, timeout: c.options.IndexTimeout,
 		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusCreated, http.StatusOK}, secrets: secretsOf(manifest),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c.indexReport(got, manifest.Hash)
 }
 
 // secretsOf are the values of the layers' headers, and what stands after the name of a scheme in them.
@@ -107,17 +103,25 @@ func (c *Client) IndexReport(ctx context.Context, digest claircore.Digest) (*cla
 	if digest.String() == "" {
 		return nil, errNoDigest
 	}
-	got, err := c.do(ctx, call{
+	return c.indexReport(ctx, digest, call{
 		method: http.MethodGet, path: pathIndexReport + "/" + digest.String(),
 		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusOK},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c.indexReport(got, digest)
 }
 
-func (c *Client) indexReport(got *answer, digest claircore.Digest) (*claircore.IndexReport, error) {
+func (c *Client) indexReport(ctx context.Context, digest claircore.Digest, call call) (report *claircore.IndexReport, err error) {
+	call.large = true
+	call.use = func(got *answer) error {
+		report, err = c.decodeIndexReport(got, digest)
+		return err
+	}
+	if _, err := c.do(ctx, call); err != nil {
+		return nil, err
+	}
+	return report, nil
+}
+
+func (c *Client) decodeIndexReport(got *answer, digest claircore.Digest) (*claircore.IndexReport, error) {
 	var report claircore.IndexReport
 	if err := c.decode(got, &report); err != nil {
 		return nil, err

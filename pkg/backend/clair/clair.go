@@ -66,7 +66,7 @@ type Engines struct {
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttle.Registries
-	// readings bounds how many reports are in memory at a time.
+	// readings bounds how many reports, of indexers too, are in memory at a time.
 	readings chan struct{}
 }
 

@@ -21,9 +21,10 @@ import (
 const (
 	// holder is who leases images from the queue. It is no Job, and the same after a restart.
 	holder = "manager"
-	// leaseBatch is how many are leased at a time, and leaseTime for how long: after a restart the first few wait for that.
+	// leaseBatch is how many are leased at a time, and leaseTime for how long: that many can be read within, however slow
+	// Clair is.
 	leaseBatch = 8
-	leaseTime  = 2 * time.Minute
+	leaseTime  = 10 * time.Minute
 	// firstRetry and lastRetry bound the time until a report that could not be used is read again.
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
@@ -40,6 +41,10 @@ func (e errUnreadable) Error() string { return "Clair's report cannot be used: "
 // readLoop reads what is due, the oldest reports first.
 func (i *instance) readLoop(ctx context.Context) {
 	for i.await(ctx, i.reading, i.around(i.Config.Clair.PollInterval.Duration)) {
+		// What was not read the last time, or before a restart, is due again.
+		if err := i.Store.ReturnLeases(ctx, i.engine, holder); err != nil && ctx.Err() == nil {
+			i.Log.Error(err, "Returning leases", "clair", i.url)
+		}
 		for {
 			more, err := i.readSome(ctx)
 			if err != nil && ctx.Err() == nil {
@@ -124,7 +129,7 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 	}
 	unlock := i.digests.try(lease.PlatformDigest)
 	if unlock == nil {
-		return nil // it is being indexed: the lease ends by itself
+		return nil // it is being indexed, and keeps its lease until the loop is woken
 	}
 	defer unlock()
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
@@ -231,7 +236,7 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 		i.tell(ctx, l, i.noteFailed(l, err))
 		return errLater
 	case api.NoData:
-		i.noteNoData()
+		i.noteNoData(ctx)
 		return errLater
 	case api.NotIndexed:
 		return i.notKnown(ctx, l, lease, refused)
@@ -245,11 +250,15 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 }
 
 // noteNoData takes back that there is data, until the next poll.
-func (i *instance) noteNoData() {
+func (i *instance) noteNoData(ctx context.Context) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
+	news := i.data.missing == ""
 	i.data.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
 	i.data.etags = nil
+	i.mu.Unlock()
+	if news {
+		i.DataChanged(ctx)
+	}
 }
 
 // notKnown has an image indexed again that Clair does not know any more, but neither because its database was away nor
