@@ -266,7 +266,8 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 			}
 		}
 		var report *claircore.IndexReport
-		report, err = t.link.client.Index(ctx, manifestOf(located, digest))
+		manifest := manifestOf(located, digest)
+		report, err = t.link.client.Index(ctx, manifest)
 		if err == nil && api.Finished(report) {
 			i.mu.Lock()
 			i.pauses = 0
@@ -274,7 +275,7 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 			return report, nil
 		}
 		if err == nil {
-			err = t.link.client.Failure(report)
+			err = t.link.client.Failure(report, manifest)
 		}
 		if err == nil {
 			return nil, &backend.Failure{Reason: ReasonIndexFailed, Message: fmt.Sprintf("Clair at %s ended in state %q without saying why", i.host, report.State)}
