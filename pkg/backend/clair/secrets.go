@@ -52,7 +52,7 @@ type rememberedSecret struct {
 	until time.Time
 }
 
-// get returns what is in a Secret. Errors are remembered, too.
+// get returns what is in a Secret. Errors are remembered, too, but for those of who asks.
 func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[string][]byte, error) {
 	if known, found := s.recall(name); found {
 		return known.data, known.err
@@ -61,7 +61,7 @@ func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[strin
 	defer cancel()
 	var secret corev1.Secret
 	err := s.reader.Get(ctx, name, &secret)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	s.mu.Lock()
