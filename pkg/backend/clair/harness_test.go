@@ -120,7 +120,12 @@ func (c *scriptedClair) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/index_report"):
 		c.index(w, r)
 	case r.Method == http.MethodDelete:
-		c.change(func() { delete(c.indexed, digest); c.deleted = append(c.deleted, digest) })
+		c.change(func() {
+			if c.indexed[digest] {
+				delete(c.indexed, digest)
+				c.deleted = append(c.deleted, digest)
+			}
+		})
 		w.WriteHeader(http.StatusNoContent)
 	case strings.Contains(path, "/index_report/"):
 		if !c.has(digest) {
