@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -272,8 +273,25 @@ func TestSeveralLayers(t *testing.T) {
 	} {
 		report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: fetcher: encountered errors: " + text}
 		var e *clair.Error
-		if err := clientOf(t, "http://clair").Failure(report); !errors.As(err, &e) || e.Layer != want {
+		if err := clientOf(t, "http://clair").Failure(report, claircore.Manifest{}); !errors.As(err, &e) || e.Layer != want {
 			t.Errorf("%q: want %s, got %+v", text, want, e)
+		}
+	}
+}
+
+// TestFailureIsClean: Clair quotes what registries answer, who may quote what they were sent.
+func TestFailureIsClean(t *testing.T) {
+	for sent, secrets := range map[string][]string{
+		"Bearer s3cret": {"s3cret"},
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("shop:p4ssword")): {"p4ssword", base64.StdEncoding.EncodeToString([]byte("shop:p4ssword"))},
+	} {
+		manifest := claircore.Manifest{Layers: []*claircore.Layer{{Headers: map[string][]string{"Authorization": {sent}}}}}
+		for _, secret := range secrets {
+			report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: unexpected status code: 401 (body: no " + secret + " here)"}
+			err := clientOf(t, "http://clair").Failure(report, manifest)
+			if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "no [hidden] here") {
+				t.Errorf("%s: the error is %v, want it without %s", sent, err, secret)
+			}
 		}
 	}
 }
@@ -304,7 +322,7 @@ func TestIndexReports(t *testing.T) {
 			if clair.Finished(report) != test.finished || report.State != test.state {
 				t.Errorf("finished %t in state %q, want %t in %q", clair.Finished(report), report.State, test.finished, test.state)
 			}
-			if err := client.Failure(report); clair.KindOf(err) != test.kind {
+			if err := client.Failure(report, claircore.Manifest{}); clair.KindOf(err) != test.kind {
 				t.Errorf("failure %v, want kind %q", err, test.kind)
 			}
 		})

@@ -36,7 +36,7 @@ func FuzzAnswers(f *testing.F) {
 		got := &answer{status: http.StatusOK, header: http.Header{}, body: body}
 		if report, err := client.decodeIndexReport(got, digest); err == nil {
 			report.IndexRecords()
-			_ = client.Failure(report)
+			_ = client.Failure(report, claircore.Manifest{})
 		}
 		if report, err := client.vulnerabilityReport(got, digest); err == nil {
 			for _, vulnerability := range report.Vulnerabilities {

@@ -32,12 +32,13 @@ func Finished(report *claircore.IndexReport) bool {
 	return report != nil && report.State == StateFinished && report.Success
 }
 
-// Failure tells why an index report has StateError, as an *Error; nil if it has another state.
-func (c *Client) Failure(report *claircore.IndexReport) error {
+// Failure tells why the index report of a manifest has StateError, as an *Error; nil if it has another state. The manifest
+// is as it was given to Index: what is secret in it is not told.
+func (c *Client) Failure(report *claircore.IndexReport, manifest claircore.Manifest) error {
 	if report == nil || report.State != StateError {
 		return nil
 	}
-	e := c.failure(Unavailable, 0, clean("index error: "+report.Err, nil))
+	e := c.failure(Unavailable, 0, clean("index error: "+report.Err, secretsOf(manifest)))
 	if e.Layer = layerCause(report.Err); e.Layer != "" {
 		e.Kind = LayerFailed
 	}
@@ -78,7 +79,7 @@ func (c *Client) Index(ctx context.Context, manifest claircore.Manifest) (*clair
 	})
 }
 
-// secretsOf are the values of the layers' headers, and what stands after the name of a scheme in them.
+// secretsOf are the values of the layers' headers, what stands after the name of a scheme in them, and passwords.
 func secretsOf(manifest claircore.Manifest) []string {
 	seen := map[string]bool{}
 	var secrets []string
@@ -86,7 +87,9 @@ func secretsOf(manifest claircore.Manifest) []string {
 		for _, values := range layer.Headers {
 			for _, value := range values {
 				_, bare, _ := strings.Cut(value, " ")
-				for _, secret := range []string{value, bare} {
+				basic := http.Request{Header: http.Header{"Authorization": {value}}}
+				_, password, _ := basic.BasicAuth()
+				for _, secret := range []string{value, bare, password} {
 					if secret != "" && !seen[secret] {
 						seen[secret] = true
 						secrets = append(secrets, secret)

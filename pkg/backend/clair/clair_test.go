@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -459,4 +461,26 @@ func TestBoundedIndexing(t *testing.T) {
 	}
 	w.Expect(w.clair.most).To(BeNumerically("<=", 3))
 	w.Expect(w.clair.posted()).To(Equal(20))
+}
+
+// slowReader gives what was asked for when who asked does not wait any more.
+type slowReader struct {
+	client.Reader
+	stop context.CancelFunc
+}
+
+func (r slowReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	defer r.stop()
+	return r.Reader.Get(ctx, key, obj, opts...)
+}
+
+// TestSecretJustInTime: a Secret that was read is there, however late it is.
+func TestSecretJustInTime(t *testing.T) {
+	w := newWorld(t)
+	w.secret("shop", "pull", map[string]string{"a": "b"})
+	ctx, cancel := context.WithCancel(t.Context())
+	known := secrets{reader: slowReader{w.cluster, cancel}, clock: w.clock}
+	data, err := known.get(ctx, types.NamespacedName{Namespace: "shop", Name: "pull"})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(data).To(HaveKeyWithValue("a", []byte("b")))
 }

@@ -97,6 +97,19 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			want: "PullSecretForbidden: the operator may not read pull secrets of the image's pods; to allow it: " +
 				"kubectl -n shop create role scanner-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
 		},
+		"ServiceAccount not granted": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.forbidden["web"] = true
+				return anImage(withPullSecrets("pull"), withAccount)(w, s)
+			},
+			guard: privately,
+			want: "PullSecretMissing: pull secrets that ServiceAccount web was given after the pods were made are not used, since the operator may not read it; to allow it: " +
+				"kubectl -n shop create role scanner-manager-serviceaccounts-web --verb=get --resource=serviceaccounts --resource-name=web && ",
+		},
+		"ServiceAccount of pods without pull secrets": {
+			image: anImage(withAccount), guard: privately,
+			want: "Unauthorized: pull secrets of ServiceAccount web in namespace shop count for pods that are made after it was given them; ",
+		},
 		"pull secret of no name": {
 			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
 				w.forbidden["x;echo evil"] = true
@@ -114,7 +127,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 		"ServiceAccount that is not read": {
 			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
 				w.broken["web"] = true
-				return anImage(withPullSecrets("pull"), func(img *backend.Image) { img.ServiceAccounts = []string{"web"} })(w, s)
+				return anImage(withPullSecrets("pull"), withAccount)(w, s)
 			},
 			want: "BackendError: cannot read ServiceAccount web of the image's pods: InternalError",
 		},
@@ -184,6 +197,8 @@ func anImage(change ...func(*backend.Image)) func(*world, *v1alpha1.Scanner) bac
 		return w.run(s, "web", w.push("web", registrytest.Image(w.t, files("base"))), change...)
 	}
 }
+
+func withAccount(img *backend.Image) { img.ServiceAccounts = []string{"web"} }
 
 // TestClairInTrouble: while Clair has trouble no image is to blame, the Scanner says what is wrong, Clair is asked rarely,
 // and all goes on afterwards.
