@@ -167,8 +167,9 @@ type TopFinding struct {
 	FixedIn string `json:"fixedIn,omitempty"`
 }
 
-// AnnotationMatchRequested on an ImageScan asks for a new match: the engine may have other vulnerability data. The value says
-// what it was that asked. The operator takes the annotation away once it has looked.
+// AnnotationMatchRequested on an ImageScan has the operator ask its engine for newer vulnerability data at once. If there is
+// some, all images are matched again in their turn, this one among them. The value says what it was that asked. The operator
+// takes the annotation away once it has looked.
 const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 
 // ImageScan is what one Scanner knows about one image. The operator makes and removes it.

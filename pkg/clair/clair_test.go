@@ -263,6 +263,24 @@ func TestRegistryTextDecidesNothing(t *testing.T) {
 	}
 }
 
+// TestAnswersOfOthersAreNotTold: Clair asks hosts that images name, which need not be registries.
+func TestAnswersOfOthersAreNotTold(t *testing.T) {
+	for name, text := range map[string]string{
+		"a body":        `unexpected status code: 403 Forbidden (body starts: "internal: \"role\" (admin)")`,
+		"two":           `unexpected status code: 403 Forbidden (body starts: "internal")` + "\n" + `unexpected status code: 500 Oh (body starts: "internal\n")`,
+		"a status line": `unexpected status code: 403 "internal" (body starts: "")`,
+		"no body":       `unexpected status code: 403 internal`,
+		"broken off":    `unexpected status code: 403 Forbidden (body starts: "internal `,
+		"a credential":  `unexpected status code: 403 Forbidden (body starts: "http://internal/?q=\" internal")`,
+	} {
+		report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: fetcher: encountered errors: " + text}
+		message := clientOf(t, "http://clair").Failure(report).Error()
+		if strings.Contains(message, "internal") || strings.Contains(message, "admin") || !strings.Contains(message, "unexpected status code: 403") {
+			t.Errorf("%s: want the status code alone, got %q", name, message)
+		}
+	}
+}
+
 // TestSeveralLayers: one layer that can never be had decides, whatever happened to the others.
 func TestSeveralLayers(t *testing.T) {
 	for text, want := range map[string]clair.LayerCause{

@@ -32,8 +32,9 @@ type secondAct struct {
 	*Environment
 	mark int64
 	jobs int
-	// indexed and webhooks count what Clair was told and has told before.
-	indexed, webhooks int
+	// indexed counts what Clair was told before, before what it has told.
+	indexed int
+	before  webhooks
 	// versions are those of the data that each image was matched with before, by namespace and digest.
 	versions map[string]string
 }
@@ -71,7 +72,7 @@ func (a *secondAct) publish(ctx context.Context) (string, error) {
 		if a.indexed, err = a.clairIndexed(ctx); err != nil {
 			return "", err
 		}
-		if a.webhooks, err = a.webhooksDone(ctx); err != nil {
+		if a.before, err = a.webhooks(ctx); err != nil {
 			return "", err
 		}
 		return "read by Clair within a minute", a.publishFeeds(ctx, "advisories", "advisories-next")
@@ -169,8 +170,11 @@ func (a *secondAct) checkNoWork(ctx context.Context) (string, error) {
 	}
 	if a.Backend == v1alpha1.BackendClair {
 		indexed, err := a.clairIndexed(ctx)
-		if err != nil || indexed != a.indexed {
-			return "", errors.Join(err, fmt.Errorf("expected Clair to be told of no image again, it was %d times", indexed-a.indexed))
+		if err != nil {
+			return "", err
+		}
+		if indexed != a.indexed {
+			return "", fmt.Errorf("expected Clair to be told of no image again, it was %d times", indexed-a.indexed)
 		}
 	}
 	if a.Pulls == nil {

@@ -268,7 +268,7 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 }
 
 // Prompt implements backend.Prompted.
-func (b *Backend) Prompt(context.Context, backend.Image) error {
+func (b *Backend) Prompt(context.Context) error {
 	if b.unusable == nil {
 		b.instance.prompt()
 	}

@@ -104,7 +104,7 @@ func TestDataChanges(t *testing.T) {
 	before := slices.Clone(w.clair.reports)
 	w.clair.change(func() { w.clair.reports = nil; w.clair.advisories = append(w.clair.advisories, "CVE-2099-0002") })
 	w.clair.update("debian/updater", noon)
-	w.Expect(w.For(shop).(*Backend).Prompt(t.Context(), images[0])).To(Succeed())
+	w.Expect(w.For(shop).(*Backend).Prompt(t.Context())).To(Succeed())
 	for _, img := range images {
 		w.Eventually(func() []string { w.pass(time.Second); return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0001", "CVE-2099-0002"}))
 		w.scan(shop, img)
@@ -123,7 +123,7 @@ func TestPrompts(t *testing.T) {
 	w.scan(shop, img)
 	w.clair.change(func() { w.clair.requests = 0 })
 	for range 1000 {
-		w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
+		w.must(w.For(shop).(*Backend).Prompt(t.Context()))
 	}
 	w.clair.update("debian/updater", noon)
 	w.Eventually(func() int { w.pass(promptPause); return len(w.clair.read()) }).Should(Equal(2))
@@ -148,7 +148,7 @@ func TestNotAllowed(t *testing.T) {
 	}
 	_, err := w.For(shop).DataVersion(t.Context())
 	w.Expect(err).To(MatchError(HavePrefix("ClairNotAllowed")))
-	w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
+	w.must(w.For(shop).(*Backend).Prompt(t.Context()))
 	wait, _, err := w.For(shop).(*Backend).Release(t.Context(), "shop-uid")
 	w.must(err)
 	w.Expect(wait).To(BeZero())
