@@ -117,13 +117,14 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 		return ignoreMissing(err)
 	}
 	var findings []finding.Finding
+	var held []string
 	if catalogued.Tool != toolNobody {
-		if findings, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
+		if findings, held, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
 			return i.notRead(ctx, l, lease, err)
 		}
 	}
 	difference, err := i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, Findings: findings,
+		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, NotCovered: notCovered(held), Findings: findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
 		return nil // it took too long, and is lent again
@@ -144,8 +145,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// read gets one report, not faster than reports may be read.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, err error) {
+// read gets one report, not faster than reports may be read, and what the image holds that it does not cover.
+func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, held []string, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
@@ -154,19 +155,20 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (fi
 	}()
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
-		return nil, errUnreadable{err}
+		return nil, nil, errUnreadable{err}
 	}
 	if err := i.reports.Wait(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	ran := i.ran() // before the report is made
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if findings, err = Normalise(report); err != nil {
-		return nil, errUnreadable{err}
+		return nil, nil, errUnreadable{err}
 	}
-	return findings, nil
+	return findings, uncovered(report, ran), nil
 }
 
 // refresh replaces a report that there is, after the image was listed in another way than when it was made. One that is
@@ -186,7 +188,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return ctx.Err()
 	}
 	defer func() { <-i.readings }()
-	findings, err := i.read(ctx, l, catalogue.PlatformDigest)
+	findings, held, err := i.read(ctx, l, catalogue.PlatformDigest)
 	var unreadable errUnreadable
 	switch {
 	case errors.As(err, &unreadable):
@@ -197,7 +199,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return i.explain(ctx, l, err)
 	}
 	_, err = i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, Findings: findings,
+		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, NotCovered: notCovered(held), Findings: findings,
 	}, "")
 	return err
 }
@@ -246,7 +248,7 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	if i.probe(ctx, l) != nil {
 		return errLater
 	}
-	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
+	if _, _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
 		// It is there, now that the database is.
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0)
 	}
