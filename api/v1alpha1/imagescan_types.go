@@ -12,7 +12,7 @@ const (
 	MaxTopFindings     = 5
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
-	MaxNotCovered      = 10
+	MaxNotCovered      = 14
 	MaxNotCoveredBytes = 20 // of one
 )
 
@@ -106,10 +106,10 @@ type ImageScanStatus struct {
 	// +optional
 	Packages *int32 `json:"packages,omitempty"`
 
-	// notCovered lists what the engine does not analyse, by ecosystem: an image may hold such packages, and nothing is said
-	// about them. Empty if the engine says nothing of the kind.
+	// notCovered lists what the engine has no findings for in any case: first what this image holds, such as packages of its
+	// distribution, then ecosystems whose packages it may hold. Empty if the engine says nothing of the kind.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=14
 	// +kubebuilder:validation:items:MaxLength=20
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`

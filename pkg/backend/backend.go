@@ -64,7 +64,8 @@ type Prompted interface {
 
 // Partial is a Backend that does not analyse everything that images commonly hold.
 type Partial interface {
-	// NotCovered names the ecosystems that are not analysed, in a fixed order.
+	// NotCovered names the ecosystems that are not analysed in any image, in a fixed order. Reports have these as well, after
+	// what is not analysed of what their image holds.
 	NotCovered() []string
 }
 

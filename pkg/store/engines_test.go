@@ -217,6 +217,7 @@ func TestEnginesOfOlderStores(t *testing.T) {
 		t.Errorf("what the fake has listed is Grype's too: %+v, %v", c, err)
 	}
 	equal(t, "the artifact", f.artifact(t, "app", ArtifactSBOM), "sbom")
+	equal(t, "not covered by Grype's report", got[Summary](t)(f.Summary(t.Context(), subject("app"))).NotCovered, []string(nil))
 	f.data(t, "v2")
 	equal(t, "what is to be matched again", got[int](t)(f.QueueLength(t.Context(), grype)), 1)
 	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(clair), nil))

@@ -256,6 +256,8 @@ type Report struct {
 	DataVersion string
 	MatchedAt   time.Time
 	Distro      string
+	// NotCovered names what the image holds or may hold and the engine has no findings for in any case.
+	NotCovered []string
 	// Findings are merged (finding.Merge). Nil and empty are equal: nothing is known to be wrong.
 	Findings []finding.Finding
 }
@@ -272,6 +274,7 @@ type Summary struct {
 	Subject
 	DataVersion string
 	MatchedAt   time.Time
+	NotCovered  []string
 	Counts      finding.Counts
 	// Top are the worst findings by finding.Worse, at most five.
 	Top []finding.Finding

@@ -138,13 +138,14 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 		return ignoreMissing(err)
 	}
 	var findings []finding.Finding
+	var held []string
 	if catalogued.Tool != toolNobody {
-		if findings, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
+		if findings, held, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
 			return i.notRead(ctx, l, lease, err)
 		}
 	}
 	difference, err := i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, Findings: findings,
+		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, NotCovered: notCovered(held), Findings: findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
 		return nil // it took too long, and is lent again
@@ -165,8 +166,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// read gets one report. It comes after beginReading.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, err error) {
+// read gets one report, and what the image holds that it does not cover. It comes after beginReading.
+func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, held []string, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
@@ -175,16 +176,17 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (fi
 	}()
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
-		return nil, errUnreadable{err}
+		return nil, nil, errUnreadable{err}
 	}
+	ran := i.ran() // before the report is made
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if findings, err = Normalise(report); err != nil {
-		return nil, errUnreadable{err}
+		return nil, nil, errUnreadable{err}
 	}
-	return findings, nil
+	return findings, uncovered(report, ran), nil
 }
 
 // refresh replaces a report that there is, after the image was listed in another way than when it was made. One that is
@@ -202,7 +204,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return err
 	}
 	defer i.endReading()
-	findings, err := i.read(ctx, l, catalogue.PlatformDigest)
+	findings, held, err := i.read(ctx, l, catalogue.PlatformDigest)
 	var unreadable errUnreadable
 	switch {
 	case errors.As(err, &unreadable):
@@ -213,7 +215,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return i.explain(ctx, l, err)
 	}
 	_, err = i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, Findings: findings,
+		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, NotCovered: notCovered(held), Findings: findings,
 	}, "")
 	return err
 }
@@ -270,7 +272,7 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
-	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
+	if _, _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
 		// It is there, now that the database is.
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
 	}
