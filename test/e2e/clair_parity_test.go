@@ -42,7 +42,7 @@ func checkClairReports(t *testing.T, stored []story.ImageFindings) {
 			must(t, err)
 			raw, err := api.VulnerabilityReport(t.Context(), digest)
 			must(t, err)
-			want := reported(t, command.report(t, name))
+			want := reported(t, command.report(t, strings.TrimSuffix(env.Reference(name), ":1.0")+"@"+img.PlatformDigest))
 			if diff := cmp.Diff(want, reported(t, raw)); diff != "" {
 				t.Errorf("matches (-clairctl +Clair's API):\n%s", diff)
 			}
@@ -159,7 +159,7 @@ func clairctlCommand(t *testing.T) clairctl {
 		t.Fatal("CLAIRCTL does not name the clairctl command; run this by make e2e, which builds it")
 	}
 	must(t, os.WriteFile(c.config, fmt.Appendf(nil, "auth: {psk: {key: %s, iss: [%s]}}\n", env.ClairKey(), clairIssuer), 0o600))
-	// It speaks plain HTTP with registries of this machine only.
+	// Of registries, it speaks plain HTTP only with those of this machine.
 	registry := httptest.NewServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: build.LocalRegistry}))
 	t.Cleanup(registry.Close)
 	c.registry = strings.TrimPrefix(registry.URL, "http://")
@@ -167,9 +167,9 @@ func clairctlCommand(t *testing.T) clairctl {
 }
 
 // report is what the command prints about an image in the registry.
-func (c clairctl) report(t *testing.T, name string) *claircore.VulnerabilityReport {
+func (c clairctl) report(t *testing.T, reference string) *claircore.VulnerabilityReport {
 	t.Helper()
-	reference := strings.Replace(env.Reference(name), build.LocalRegistry, c.registry, 1)
+	reference = strings.Replace(reference, build.LocalRegistry, c.registry, 1)
 	command := exec.CommandContext(t.Context(), c.file, "--config", c.config, "--issuer", clairIssuer,
 		"report", "--novel", "--host", c.clair, "--out", "json", reference)
 	var out, complaints bytes.Buffer
