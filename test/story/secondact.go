@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// newVulnerability is the one that advisories-next adds: in openssl of Debian 12, and so in shop/web only.
-const newVulnerability = "CVE-2099-10001"
+// NewVulnerability is the one that advisories-next adds: in openssl of Debian 12, and so in shop/web only.
+const NewVulnerability = "CVE-2099-10001"
 
 // Times of the second act.
 const (
@@ -111,7 +111,7 @@ func (a *secondAct) checkMessage(ctx context.Context) (string, error) {
 			return err
 		}
 		if len(messages) < 2 {
-			return fmt.Errorf("no message about %s in Slack%s", newVulnerability, a.receiverProblem(ctx, a.Shop()))
+			return fmt.Errorf("no message about %s in Slack%s", NewVulnerability, a.receiverProblem(ctx, a.Shop()))
 		}
 		news = messages[1]
 		return nil
@@ -120,7 +120,7 @@ func (a *secondAct) checkMessage(ctx context.Context) (string, error) {
 		return "", err
 	}
 	web := a.repository(images.Web)
-	want := []string{newVulnerability + " in libssl3 of " + web, newVulnerability + " in openssl of " + web}
+	want := []string{NewVulnerability + " in libssl3 of " + web, NewVulnerability + " in openssl of " + web}
 	got := []string{}
 	for _, line := range news.Lines {
 		got = append(got, line.String())
