@@ -39,6 +39,7 @@ var parts = []part{
 	{"catalogue", "Cataloguing", workerPart("TestCatalogue")},
 	{"scale", "Many pods", scalePart},
 	{"store", "The store", storePart},
+	{"clair", "Scanning with Clair", clairPart},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 

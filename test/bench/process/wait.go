@@ -19,8 +19,9 @@ type final struct{ error }
 // Unwrap returns what is wrong.
 func (f *final) Unwrap() error { return f.error }
 
-// Eventually asks until there is no error any more.
+// Eventually asks until there is no error any more. When that takes too long, the error says what was wrong last.
 func Eventually(ctx context.Context, within, interval time.Duration, check func(context.Context) error) error {
+	var last error
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	ticker := time.NewTicker(interval)
@@ -31,9 +32,12 @@ func Eventually(ctx context.Context, within, interval time.Duration, check func(
 		if err == nil || errors.As(err, &end) {
 			return err
 		}
+		if ctx.Err() == nil || last == nil { // what the end of the time itself causes tells nothing
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", within, err)
+			return fmt.Errorf("not within %s: %w", within, last)
 		case <-ticker.C:
 		}
 	}
