@@ -18,13 +18,7 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 	if err != nil {
 		return nil, err
 	}
-	// Which child is taken is the library's choice, as in Grype: the first that fits.
-	if descriptor.MediaType.IsIndex() {
-		if err := requirePlatform(descriptor, platform); err != nil {
-			return nil, err
-		}
-	}
-	image, err := descriptor.Image()
+	image, err := choose(descriptor, platform)
 	if err != nil {
 		return nil, err
 	}
@@ -42,35 +36,90 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 	}, nil
 }
 
-// requirePlatform says what an index offers if it does not have the platform: the client library's own
-// error cannot be told from others.
-func requirePlatform(descriptor *remote.Descriptor, platform v1.Platform) error {
+// Bounds of what is read to find a platform in indexes that hold others, as runtimes do.
+const (
+	// maxIndexDepth is how many indexes may lead to a manifest, the first one included.
+	maxIndexDepth = 3
+	// maxIndexes is how many of them are read for one image.
+	maxIndexes = 16
+)
+
+// choose returns what runs on the platform: the first that fits in an index, where those that it holds are looked through
+// in their place.
+func choose(descriptor *remote.Descriptor, platform v1.Platform) (v1.Image, error) {
+	if !descriptor.MediaType.IsIndex() {
+		return descriptor.Image()
+	}
 	index, err := descriptor.ImageIndex()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	s := search{platform: platform}
+	switch image, err := s.in(index, 1); {
+	case image != nil || err != nil:
+		return image, err
+	case s.beyond:
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("no manifest for %s was found within %d levels and %d indexes; "+
+			"push the image again as one index of manifests", platform.String(), maxIndexDepth, maxIndexes))
+	}
+	return nil, failure.New(workerapi.ReasonPlatformMismatch,
+		fmt.Errorf("the image has no manifest for %s, only for %q", platform.String(), s.offered))
+}
+
+// search looks for the manifest of a platform.
+type search struct {
+	platform v1.Platform
+	// read is how many indexes were.
+	read int
+	// offered are the other platforms that were seen, and beyond says that there are indexes that were not looked through.
+	offered []string
+	beyond  bool
+}
+
+// in looks through an index at a depth of at least 1. It returns nil if the platform is not in it.
+func (s *search) in(index v1.ImageIndex, depth int) (v1.Image, error) {
+	s.read++
 	manifest, err := index.IndexManifest()
 	if err != nil {
-		return failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the index is not readable: %w", err))
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the index is not readable: %w", err))
 	}
-	var offered []string
 	for _, child := range manifest.Manifests {
-		// The library takes a child without a platform for linux/amd64.
-		has := v1.Platform{OS: "linux", Architecture: "amd64"}
-		if child.Platform != nil {
-			has = *child.Platform
+		if !s.fits(child) {
+			continue
 		}
-		if has.Satisfies(platform) && child.MediaType.IsIndex() {
-			return failure.New(workerapi.ReasonNotAnImage,
-				fmt.Errorf("what the index has for %s is another index; push the image again as one index of manifests", platform.String()))
+		if !child.MediaType.IsIndex() {
+			return index.Image(child.Digest)
 		}
-		if has.Satisfies(platform) {
-			return nil
+		if depth == maxIndexDepth || s.read == maxIndexes {
+			s.beyond = true
+			continue
 		}
-		offered = append(offered, has.String())
+		nested, err := index.ImageIndex(child.Digest)
+		if err != nil {
+			return nil, err
+		}
+		if image, err := s.in(nested, depth+1); image != nil || err != nil {
+			return image, err
+		}
 	}
-	return failure.New(workerapi.ReasonPlatformMismatch,
-		fmt.Errorf("the image has no manifest for %s, only for %q", platform.String(), offered))
+	return nil, nil
+}
+
+// fits says whether what an index holds is for the platform, or may hold something that is.
+func (s *search) fits(child v1.Descriptor) bool {
+	// A manifest without a platform counts as one for linux/amd64, as for the client library and Grype.
+	has := v1.Platform{OS: "linux", Architecture: "amd64"}
+	switch {
+	case child.Platform != nil:
+		has = *child.Platform
+	case child.MediaType.IsIndex():
+		return true
+	}
+	if !has.Satisfies(s.platform) {
+		s.offered = append(s.offered, has.String())
+		return false
+	}
+	return true
 }
 
 // declaredPlatform returns what the image's configuration says it is for, and refuses what is no image.

@@ -13,7 +13,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -210,4 +209,4 @@ type errNoAnswer struct{ after time.Duration }
 func (e errNoAnswer) Error() string { return fmt.Sprintf("no whole answer within %s", e.after) }
 
 // Is makes it the same as the deadline of a context.
-func (e errNoAnswer) Is(target error) bool { return errors.Is(context.DeadlineExceeded, target) }
+func (e errNoAnswer) Is(target error) bool { return target == context.DeadlineExceeded }

@@ -15,24 +15,24 @@ import (
 type Kind string
 
 const (
-	// NotIndexed: Clair has no finished index report of this digest. With its database away Clair says the same of every
+	// NotIndexed says: Clair has no finished index report of this digest. With its database away Clair says the same of every
 	// digest, so it proves nothing.
 	NotIndexed Kind = "NotIndexed"
-	// NoData: Clair has no vulnerability data yet. It says so of digests that it does not know, too.
+	// NoData says: Clair has no vulnerability data yet. It says so of digests that it does not know, too.
 	NoData Kind = "NoData"
-	// Unauthorized: Clair does not take the token, or wants one.
+	// Unauthorized says: Clair does not take the token, or wants one.
 	Unauthorized Kind = "Unauthorized"
-	// Throttled: too many requests at once; see RetryAfter.
+	// Throttled says: too many requests at once; see RetryAfter.
 	Throttled Kind = "Throttled"
-	// BadManifest: Clair cannot read the manifest, and never will.
+	// BadManifest says: Clair cannot read the manifest, and never will.
 	BadManifest Kind = "BadManifest"
-	// LayerFailed: Clair could not get or read a layer; see Layer.
+	// LayerFailed says: Clair could not get or read a layer; see Layer.
 	LayerFailed Kind = "LayerFailed"
-	// Unavailable: no connection, no answer in time, or Clair or something before it is broken.
+	// Unavailable says: no connection, no answer in time, or Clair or something before it is broken.
 	Unavailable Kind = "Unavailable"
-	// Invalid: the answer is not whole, not Clair's, or not about what was asked.
+	// Invalid says: the answer is not whole, not Clair's, or not about what was asked.
 	Invalid Kind = "Invalid"
-	// TooLarge: the answer takes more than it may.
+	// TooLarge says: the answer takes more than it may.
 	TooLarge Kind = "TooLarge"
 )
 
@@ -40,17 +40,17 @@ const (
 type LayerCause string
 
 const (
-	// LayerRefused: the registry wants other credentials, or refuses the request otherwise.
+	// LayerRefused says: the registry wants other credentials, or refuses the request otherwise.
 	LayerRefused LayerCause = "Refused"
-	// LayerUnreachable: the registry cannot be reached, is broken, or has no time.
+	// LayerUnreachable says: the registry cannot be reached, is broken, or has no time.
 	LayerUnreachable LayerCause = "Unreachable"
-	// LayerUnscannable: Clair has the layer and failed to read its contents, or to store what it read.
+	// LayerUnscannable says: Clair has the layer and failed to read its contents, or to store what it read.
 	LayerUnscannable LayerCause = "Unscannable"
-	// LayerMissing: the registry has no such blob.
+	// LayerMissing says: the registry has no such blob.
 	LayerMissing LayerCause = "Missing"
-	// LayerCorrupt: what the registry gives does not have the digest.
+	// LayerCorrupt says: what the registry gives does not have the digest.
 	LayerCorrupt LayerCause = "Corrupt"
-	// LayerUnsupported: its content type, compression, format or address is none that this Clair takes.
+	// LayerUnsupported says: its content type, compression, format or address is none that this Clair takes.
 	LayerUnsupported LayerCause = "Unsupported"
 )
 

@@ -25,7 +25,7 @@ const (
 	// clairURL is where config/clair puts Clair.
 	clairURL = "http://clair." + ClairNamespace + ".svc:6060"
 	// clairWebhooks is where config/clair makes the notifier take Clair's webhooks.
-	clairWebhooks = "http://scanner-operator-clair-webhooks." + SystemNamespace + ".svc"
+	clairWebhooks = "http://scanner-operator-notifier." + SystemNamespace + ".svc:8444"
 	// feedsURL is where the story's advisories are served to Clair.
 	feedsURL = "http://advisories." + InfraNamespace + ".svc"
 )
@@ -108,12 +108,6 @@ func newKey() string {
 // clairRuns waits for what was installed with the operator.
 func (e *Environment) clairRuns(ctx context.Context) (string, error) {
 	return clairURL, e.RolledOut(ctx, ClairNamespace, ClairDatabaseDeployment, ClairDeployment)
-}
-
-// removeClair removes what of config/clair is outside namespaces.
-func (e *Environment) removeClair(ctx context.Context) error {
-	_, err := e.Kubectl(ctx, "delete", "clusterrole,clusterrolebinding", "scanner-operator-notifier-clair", "--ignore-not-found")
-	return err
 }
 
 // checkIndexedOnce asks Clair how many manifests it was told to index.

@@ -174,7 +174,7 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 	if !removed {
 		return false, e.forget()
 	}
-	return true, errors.Join(e.removeOperator(ctx), e.removeClair(ctx), e.forget())
+	return true, errors.Join(e.removeOperator(ctx), e.forget())
 }
 
 // forget removes what was made here for publishing.

@@ -218,10 +218,10 @@ func (c *contract) unlisted(img backend.Image, scope store.Scope) bool {
 	return err != nil
 }
 
-func (c *contract) listed(img backend.Image, want int) {
+func (c *contract) listedOnce(img backend.Image) {
 	c.t.Helper()
-	if got := c.Listed(img); got != want {
-		c.t.Errorf("it was listed %d times, want %d", got, want)
+	if got := c.Listed(img); got != 1 {
+		c.t.Errorf("it was listed %d times, want once", got)
 	}
 }
 
@@ -240,7 +240,7 @@ func (c *contract) indexes() {
 	if progress, err := c.ask(c.of(img).Index, img); err != nil || !progress.Done {
 		c.t.Errorf("asked again it says %+v, %v, want that it is done", progress, err)
 	}
-	c.listed(img, 1)
+	c.listedOnce(img)
 	if one, other := c.Backend(Shop).Engine(), c.Backend(Blog).Engine(); one == "" || one != other {
 		c.t.Errorf("the engine is called %q and %q", one, other)
 	}
@@ -258,7 +258,7 @@ func (c *contract) listsOnce() {
 	}
 	c.scan(mine)
 	c.scan(theirs)
-	c.listed(mine, 1)
+	c.listedOnce(mine)
 	if c.subject(mine) != c.subject(theirs) {
 		c.t.Error("two Scanners have a report each of the same image")
 	}
@@ -287,7 +287,7 @@ func (c *contract) restarts() {
 	c.Restart()
 	c.Work()
 	c.scan(img)
-	c.listed(img, 1)
+	c.listedOnce(img)
 	if again := c.findings(img); !slices.Equal(found, again) {
 		c.t.Errorf("after the restart there are the findings %q, before %q", again, found)
 	}
@@ -359,7 +359,7 @@ func (c *contract) renews() {
 	c.scan(vulnerable)
 	c.scan(clean)
 	for _, img := range []backend.Image{vulnerable, clean} {
-		c.listed(img, 1)
+		c.listedOnce(img)
 		if got := c.summary(img).DataVersion; got != version.Version || got == before.DataVersion {
 			c.t.Errorf("a report is made with the data %q, want %q, which is newer than %q", got, version.Version, before.DataVersion)
 		}
@@ -543,7 +543,7 @@ func (c *contract) tidies() {
 		c.t.Errorf("it keeps %q, want only what is in use: %q", got, want)
 	}
 	c.must(c.until(c.of(kept).Index, kept))
-	c.listed(kept, 1)
+	c.listedOnce(kept)
 }
 
 func (c *contract) describes() {

@@ -1,6 +1,7 @@
 package clair
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -134,7 +136,13 @@ func TestNotAllowed(t *testing.T) {
 	})
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
-	w.Expect(w.step(shop, img)).To(And(HavePrefix("ClairNotAllowed: spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
+	for _, ask := range []func(context.Context, backend.Image) (backend.Progress, error){w.For(shop).Index, w.For(shop).Match} {
+		progress, err := ask(t.Context(), img)
+		w.must(err) // it is no attempt of the image, which would have to wait for another one after the list is corrected
+		w.Expect(progress.Reason).To(Equal("ClairNotAllowed"))
+		w.Expect(progress.Message).To(And(HavePrefix("spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
+		w.Expect(progress.CheckAgain).To(BeNumerically("<=", checkAgain))
+	}
 	_, err := w.For(shop).DataVersion(t.Context())
 	w.Expect(err).To(MatchError(HavePrefix("ClairNotAllowed")))
 	w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
@@ -192,6 +200,8 @@ func TestWrongSettings(t *testing.T) {
 			w.Expect(dataOfBlog()).To(HavePrefix(tt.want))
 			other := w.run(blog, "other", w.push("other", registrytest.Image(t, files("other"))))
 			w.Consistently(func() string { return w.step(blog, other) }, "100ms").Should(HavePrefix(tt.want), "nobody's credentials work for others")
+			_, err := w.For(blog).Index(t.Context(), other)
+			w.must(err) // it is no failure of the image
 			w.Expect(w.clair.posted()).To(Equal(1))
 		})
 	}
@@ -306,6 +316,49 @@ func TestRelease(t *testing.T) {
 	held, err = b.Holds(t.Context(), "shop-uid")
 	w.must(err)
 	w.Expect(held).To(BeFalse())
+}
+
+// TestComesBack: what a Scanner has that uses a Clair again is not deleted there, though it was about to be.
+func TestComesBack(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
+	})
+	shop, blog := w.scanner("shop"), w.scanner("blog")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	w.stop() // so that nothing is deleted before it has come back
+	left := w.For(shop).(*Backend)
+	w.For(w.scanner("shop", func(c *v1alpha1.ClairBackend) { c.URL = "https://clair.example.com" }))
+	_, _, err := left.Release(t.Context(), "shop-uid")
+	w.must(err)
+	i := left.instance
+	w.Expect(i.released()).To(ConsistOf("shop-uid"))
+	w.For(blog)
+	w.Expect(i.released()).To(ConsistOf("shop-uid"), "another one says nothing about it")
+	gone := w.scanner("shop")
+	gone.DeletionTimestamp = &metav1.Time{Time: noon}
+	w.For(gone)
+	w.Expect(i.released()).To(ConsistOf("shop-uid"), "one that is being deleted has not come back")
+	w.For(shop)
+	w.must(i.forgetReleased(t.Context()))
+	w.Expect(i.released()).To(BeEmpty())
+	w.Expect(w.clair.deleted).To(BeEmpty())
+}
+
+// TestReadingsOfAll: all Clairs together have no more reports in memory than may be.
+func TestReadingsOfAll(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
+	})
+	here, there := w.instances[w.clair.server.URL], w.instances["https://clair.example.com"]
+	for range maxReadings {
+		w.must(there.beginReading(t.Context()))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	w.Expect(here.beginReading(ctx)).To(MatchError(context.DeadlineExceeded))
+	there.endReading()
+	w.must(here.beginReading(t.Context()))
 }
 
 // TestBoundedIndexing: Clair never has more to do at a time than is configured, in all and for each namespace.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
@@ -283,6 +284,44 @@ func TestReports(t *testing.T) {
 			w.Expect(w.clock.Since(noon)).To(BeNumerically(">=", firstRetry))
 		})
 	}
+}
+
+// TestReportOfBrokenClair: what Clair fails to make is asked for again soon, however often it has failed.
+func TestReportOfBrokenClair(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	var asked atomic.Int32
+	w.clair.change(func() {
+		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, r *http.Request) bool {
+			asked.Add(1)
+			return says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+		})
+	})
+	w.Eventually(func() int32 { w.pass(30 * time.Second); _ = w.step(shop, img); return asked.Load() }).Should(BeNumerically(">=", 6))
+	failed, err := w.store.MatchFailure(t.Context(), store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: w.For(shop).Engine()})
+	w.must(err)
+	w.Expect(failed.RetryAt.Sub(failed.FailedAt)).To(Equal(brokenRetry))
+}
+
+// TestIndexerInTrouble: where it is Clair's indexer that is down, no image is to blame for reports that cannot be had.
+func TestIndexerInTrouble(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	var down atomic.Bool
+	w.clair.change(func() {
+		w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+			isReport := strings.Contains(r.URL.Path, "/vulnerability_report/")
+			if isReport {
+				down.Store(true)
+			}
+			return down.Load() && (isReport || strings.Contains(r.URL.Path, "/indexer/")) && says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+		}
+	})
+	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("ClairUnavailable: "))
+	w.clair.change(func() { w.clair.before = nil })
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
 // TestLostImage: an image that Clair does not know any more is indexed again, but not over and over.

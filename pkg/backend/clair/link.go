@@ -155,14 +155,18 @@ func (i *instance) ownFailure(l *link, err error) *backend.Failure {
 }
 
 // probe finds out whether Clair and its database work: with the database away, Clair says of all images that it does not
-// know them. The answer to this question is never remembered by Clair.
+// know them. The answer to the second question is never remembered by Clair; the first goes to its indexer, which may be
+// another process and which the rest of it needs for reports.
 func (i *instance) probe(ctx context.Context, l *link) error {
 	if trouble := i.troubleOf(l); trouble != nil {
 		return trouble
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	_, err := l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
+	_, err := l.client.IndexState(ctx)
+	if err == nil {
+		_, err = l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
+	}
 	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		i.tell(ctx, l, i.noteFailed(l, err))
 	}

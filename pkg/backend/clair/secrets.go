@@ -19,6 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/grant"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -32,9 +33,6 @@ const (
 	// maxServiceAccounts bounds how many of them are looked at for an image.
 	maxServiceAccounts = 5
 )
-
-// defaultIssuer is what the operator calls itself in tokens when the Secret does not say.
-const defaultIssuer = "scanner-operator"
 
 // secrets reads Secrets by name, where a RoleBinding of their namespace lets it.
 type secrets struct {
@@ -99,15 +97,11 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 	case err != nil:
 		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, apierrors.ReasonForError(err)))
 	}
-	key, err := api.ParseKey(string(data["key"]))
+	auth, err := api.ParseAuth(data)
 	if err != nil {
-		return failure(ReasonSecretMissing, fmt.Sprintf("key \"key\" of Secret %s in namespace %s: %s", name, namespace, err))
+		return failure(ReasonSecretMissing, fmt.Sprintf("key %q of Secret %s in namespace %s: %s", api.SecretKey, name, namespace, err))
 	}
-	issuer := strings.TrimSpace(string(data["issuer"]))
-	if issuer == "" {
-		issuer = defaultIssuer
-	}
-	return api.Auth{Key: key, Issuer: issuer}, nil
+	return auth, nil
 }
 
 // pullSecrets are those of an image: what they hold by name, nothing for those that cannot be read, and the names of
@@ -169,11 +163,5 @@ func (e *Engines) howToGrant(namespace string, names ...string) string {
 		sum := sha256.Sum256([]byte(strings.Join(names, "/")))
 		role = "scanner-manager-" + hex.EncodeToString(sum[:4])
 	}
-	resources := ""
-	for _, name := range names {
-		resources += " --resource-name=" + name
-	}
-	return fmt.Sprintf("kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets%[2]s && "+
-		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
-		namespace, resources, role, e.Namespace, e.ServiceAccount)
+	return grant.Commands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, names...)
 }

@@ -208,7 +208,7 @@ func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, s
 // Holds implements backend.Holder.
 func (b *Backend) Holds(ctx context.Context, scanner string) (bool, error) {
 	if b.unusable != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // nothing was given to a Clair that may not be used
 	}
 	held, err := b.instance.Store.UnusedManifests(ctx, b.engine, scanner, 1)
 	return len(held) > 0, err
