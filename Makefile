@@ -133,7 +133,8 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=25m $(E2E_ARGS)
 
-# All parts but the last need only this machine, and are measured before a cluster takes a share of it.
+# All parts but the last need only this machine, that with Clair as root, and are measured before a cluster takes a share
+# of it.
 BENCH_HERE := rematch catalogue scale store clair
 BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
 

@@ -120,6 +120,10 @@ func measure(ctx context.Context, p part, project project, machine page.Machine)
 	if err != nil {
 		return page.Section{}, err
 	}
+	load, err := page.Load()
+	if err != nil {
+		return page.Section{}, err
+	}
 	began := time.Now()
 	section, err := p.run(ctx, project)
 	if err != nil {
@@ -130,6 +134,6 @@ func measure(ctx context.Context, p part, project project, machine page.Machine)
 		fmt.Printf("%s: %s\n", b.Verdict(), b.What)
 	}
 	return section, page.Write(filepath.Join(project.root, docs), partNames(), p.name, p.title, section, page.Provenance{
-		Machine: machine, Commit: commit, Command: "make bench PART=" + p.name, At: began, Took: time.Since(began),
+		Machine: machine, Load: load, Commit: commit, Command: "make bench PART=" + p.name, At: began, Took: time.Since(began),
 	})
 }
