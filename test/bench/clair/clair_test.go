@@ -24,7 +24,7 @@ func TestRequestsAreCountedByKind(t *testing.T) {
 		"GET /indexer/api/v1/index_report/" + digest:                readIndex,
 		"GET /indexer/api/v1/index_state":                           readState,
 		"GET /matcher/api/v1/vulnerability_report/" + digest:        readReport,
-		"GET /matcher/api/v1/internal/update_operation?latest=true": readUpdates,
+		"GET /matcher/api/v1/internal/update_operation?latest=true": "GET update_operation",
 	} {
 		method, path, _ := strings.Cut(target, " ")
 		if got := kindOf(httptest.NewRequest(method, path, nil)); got != want {

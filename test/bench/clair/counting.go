@@ -17,9 +17,8 @@ const (
 	postIndex  = "POST index_report"
 	readIndex  = "GET index_report"
 	readReport = "GET vulnerability_report"
-	// readState and readUpdates come at an interval, whatever there is to do.
-	readState   = "GET index_state"
-	readUpdates = "GET update_operation"
+	// readState comes at an interval, whatever there is to do.
+	readState = "GET index_state"
 )
 
 // requests hands requests on to Clair and counts them.
