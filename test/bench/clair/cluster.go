@@ -182,6 +182,8 @@ func (c *cluster) createScanners(ctx context.Context) error {
 // startManager starts the operator as it runs in a cluster, and waits until it works.
 func (c *cluster) startManager(ctx context.Context, reportsPerSecond int) error {
 	config, err := yaml.Marshal(map[string]any{
+		// There is no listing, but the manager looks for it: on no other machine than this.
+		"grype":      map[string]any{"database": map[string]any{"url": c.settings.Feeds + "/grype"}},
 		"registries": []any{map[string]any{"host": c.registry, "plainHTTP": true}},
 		"clair": map[string]any{
 			"pollInterval": "5s", "reportsPerSecond": reportsPerSecond,
