@@ -101,7 +101,7 @@ func HowToGrant(namespace, secret, accountNamespace, account string) string {
 	}
 	// Names stand in the commands only: for the longest ones there is still room for all of it in an event.
 	return "the notifier may not read the Secret; to allow it: " +
-		grant.Commands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, secret)
+		grant.Commands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
 }
 
 func permanent(reason, message string) *notify.Outcome {

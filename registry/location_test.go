@@ -249,6 +249,54 @@ func TestIndexOfIndexes(t *testing.T) {
 	}
 }
 
+// typed is an image or artefact of which an index says what it is.
+type typed struct {
+	v1.Image
+	as string
+}
+
+func (c typed) ArtifactType() (string, error) { return c.as, nil }
+
+// TestArtefactsInIndexes: what registries and builders keep beside an image is not taken for it, wherever it stands.
+func TestArtefactsInIndexes(t *testing.T) {
+	server := registrytest.NewRegistry(t, nil)
+	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
+	chart := registrytest.Chart(t)
+	untyped, sbom := typed{chart, ""}, typed{registrytest.Declaring(t, other, v1.Platform{}), "application/spdx+json"}
+	s390x, unknown := v1.Platform{OS: "linux", Architecture: "s390x"}, v1.Platform{OS: "unknown", Architecture: "unknown"}
+	of := func(child v1.Image, platform *v1.Platform) mutate.IndexAddendum {
+		return mutate.IndexAddendum{Add: child, Descriptor: v1.Descriptor{Platform: platform}}
+	}
+	for what, c := range map[string]struct {
+		first, second mutate.IndexAddendum
+		want          string // digest, or reason of the failure
+	}{
+		"an artefact of a type":            {of(chart, nil), of(image, &amd64), registrytest.Digest(t, image)},
+		"one that looks like an image":     {of(sbom, nil), of(image, nil), registrytest.Digest(t, image)},
+		"one that is for the platform":     {of(sbom, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"one of no type":                   {of(untyped, nil), of(image, nil), registrytest.Digest(t, image)},
+		"one of no type for the platform":  {of(untyped, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"an attestation":                   {of(other, &unknown), of(image, &amd64), registrytest.Digest(t, image)},
+		"an image without a platform":      {of(other, nil), of(image, &amd64), registrytest.Digest(t, image)},
+		"an image of another type":         {of(chart, nil), of(typed{image, "application/x"}, &amd64), registrytest.Digest(t, image)},
+		"an image of its type":             {of(other, nil), of(typed{image, string(types.OCIConfigJSON)}, &amd64), registrytest.Digest(t, image)},
+		"nothing but artefacts":            {of(chart, nil), of(untyped, &amd64), workerapi.ReasonNotAnImage},
+		"an artefact and another platform": {of(chart, nil), of(image, &s390x), workerapi.ReasonPlatformMismatch},
+	} {
+		t.Run(what, func(t *testing.T) {
+			reference := server.PushIndex(t, "app/artefacts:"+strings.ReplaceAll(what, " ", "-"), mutate.AppendManifests(empty.Index, c.first, c.second))
+			located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+			got := reason(err)
+			if err == nil {
+				got = located.Digest.String()
+			}
+			if got != c.want {
+				t.Errorf("got %s (%v), want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
 // TestNoReference: it is a failure not to know where an image is.
 func TestNoReference(t *testing.T) {
 	_, err := puller("registry.example.com").Locate(t.Context(), nil, amd64)
@@ -291,7 +339,7 @@ func TestLocationsOfNoImages(t *testing.T) {
 				many = mutate.AppendManifests(many, mutate.IndexAddendum{Add: other})
 			}
 			return server.PushIndex(t, "app/many:1", mutate.AppendManifests(many, mutate.IndexAddendum{Add: index}))
-		}, workerapi.ReasonNotAnImage, "16 indexes"},
+		}, workerapi.ReasonNotAnImage, "16 documents"},
 		"an index of indexes without the platform": {
 			func() string {
 				return server.PushIndex(t, "app/nested:2", nest(registrytest.Index(t, map[string]v1.Image{"s390x": image}), nil))

@@ -1,11 +1,14 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -40,12 +43,12 @@ func resolve(ref name.Reference, platform v1.Platform, options ...remote.Option)
 const (
 	// maxIndexDepth is how many indexes may lead to a manifest, the first one included.
 	maxIndexDepth = 3
-	// maxIndexes is how many of them are read for one image.
-	maxIndexes = 16
+	// maxRead is how many indexes, and manifests that fit, are read for one image.
+	maxRead = 16
 )
 
-// choose returns what runs on the platform: the first that fits in an index, where those that it holds are looked through
-// in their place.
+// choose returns what runs on the platform: the first image that fits in an index, where those that it holds are looked
+// through in their place, and artefacts are left out.
 func choose(descriptor *remote.Descriptor, platform v1.Platform) (v1.Image, error) {
 	if !descriptor.MediaType.IsIndex() {
 		return descriptor.Image()
@@ -59,8 +62,10 @@ func choose(descriptor *remote.Descriptor, platform v1.Platform) (v1.Image, erro
 	case image != nil || err != nil:
 		return image, err
 	case s.beyond:
-		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("no manifest for %s was found within %d levels and %d indexes; "+
-			"push the image again as one index of manifests", platform.String(), maxIndexDepth, maxIndexes))
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("no manifest for %s was found within %d levels and %d documents; "+
+			"push the image again as one index of manifests", platform.String(), maxIndexDepth, maxRead))
+	case s.artefact != nil && len(s.offered) == 0:
+		return nil, s.artefact
 	}
 	return nil, failure.New(workerapi.ReasonPlatformMismatch,
 		fmt.Errorf("the image has no manifest for %s, only for %q", platform.String(), s.offered))
@@ -69,11 +74,13 @@ func choose(descriptor *remote.Descriptor, platform v1.Platform) (v1.Image, erro
 // search looks for the manifest of a platform.
 type search struct {
 	platform v1.Platform
-	// read is how many indexes were.
+	// read is how many documents were: indexes, and manifests that fit.
 	read int
-	// offered are the other platforms that were seen, and beyond says that there are indexes that were not looked through.
+	// offered are the other platforms that were seen, and beyond says that there are documents that were not looked at.
 	offered []string
 	beyond  bool
+	// artefact says what a manifest is that would fit and is no image.
+	artefact error
 }
 
 // in looks through an index at a depth of at least 1. It returns nil if the platform is not in it.
@@ -83,26 +90,56 @@ func (s *search) in(index v1.ImageIndex, depth int) (v1.Image, error) {
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the index is not readable: %w", err))
 	}
+	slices.SortStableFunc(manifest.Manifests, func(a, b v1.Descriptor) int { return likelihood(b) - likelihood(a) })
 	for _, child := range manifest.Manifests {
 		if !s.fits(child) {
 			continue
 		}
-		if !child.MediaType.IsIndex() {
-			return index.Image(child.Digest)
-		}
-		if depth == maxIndexDepth || s.read == maxIndexes {
+		if s.read == maxRead || child.MediaType.IsIndex() && depth == maxIndexDepth {
 			s.beyond = true
 			continue
 		}
-		nested, err := index.ImageIndex(child.Digest)
-		if err != nil {
-			return nil, err
-		}
-		if image, err := s.in(nested, depth+1); image != nil || err != nil {
+		if image, err := s.at(index, child, depth); image != nil || err != nil {
 			return image, err
 		}
 	}
 	return nil, nil
+}
+
+// at looks at one of those that an index at a depth holds. It returns nil if that is no image and has none.
+func (s *search) at(index v1.ImageIndex, child v1.Descriptor, depth int) (v1.Image, error) {
+	if child.MediaType.IsIndex() {
+		nested, err := index.ImageIndex(child.Digest)
+		if err != nil {
+			return nil, err
+		}
+		return s.in(nested, depth+1)
+	}
+	s.read++
+	image, err := index.Image(child.Digest)
+	if err != nil {
+		return nil, err
+	}
+	switch _, err := declaredPlatform(image); {
+	case hasReason(err, workerapi.ReasonNotAnImage):
+		s.artefact = cmp.Or(s.artefact, err)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return image, nil
+}
+
+// likelihood is how much a descriptor looks like what runtimes run: those with a platform come before others, as they do
+// there, and artefacts last. What it says decides no more than the order; its author may say anything.
+func likelihood(child v1.Descriptor) int {
+	switch {
+	case child.ArtifactType != "" && !types.MediaType(child.ArtifactType).IsConfig():
+		return 0
+	case child.Platform == nil:
+		return 1
+	}
+	return 2
 }
 
 // fits says whether what an index holds is for the platform, or may hold something that is.

@@ -56,15 +56,21 @@ const (
 	secretIssuer = "issuer"
 	// defaultIssuer is what the operator calls itself if none stands there.
 	defaultIssuer = "scanner-operator"
+	// maxIssuerBytes bounds a header of each request to Clair.
+	maxIssuerBytes = 256
 )
 
-// ParseAuth reads what a Secret holds. Errors are those of ParseKey, about SecretKey.
+// ParseAuth reads what a Secret holds. Errors are those of ParseKey, about SecretKey, or name what stands beside it.
 func ParseAuth(secret map[string][]byte) (Auth, error) {
 	key, err := ParseKey(string(secret[SecretKey]))
 	if err != nil {
 		return Auth{}, err
 	}
-	return Auth{Key: key, Issuer: cmp.Or(strings.TrimSpace(string(secret[secretIssuer])), defaultIssuer)}, nil
+	issuer := cmp.Or(strings.TrimSpace(string(secret[secretIssuer])), defaultIssuer)
+	if len(issuer) > maxIssuerBytes {
+		return Auth{}, fmt.Errorf("key %q beside it must have at most %d bytes", secretIssuer, maxIssuerBytes)
+	}
+	return Auth{Key: key, Issuer: issuer}, nil
 }
 
 // token signs a token for one request.

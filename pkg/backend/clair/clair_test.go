@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +169,10 @@ func TestWrongSettings(t *testing.T) {
 		"no Secret": {
 			broken: withSecret("psk"), want: "ClairSecretMissing: spec.backend.clair.authSecretRef: there is no Secret psk in namespace blog",
 		},
+		"no name of a Secret": {
+			change: func(w *world) { w.forbidden["x;echo evil"] = true },
+			broken: withSecret("x;echo evil"), want: `ClairSecretMissing: spec.backend.clair.authSecretRef: "x;echo evil" is not a name of a Secret`,
+		},
 		"another Secret": {
 			change: func(w *world) { w.secret("blog", "psk", map[string]string{"token": "x"}) },
 			broken: withSecret("psk"), want: `ClairSecretMissing: spec.backend.clair.authSecretRef: key "key" of Secret psk in namespace blog: `,
@@ -207,7 +212,7 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// TestSettling: without a list of updaters, data counts once no other updater has come to its end for two minutes.
+// TestSettling: without a list of updaters, data counts once no other updater has come to its end for ten minutes.
 func TestSettling(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
 	w.clair.update("debian/updater", noon.Add(-10*time.Second))
@@ -221,6 +226,73 @@ func TestSettling(t *testing.T) {
 	w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(Equal("<nil>"))
 	w.Expect(w.clock.Since(seen)).To(BeNumerically(">=", settleTime-10*time.Second))
 	w.scan(shop, img)
+}
+
+// TestDatabaseLost: data of fewer updaters than before says nothing about any image, after a restart neither. What was
+// found stands until all is back, or for a day.
+func TestDatabaseLost(t *testing.T) {
+	for name, comesBack := range map[string]bool{"filled again": true, "stays so": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
+			w.clair.update("alpine/updater", noon.Add(-time.Hour))
+			shop := w.scanner("shop")
+			img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+			w.scan(shop, img)
+			w.clair.change(func() {
+				clear(w.clair.indexed)
+				clear(w.clair.updaters)
+				w.clair.advisories = nil
+			})
+			w.clair.update("alpine/updater", noon.Add(time.Second))
+			data := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
+			lost := And(HavePrefix("NoVulnerabilityData: Clair at "), ContainSubstring("1 updaters, and had that of 2"), ContainSubstring("clair.instances[].updaters"))
+			w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(lost)
+			w.start()
+			w.Eventually(data).Should(lost)
+			for range 23 {
+				w.pass(time.Hour)
+				time.Sleep(5 * time.Millisecond)
+				_ = w.step(shop, img)
+				w.Expect(w.findings(shop, img)).To(Equal([]string{"CVE-2099-0001"}))
+			}
+			want := BeEmpty()
+			if comesBack {
+				w.clair.update("debian/updater", noon.Add(time.Minute))
+				w.clair.change(func() { w.clair.advisories = []string{"CVE-2099-0002"} })
+				want = Equal([]string{"CVE-2099-0002"})
+			}
+			seen := w.clock.Now()
+			w.Eventually(func() []string {
+				w.pass(time.Minute)
+				if w.step(shop, img) != "scanned" {
+					return []string{"being scanned"}
+				}
+				return w.findings(shop, img)
+			}, "30s").Should(want)
+			w.Expect(data()).To(Equal("<nil>"))
+			if comesBack {
+				w.Expect(w.clock.Since(seen)).To(BeNumerically("<", time.Hour))
+			}
+		})
+	}
+}
+
+// TestTwoStates: while two indexers of different states answer, no image is listed anew each time.
+func TestTwoStates(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	var asked atomic.Int32
+	w.clair.before = on(http.MethodGet, "/index_state", func(rw http.ResponseWriter, r *http.Request) bool {
+		return says(http.StatusOK, fmt.Sprintf(`{"state":"state-%d"}`, 1+asked.Add(1)%2))(rw, r)
+	})
+	w.Eventually(func() int32 {
+		w.pass(10 * time.Second)
+		w.Expect(w.step(shop, img)).To(Equal("scanned"))
+		return asked.Load()
+	}).Should(BeNumerically(">", 20))
+	w.Expect(w.clair.posted()).To(Equal(1))
 }
 
 // TestExpectedUpdaters: data counts when all expected updaters have come to an end.

@@ -39,14 +39,14 @@ type instance struct {
 	// mu guards what follows, and all that links and ways hold but for what never changes.
 	mu    sync.Mutex
 	links map[linkKey]*link
-	ways  map[string]*way // by CA bundle
+	ways  map[string]*outage // by CA bundle
 	// bindings are the Scanners that use this Clair, by UID.
 	bindings map[string]binding
 	// worked is the last link over which Clair gave what it was asked for; nil if there was none.
 	worked *link
-	// state is that of Clair's indexer; empty until known.
-	state string
-	data  data
+	// state is that of Clair's indexer; empty until known. stateSeen is what the last poll saw.
+	state, stateSeen string
+	data             data
 	// prompted says that the data is to be looked at as soon as may be; polled is when that was done last.
 	prompted bool
 	polled   time.Time
@@ -72,7 +72,7 @@ func newInstance(e *Engines, network *api.Network, address string, updaters []st
 		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: updaters,
 		polling: make(chan struct{}, 1), indexing: make(chan struct{}, 1), reading: make(chan struct{}, 1), tidying: make(chan struct{}, 1),
 		reports: rate.NewLimiter(rate.Limit(e.Config.Clair.ReportsPerSecond), e.Config.Clair.ReportsPerSecond),
-		links:   map[linkKey]*link{}, ways: map[string]*way{}, bindings: map[string]binding{},
+		links:   map[linkKey]*link{}, ways: map[string]*outage{}, bindings: map[string]binding{},
 		unused: map[string]time.Time{}, releasing: map[string]time.Time{},
 	}
 	i.failures.clock, i.lost.clock = e.Clock, e.Clock

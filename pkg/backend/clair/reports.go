@@ -269,6 +269,10 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 		return i.failMatch(ctx, lease, ReasonImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
 	}
 	i.Log.Info("Clair does not know an image any more: it is indexed again", "clair", i.url, "manifest", lease.PlatformDigest)
+	// Before the catalogue: who has given it to Clair is asked anew, whatever comes between.
+	if err := i.Store.ForgetManifest(ctx, i.engine, lease.PlatformDigest); err != nil {
+		return err
+	}
 	if err := i.Store.ForgetCatalogue(ctx, i.engine, lease.PlatformDigest); err != nil {
 		return err
 	}
