@@ -39,6 +39,7 @@ var parts = []part{
 	{"catalogue", "Cataloguing", workerPart("TestCatalogue")},
 	{"scale", "Many pods", scalePart},
 	{"store", "The store", storePart},
+	{"clair", "Scanning with Clair", clairPart},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 
@@ -119,6 +120,10 @@ func measure(ctx context.Context, p part, project project, machine page.Machine)
 	if err != nil {
 		return page.Section{}, err
 	}
+	load, err := page.Load()
+	if err != nil {
+		return page.Section{}, err
+	}
 	began := time.Now()
 	section, err := p.run(ctx, project)
 	if err != nil {
@@ -129,6 +134,6 @@ func measure(ctx context.Context, p part, project project, machine page.Machine)
 		fmt.Printf("%s: %s\n", b.Verdict(), b.What)
 	}
 	return section, page.Write(filepath.Join(project.root, docs), partNames(), p.name, p.title, section, page.Provenance{
-		Machine: machine, Commit: commit, Command: "make bench PART=" + p.name, At: began, Took: time.Since(began),
+		Machine: machine, Load: load, Commit: commit, Command: "make bench PART=" + p.name, At: began, Took: time.Since(began),
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/scanner-operator/scanner-operator/test/bench/clair"
 	"github.com/scanner-operator/scanner-operator/test/bench/latency"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
@@ -46,9 +47,9 @@ func workerPart(test string) func(context.Context, project) (page.Section, error
 }
 
 func scalePart(ctx context.Context, p project) (page.Section, error) {
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		return page.Section{}, errors.New(`KUBEBUILDER_ASSETS must name the directory of etcd and kube-apiserver: run "make bench"`)
+	assets, err := assetsDir()
+	if err != nil {
+		return page.Section{}, err
 	}
 	var all []scale.Figures
 	for _, pods := range sizes {
@@ -59,6 +60,23 @@ func scalePart(ctx context.Context, p project) (page.Section, error) {
 		all = append(all, figures)
 	}
 	return scale.Section(all), nil
+}
+
+// assetsDir is the directory of etcd and kube-apiserver.
+func assetsDir() (string, error) {
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		return "", errors.New(`KUBEBUILDER_ASSETS must name the directory of etcd and kube-apiserver: run "make bench"`)
+	}
+	return assets, nil
+}
+
+func clairPart(ctx context.Context, p project) (page.Section, error) {
+	assets, err := assetsDir()
+	if err != nil {
+		return page.Section{}, err
+	}
+	return clair.Measure(ctx, clair.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
 }
 
 func progress(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }

@@ -45,6 +45,19 @@ func ThisMachine() (Machine, error) {
 	}, nil
 }
 
+// Load is the load average of the last minute, as Linux says it: how many programs wanted a processor.
+func Load() (float64, error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	var load float64
+	if _, err := fmt.Sscan(string(text), &load); err != nil {
+		return 0, fmt.Errorf("/proc/loadavg: %q: %w", text, err)
+	}
+	return load, nil
+}
+
 // valueIn finds "name : value" in a file. Some processors have no model's name: that is no error.
 func valueIn(file, name string) (string, error) {
 	opened, err := os.Open(file)

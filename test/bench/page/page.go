@@ -37,6 +37,8 @@ func (s Section) Kept() bool {
 // Provenance says where a section comes from.
 type Provenance struct {
 	Machine Machine
+	// Load of the machine before the part began: figures of a busy machine are worse.
+	Load float64
 	// Commit is that of the source; "+" behind it stands for changes that are not committed.
 	Commit  string
 	Command string
@@ -96,9 +98,9 @@ func (s Section) markdown(title string, from Provenance) string {
 		fmt.Fprintf(&out, "- %s: %s\n", b.Verdict(), b.What)
 	}
 	m := from.Machine
-	fmt.Fprintf(&out, "\nMeasured %s in %s by `%s` at %s on %s, %d processors, %d GiB of memory, Linux %s, %s.\n",
+	fmt.Fprintf(&out, "\nMeasured %s in %s by `%s` at %s on %s, %d processors, %d GiB of memory, Linux %s, %s; load before: %.1f.\n",
 		from.At.UTC().Format("2006-01-02 15:04 UTC"), from.Took.Round(time.Second), from.Command, from.Commit,
-		m.Processor, m.Processors, m.Memory>>30, m.Kernel, m.Go)
+		m.Processor, m.Processors, m.Memory>>30, m.Kernel, m.Go, from.Load)
 	return out.String()
 }
 

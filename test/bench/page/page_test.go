@@ -10,7 +10,7 @@ import (
 
 var from = Provenance{
 	Machine: Machine{Processor: "Example 1", Processors: 2, Memory: 4 << 30, Kernel: "6.1", Go: "go1.26"},
-	Commit:  "commit abc", Command: "make bench", At: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Took: 90 * time.Second,
+	Load:    1.5, Commit: "commit abc", Command: "make bench", At: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Took: 90 * time.Second,
 }
 
 // A part that is run again replaces its section and no other; sections are in the order of the parts.
@@ -30,7 +30,7 @@ func TestWriteReplacesOneSection(t *testing.T) {
 	if first < 0 || second < first || strings.Contains(page, "old") || strings.Count(page, "## ") != 2 {
 		t.Errorf("want the new first section and then the second, got:\n%s", page)
 	}
-	for _, want := range []string{"`make bench`", "commit abc", "Example 1, 2 processors, 4 GiB", "2026-01-02 03:04 UTC in 1m30s"} {
+	for _, want := range []string{"`make bench`", "commit abc", "Example 1, 2 processors, 4 GiB", "2026-01-02 03:04 UTC in 1m30s", "load before: 1.5"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q:\n%s", want, page)
 		}
@@ -49,6 +49,9 @@ func TestThisMachine(t *testing.T) {
 	m, err := ThisMachine()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if load, err := Load(); err != nil || load < 0 {
+		t.Errorf("load %f, error %v", load, err)
 	}
 	if m.Processor == "" || m.Processors < 1 || m.Memory < 1<<26 || m.Kernel == "" || !strings.HasPrefix(m.Go, "go") {
 		t.Errorf("machine %+v, want all of it", m)

@@ -1,7 +1,6 @@
 package scale
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
 //go:embed stages.yaml
@@ -41,8 +40,8 @@ type cluster struct {
 	server  *envtest.Environment
 	client  client.Client
 	audit   *auditLog
-	kwok    *process
-	manager *process
+	kwok    *process.Process
+	manager *process.Process
 }
 
 // startCluster starts API server, etcd and kwok with its nodes.
@@ -113,8 +112,8 @@ func (c *cluster) startKwok() error {
 	if err := os.WriteFile(file, stages, 0o600); err != nil {
 		return err
 	}
-	c.kwok, err = start(c.dir, "kwok", nil, filepath.Join(c.options.Bin, "kwok"),
-		"--kubeconfig", config, "--config", file, "--manage-all-nodes", "--node-lease-duration-seconds", "40")
+	c.kwok, err = process.Start(c.dir, "kwok", exec.Command(filepath.Join(c.options.Bin, "kwok"),
+		"--kubeconfig", config, "--config", file, "--manage-all-nodes", "--node-lease-duration-seconds", "40"))
 	return err
 }
 
@@ -147,19 +146,20 @@ func (c *cluster) startManager(ctx context.Context) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	c.manager, err = start(c.dir, "manager", []string{"KUBECONFIG=" + config}, filepath.Join(c.options.Bin, "manager"),
+	command := exec.Command(filepath.Join(c.options.Bin, "manager"),
 		"--namespace", systemNamespace, "--data-dir", data, "--spool-dir", filepath.Join(c.dir, "spool"),
 		"--worker-image", "registry.example.com/unused", "--enable-fake-backend",
 		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0", "--ingest-bind-address", "127.0.0.1:0")
-	if err != nil {
+	command.Env = append(os.Environ(), "KUBECONFIG="+config)
+	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
 		return err
 	}
-	return eventually(ctx, time.Minute, often, func(context.Context) error {
-		if err := c.manager.alive(); err != nil {
+	return process.Eventually(ctx, time.Minute, process.Often, func(context.Context) error {
+		if err := c.manager.Alive(); err != nil {
 			return err
 		}
 		// Each controller says so when its caches are filled.
-		if n := c.manager.logged("Starting workers"); n < controllers {
+		if n := c.manager.Logged("Starting workers"); n < controllers {
 			return fmt.Errorf("%d of %d controllers have started", n, controllers)
 		}
 		return nil
@@ -171,71 +171,13 @@ const controllers = 4
 
 func (c *cluster) stop() error {
 	var errs []error
-	for _, p := range []*process{c.manager, c.kwok} {
+	for _, p := range []*process.Process{c.manager, c.kwok} {
 		if p != nil {
-			errs = append(errs, p.stop())
+			errs = append(errs, p.Stop())
 		}
 	}
 	if c.server != nil {
 		errs = append(errs, c.server.Stop())
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
-}
-
-// process is a program that runs beside this one, with its log in a file.
-type process struct {
-	name    string
-	command *exec.Cmd
-	log     string
-	ended   chan struct{}
-}
-
-func start(dir, name string, environment []string, program string, args ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	p.command = exec.Command(program, args...)
-	p.command.Env = append(os.Environ(), environment...)
-	p.command.Stdout, p.command.Stderr = log, log
-	if err := p.command.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = p.command.Wait() // that it ended is what matters
-		close(p.ended)
-	}()
-	return p, nil
-}
-
-// alive is an error with the end of its log once the process has ended.
-func (p *process) alive() error {
-	select {
-	case <-p.ended:
-		log, _ := os.ReadFile(p.log)
-		return &final{fmt.Errorf("%s has ended: %s", p.name, log[max(0, len(log)-2000):])}
-	default:
-		return nil
-	}
-}
-
-// logged counts the lines of the log that hold a text.
-func (p *process) logged(text string) int {
-	log, err := os.ReadFile(p.log)
-	if err != nil {
-		return 0
-	}
-	return bytes.Count(log, []byte(text))
-}
-
-func (p *process) stop() error {
-	_ = p.command.Process.Signal(syscall.SIGTERM) // it may have ended already
-	select {
-	case <-p.ended:
-		return nil
-	case <-time.After(30 * time.Second):
-		return p.command.Process.Kill()
-	}
 }

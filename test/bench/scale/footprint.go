@@ -7,34 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
 )
-
-// memory is what a process has resident now, and had at most, in bytes.
-func (p *process) memory() (current, peak int64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		var kibibytes int64
-		name, value, _ := strings.Cut(line, ":")
-		if name != "VmRSS" && name != "VmHWM" {
-			continue
-		}
-		if _, err := fmt.Sscan(value, &kibibytes); err != nil {
-			return 0, 0, fmt.Errorf("%q: %w", line, err)
-		}
-		if name == "VmRSS" {
-			current = kibibytes << 10
-		} else {
-			peak = kibibytes << 10
-		}
-	}
-	return current, peak, nil
-}
 
 // storedSizes asks etcd for everything below a prefix and returns the sizes in bytes, smallest first: what is stored, with
 // managed fields and all. etcd answers gRPC as JSON, too (https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/).

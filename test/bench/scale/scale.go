@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
 // Options say where things are.
@@ -79,7 +80,7 @@ func Measure(ctx context.Context, options Options, pods int) (f Figures, err err
 			return f, err
 		}
 	}
-	f.MemorySteady, f.MemoryPeak, err = c.manager.memory()
+	f.MemorySteady, f.MemoryPeak, err = c.manager.Memory()
 	return f, err
 }
 
@@ -87,7 +88,7 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 	if err := c.startManager(ctx); err != nil {
 		return err
 	}
-	if f.MemoryBefore, _, err = c.manager.memory(); err != nil {
+	if f.MemoryBefore, _, err = c.manager.Memory(); err != nil {
 		return err
 	}
 	c.options.Progress("the manager runs; Scanners are created")
@@ -95,7 +96,7 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 	if err := c.createScanners(ctx); err != nil {
 		return err
 	}
-	if err := eventually(ctx, patience, often, c.covered); err != nil {
+	if err := process.Eventually(ctx, patience, process.Often, c.covered); err != nil {
 		return err
 	}
 	f.Covered = time.Since(began)
@@ -104,7 +105,7 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 		return err
 	}
 	f.Annotated, f.Requests = last(requests).Sub(began), byVerb(requests)
-	f.Indexed = c.manager.logged(indexed)
+	f.Indexed = c.manager.Logged(indexed)
 	f.PodsAnnotated, err = c.annotated(ctx)
 	return err
 }
@@ -114,8 +115,8 @@ const indexed = `"msg":"` + fake.IndexedMessage + `"`
 
 // settled waits until the manager has no more to ask, and returns what it asked since.
 func (c *cluster) settled(ctx context.Context, since time.Time) (requests []request, err error) {
-	err = eventually(ctx, patience, rarely, func(context.Context) error {
-		if err := c.manager.alive(); err != nil {
+	err = process.Eventually(ctx, patience, process.Rarely, func(context.Context) error {
+		if err := c.manager.Alive(); err != nil {
 			return err
 		}
 		if requests, err = c.audit.between(since, time.Now()); err != nil {
@@ -178,11 +179,11 @@ func (c *cluster) measureRollout(ctx context.Context, f *Figures) error {
 	if err != nil {
 		return err
 	}
-	if err := eventually(ctx, time.Minute, often, c.covered); err != nil {
+	if err := process.Eventually(ctx, time.Minute, process.Often, c.covered); err != nil {
 		return err
 	}
 	f.Rollout, f.RolloutRequests = last(requests).Sub(began), byVerb(requests)
-	f.IndexedAfterRollout = c.manager.logged(indexed)
+	f.IndexedAfterRollout = c.manager.Logged(indexed)
 	f.PodsAnnotatedAfterRollout, err = c.annotated(ctx)
 	return err
 }

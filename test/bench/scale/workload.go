@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
 // What runs: each namespace has a Deployment of each image, all with the same number of pods.
@@ -153,8 +154,8 @@ func each[T any](all []T, do func(T) error) error {
 
 // allRun waits until no pod has yet to run or to go.
 func (c *cluster) allRun(ctx context.Context, pods int) error {
-	return eventually(ctx, patience, rarely, func(ctx context.Context) error {
-		if err := c.kwok.alive(); err != nil {
+	return process.Eventually(ctx, patience, process.Rarely, func(ctx context.Context) error {
+		if err := c.kwok.Alive(); err != nil {
 			return err
 		}
 		var running metav1.PartialObjectMetadataList
@@ -207,7 +208,7 @@ func (c *cluster) createScanners(ctx context.Context) error {
 
 // covered says whether every Scanner has scanned every image.
 func (c *cluster) covered(ctx context.Context) error {
-	if err := c.manager.alive(); err != nil {
+	if err := c.manager.Alive(); err != nil {
 		return err
 	}
 	var scanners v1alpha1.ScannerList

@@ -1,4 +1,4 @@
-package scale
+package process
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 
 // Intervals between looks: at what is timed, and at what is only waited for and takes the server some work to tell.
 const (
-	often  = 100 * time.Millisecond
-	rarely = 2 * time.Second
+	Often  = 100 * time.Millisecond
+	Rarely = 2 * time.Second
 )
 
 // final is an error that waiting does not mend.
@@ -19,8 +19,9 @@ type final struct{ error }
 // Unwrap returns what is wrong.
 func (f *final) Unwrap() error { return f.error }
 
-// eventually asks until there is no error any more.
-func eventually(ctx context.Context, within, interval time.Duration, check func(context.Context) error) error {
+// Eventually asks until there is no error any more. When that takes too long, the error says what was wrong last.
+func Eventually(ctx context.Context, within, interval time.Duration, check func(context.Context) error) error {
+	var last error
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	ticker := time.NewTicker(interval)
@@ -31,9 +32,12 @@ func eventually(ctx context.Context, within, interval time.Duration, check func(
 		if err == nil || errors.As(err, &end) {
 			return err
 		}
+		if ctx.Err() == nil || last == nil { // what the end of the time itself causes tells nothing
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", within, err)
+			return fmt.Errorf("not within %s: %w", within, last)
 		case <-ticker.C:
 		}
 	}

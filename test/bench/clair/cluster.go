@@ -1,0 +1,272 @@
+package clair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
+)
+
+// What runs: each image in teamsEach of the namespaces, which pull it with secrets of their own. So each of them has a
+// report of its own: 1,000 in all.
+const (
+	namespaces = 10
+	teamsEach  = 2
+	// reports that are stored, and ImageScans.
+	reports = imageCount * teamsEach
+	// writers at a time push images and create pods.
+	writers         = 8
+	nodeName        = "node"
+	pullSecret      = "registry"
+	scannerName     = "scanner"
+	systemNamespace = "scanner-operator-system"
+)
+
+func namespaceName(i int) string { return fmt.Sprintf("team-%02d", i%namespaces) }
+
+// cluster is an API server with pods that somebody has said to run, and the manager.
+type cluster struct {
+	*installation
+	content *content
+	server  *envtest.Environment
+	client  client.Client
+	manager *process.Process
+}
+
+// startCluster pushes all images and writes down the pods that run them. What it returns is to be stopped in any case.
+func startCluster(ctx context.Context, i *installation) (c *cluster, err error) {
+	c = &cluster{installation: i}
+	i.options.Progress("%d images on %d bases are made", imageCount, baseCount)
+	if c.content, err = newContent(); err != nil {
+		return c, err
+	}
+	for _, step := range []func(context.Context) error{c.startServer, c.createNamespaces, c.runPods} {
+		if err := step(ctx); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (c *cluster) startServer(context.Context) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	c.server = &envtest.Environment{
+		BinaryAssetsDirectory: c.options.Assets, Scheme: scheme,
+		CRDDirectoryPaths: []string{filepath.Join(c.options.Root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+	}
+	config, err := c.server.Start()
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	config.QPS = -1 // the benchmark's own requests are not measured
+	if c.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	return os.WriteFile(c.kubeconfig(), c.server.KubeConfig, 0o600)
+}
+
+func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// createNamespaces makes them with their pull secrets, and the node.
+func (c *cluster) createNamespaces(ctx context.Context) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	if err := c.client.Create(ctx, node); err != nil {
+		return err
+	}
+	node.Status.NodeInfo.OperatingSystem, node.Status.NodeInfo.Architecture = platform.OS, platform.Architecture
+	if err := c.client.Status().Update(ctx, node); err != nil {
+		return err
+	}
+	names := []string{systemNamespace}
+	for i := range namespaces {
+		names = append(names, namespaceName(i))
+	}
+	for _, name := range names {
+		if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return err
+		}
+		if err := c.client.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: pullSecret}, Type: corev1.SecretTypeDockerConfigJson,
+			StringData: map[string]string{corev1.DockerConfigJsonKey: `{"auths":{"` + c.registry + `":{"username":"somebody","password":"something"}}}`},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runPods pushes the images and has each run in its namespaces.
+func (c *cluster) runPods(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for n, image := range c.content.images {
+		group.Go(func() error {
+			repository := fmt.Sprintf("%s/service-%03d", c.registry, n)
+			digest, err := push(ctx, repository, image)
+			if err != nil {
+				return err
+			}
+			for k := range teamsEach {
+				if err := c.runPod(ctx, namespaceName(n+k*namespaces/teamsEach), fmt.Sprintf("service-%03d", n), repository, digest); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func push(ctx context.Context, repository string, image v1.Image) (digest string, err error) {
+	reference, err := build.Push(ctx, repository+":1", image)
+	if err != nil {
+		return "", err
+	}
+	return reference.DigestStr(), nil
+}
+
+// runPod says that a pod runs.
+func (c *cluster) runPod(ctx context.Context, namespace, name, repository, digest string) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: nodeName, ImagePullSecrets: []corev1.LocalObjectReference{{Name: pullSecret}},
+			Containers: []corev1.Container{{Name: "service", Image: repository + ":1"}},
+		},
+	}
+	if err := c.client.Create(ctx, pod); err != nil {
+		return err
+	}
+	now := metav1.Now()
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "service", Image: repository + ":1", ImageID: repository + "@" + digest, ContainerID: "containerd://" + namespace + name,
+		Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+	}}}
+	return c.client.Status().Update(ctx, pod)
+}
+
+// createScanners makes one in each namespace, with which the work begins.
+func (c *cluster) createScanners(ctx context.Context) error {
+	for i := range namespaces {
+		if err := c.client.Create(ctx, &v1alpha1.Scanner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespaceName(i), Name: scannerName},
+			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: c.counted}}},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startManager starts the operator as it runs in a cluster, and waits until it works.
+func (c *cluster) startManager(ctx context.Context, reportsPerSecond int) error {
+	config, err := yaml.Marshal(map[string]any{
+		// There is no listing, but the manager looks for it: on no other machine than this.
+		"grype":      map[string]any{"database": map[string]any{"url": c.settings.Feeds + "/grype"}},
+		"registries": []any{map[string]any{"host": c.registry, "plainHTTP": true}},
+		"clair": map[string]any{
+			"pollInterval": "5s", "reportsPerSecond": reportsPerSecond,
+			"instances": []any{map[string]any{"url": c.counted, "updaters": expectedVulnerabilities()}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	file, data := filepath.Join(c.dir, "config.yaml"), filepath.Join(c.dir, "data")
+	if err := errors.Join(os.WriteFile(file, config, 0o600), os.MkdirAll(data, 0o700)); err != nil {
+		return err
+	}
+	_, probePort, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	probe := "127.0.0.1:" + probePort
+	command := exec.Command(filepath.Join(c.options.Bin, "manager"),
+		"--namespace", systemNamespace, "--config", file, "--data-dir", data, "--spool-dir", filepath.Join(c.dir, "spool"),
+		"--worker-image", "registry.example.com/unused", "--leader-elect=false", "--api-bind-address", "0",
+		"--metrics-bind-address", "0", "--health-probe-bind-address", probe, "--ingest-bind-address", "127.0.0.1:0")
+	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
+	if c.manager, err = process.Start(c.dir, "manager", command); err != nil {
+		return err
+	}
+	return process.Eventually(ctx, patience, process.Often, func(context.Context) error {
+		return errors.Join(c.manager.Alive(), isReady("http://"+probe+"/readyz"))
+	})
+}
+
+func isReady(address string) error {
+	response, err := http.Get(address)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the manager is not ready: %s", response.Status)
+	}
+	return nil
+}
+
+// covered says whether every Scanner has scanned every image.
+func (c *cluster) covered(ctx context.Context) error {
+	var scanners v1alpha1.ScannerList
+	if err := errors.Join(c.manager.Alive(), c.client.List(ctx, &scanners)); err != nil {
+		return err
+	}
+	var missing []string
+	for _, s := range scanners.Items {
+		if counts := s.Status.Images; counts.Total != reports/namespaces || counts.Scanned != reports/namespaces {
+			missing = append(missing, fmt.Sprintf("%s: %+v", s.Namespace, counts))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("expected %d images scanned: %s", reports/namespaces, strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// findings are how many ImageScans have how many.
+func (c *cluster) findings(ctx context.Context) (map[int]int, error) {
+	var scans v1alpha1.ImageScanList
+	if err := errors.Join(c.manager.Alive(), c.client.List(ctx, &scans)); err != nil {
+		return nil, err
+	}
+	have := map[int]int{}
+	for _, scan := range scans.Items {
+		if f := scan.Status.Findings; f != nil {
+			have[int(f.Critical+f.High+f.Medium+f.Low+f.Negligible+f.Unknown)]++
+		}
+	}
+	return have, nil
+}
+
+func (c *cluster) stop() error {
+	var errs []error
+	if c.manager != nil {
+		errs = append(errs, c.manager.Stop())
+	}
+	if c.server != nil {
+		errs = append(errs, c.server.Stop())
+	}
+	return errors.Join(errs...)
+}

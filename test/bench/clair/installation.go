@@ -1,0 +1,235 @@
+package clair
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
+	"github.com/scanner-operator/scanner-operator/test/clairfeed"
+)
+
+//go:embed clair.yaml
+var clairSettings string
+
+// expected are the updaters that are configured, by kind of data.
+var expected = map[api.DataKind][]string{
+	api.Vulnerabilities: {"debian/updater", "osv/go"}, api.Enrichments: {"clair.cvss"},
+}
+
+// installation is a Clair with its database, what it reads advisories from, and a registry.
+type installation struct {
+	options  Options
+	dir      string
+	database *process.Process
+	clair    *process.Process
+	servers  []*server
+	// registry is the host of the registry, and fetches what was fetched from it.
+	registry string
+	fetches  *fetches
+	// url leads to Clair straight, counted by way of requests.
+	url, counted string
+	requests     *requests
+	// settings are those of Clair's configuration.
+	settings settings
+	client   *api.Client
+}
+
+// settings complete clair.yaml.
+type settings struct {
+	Address, Introspection, Connection, Feeds string
+	// Sets are the updaters.
+	Sets string
+}
+
+// install starts everything, and waits until Clair has all its data. What it returns is to be stopped in any case.
+func install(ctx context.Context, options Options, dir string) (*installation, error) {
+	i := &installation{options: options, dir: dir, fetches: &fetches{counts: map[string]int{}}}
+	for _, step := range []func(context.Context) error{i.startRegistry, i.startDatabase, i.startFeeds, i.startClair, i.startCounting} {
+		if err := step(ctx); err != nil {
+			return i, err
+		}
+	}
+	options.Progress("Clair reads the advisories")
+	return i, process.Eventually(ctx, patience, process.Often, i.hasData)
+}
+
+func (i *installation) serve(handler http.Handler) (address string, err error) {
+	s, err := serve(handler)
+	if err != nil {
+		return "", err
+	}
+	i.servers = append(i.servers, s)
+	return s.address, nil
+}
+
+func (i *installation) startRegistry(context.Context) (err error) {
+	i.registry, err = i.serve(i.fetches.of(registry.New(registry.Logger(log.New(io.Discard, "", 0)))))
+	return err
+}
+
+// startDatabase runs the image of PostgreSQL that the demonstration runs, in its own file system.
+func (i *installation) startDatabase(ctx context.Context) error {
+	root := filepath.Join(i.dir, "postgresql")
+	if err := unpackPostgreSQL(i.options.Root, root); err != nil {
+		return fmt.Errorf("unpack PostgreSQL (it takes root): %w", err)
+	}
+	_, port, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	password := rand.Text()
+	if i.database, err = process.Start(i.dir, "postgresql", postgreSQL(root, port, password)); err != nil {
+		return fmt.Errorf("start PostgreSQL (it takes root): %w", err)
+	}
+	i.settings.Connection = fmt.Sprintf("host=127.0.0.1 port=%s user=clair dbname=clair password=%s sslmode=disable", port, password)
+	return process.Eventually(ctx, patience, process.Often, func(context.Context) error {
+		if i.database.Logged("database system is ready to accept connections") == 0 {
+			return errors.Join(i.database.Alive(), errors.New("PostgreSQL has not started yet"))
+		}
+		return nil
+	})
+}
+
+// startFeeds serves advisories from this process. No ETag is sent: see clairfeed.
+func (i *installation) startFeeds(context.Context) error {
+	if err := i.publish(0); err != nil {
+		return err
+	}
+	address, err := i.serve(http.FileServer(http.Dir(i.feeds())))
+	i.settings.Feeds = "http://" + address
+	return err
+}
+
+func (i *installation) feeds() string { return filepath.Join(i.dir, "feeds") }
+
+// publish writes the advisories of a version; see advisories.
+func (i *installation) publish(version int) error {
+	invented := filepath.Join(i.dir, "advisories")
+	if err := writeAdvisories(invented, version); err != nil {
+		return err
+	}
+	return clairfeed.Write(i.feeds(), time.Now(), filepath.Join(i.options.Root, "test", "fixtures", "advisories"), invented)
+}
+
+func (i *installation) startClair(ctx context.Context) error {
+	var err error
+	if i.settings.Address, _, err = freeAddress(); err != nil {
+		return err
+	}
+	if i.settings.Introspection, _, err = freeAddress(); err != nil {
+		return err
+	}
+	config, err := i.writeSettings("clair", "clair.cvss, debian, osv")
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(i.dir, "clair")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		return err
+	}
+	command := exec.Command(filepath.Join(i.options.Bin, "clair"))
+	command.Env = append(os.Environ(), "CLAIR_MODE=combo", "CLAIR_CONF="+config, "TMPDIR="+temporary)
+	if i.clair, err = process.Start(i.dir, "clair", command); err != nil {
+		return err
+	}
+	i.url = "http://" + i.settings.Address
+	i.client, err = api.New(api.Options{URL: i.url})
+	return errors.Join(err, process.Eventually(ctx, patience, process.Often, func(ctx context.Context) error {
+		_, err := i.client.IndexState(ctx)
+		return errors.Join(i.clair.Alive(), err)
+	}))
+}
+
+// writeSettings writes a configuration for Clair and clairctl with certain updaters.
+func (i *installation) writeSettings(name, sets string) (file string, err error) {
+	with := i.settings
+	with.Sets = sets
+	var text bytes.Buffer
+	if err := template.Must(template.New("").Parse(clairSettings)).Execute(&text, with); err != nil {
+		return "", err
+	}
+	file = filepath.Join(i.dir, name+".yaml")
+	return file, os.WriteFile(file, text.Bytes(), 0o600)
+}
+
+// startCounting makes a way to Clair on which requests are counted.
+func (i *installation) startCounting(context.Context) error {
+	i.requests = newRequests(i.settings.Address)
+	address, err := i.serve(i.requests)
+	i.counted = "http://" + address
+	return err
+}
+
+func (i *installation) hasData(ctx context.Context) error {
+	for kind, updaters := range expected {
+		updates, err := i.client.UpdateOperations(ctx, kind, "")
+		if err != nil {
+			return errors.Join(i.clair.Alive(), err)
+		}
+		for _, updater := range updaters {
+			if _, found := updates.Latest[updater]; !found {
+				return errors.Join(i.clair.Alive(), fmt.Errorf("%s has not run yet", updater))
+			}
+		}
+	}
+	return nil
+}
+
+// change gives Clair other advisories of Debian, as one would where Clair has no internet: an update by itself may take
+// a minute to begin.
+func (i *installation) change(ctx context.Context, version int) error {
+	if err := i.publish(version); err != nil {
+		return err
+	}
+	config, err := i.writeSettings("clairctl", "debian")
+	if err != nil {
+		return err
+	}
+	updates := filepath.Join(i.dir, "updates.json.gz")
+	for _, command := range []string{"export-updaters", "import-updaters"} {
+		if _, err := i.clairctl(ctx, "--config", config, command, updates); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clairctl runs Clair's command and returns what it prints.
+func (i *installation) clairctl(ctx context.Context, args ...string) ([]byte, error) {
+	var refused bytes.Buffer
+	command := exec.CommandContext(ctx, filepath.Join(i.options.Bin, "clairctl"), args...)
+	command.Dir, command.Stderr = i.dir, &refused
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("clairctl %s: %w\n%s", args[0], err, refused.Bytes())
+	}
+	return out, nil
+}
+
+func (i *installation) stop() error {
+	var errs []error
+	for _, p := range []*process.Process{i.clair, i.database} {
+		if p != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	for _, s := range i.servers {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}

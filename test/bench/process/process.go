@@ -1,0 +1,105 @@
+// Package process runs the programs that are measured, and those that they need, beside the benchmarks.
+//
+// It promises that a program's log is kept in a file and shown when the program ends too soon. It knows nothing of what
+// the programs do.
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a program that runs beside this one.
+type Process struct {
+	name    string
+	command *exec.Cmd
+	log     string
+	ended   chan struct{}
+}
+
+// Start starts a command, with its log in a file of that name in the directory.
+func Start(dir, name string, command *exec.Cmd) (*Process, error) {
+	p := &Process{name: name, command: command, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	command.Stdout, command.Stderr = log, log
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = command.Wait() // that it ended is what matters
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Alive is an error with the end of its log once the process has ended. It ends the waiting of Eventually.
+func (p *Process) Alive() error {
+	select {
+	case <-p.ended:
+		log, _ := os.ReadFile(p.log)
+		return &final{fmt.Errorf("%s has ended: %s", p.name, log[max(0, len(log)-2000):])}
+	default:
+		return nil
+	}
+}
+
+// Logged counts how often a text is in the log.
+func (p *Process) Logged(text string) int {
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(log, []byte(text))
+}
+
+// Stop asks the process to end, and kills it when it takes too long.
+func (p *Process) Stop() error {
+	_ = p.command.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(30 * time.Second):
+		return p.command.Process.Kill()
+	}
+}
+
+// Memory is what the process has resident now, and had at most since ForgetPeak or its start, in bytes.
+func (p *Process) Memory() (current, peak int64, err error) {
+	status, err := os.ReadFile(p.proc("status"))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		var kibibytes int64
+		name, value, _ := strings.Cut(line, ":")
+		if name != "VmRSS" && name != "VmHWM" {
+			continue
+		}
+		if _, err := fmt.Sscan(value, &kibibytes); err != nil {
+			return 0, 0, fmt.Errorf("%q: %w", line, err)
+		}
+		if name == "VmRSS" {
+			current = kibibytes << 10
+		} else {
+			peak = kibibytes << 10
+		}
+	}
+	return current, peak, nil
+}
+
+// ForgetPeak makes what is resident now the peak so far (5 in clear_refs, https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html).
+func (p *Process) ForgetPeak() error { return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0) }
+
+func (p *Process) proc(file string) string {
+	return fmt.Sprintf("/proc/%d/%s", p.command.Process.Pid, file)
+}
