@@ -274,7 +274,7 @@ func TestAnswersOfOthersAreNotTold(t *testing.T) {
 		"a credential":  `unexpected status code: 403 Forbidden (body starts: "http://internal/?q=\" internal")`,
 	} {
 		report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: fetcher: encountered errors: " + text}
-		message := clientOf(t, "http://clair").Failure(report).Error()
+		message := clientOf(t, "http://clair").Failure(report, manifest()).Error()
 		if strings.Contains(message, "internal") || strings.Contains(message, "admin") || !strings.Contains(message, "unexpected status code: 403") {
 			t.Errorf("%s: want the status code alone, got %q", name, message)
 		}

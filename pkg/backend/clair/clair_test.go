@@ -305,6 +305,8 @@ func TestExpectedUpdaters(t *testing.T) {
 	w.Eventually(func() string { return w.step(shop, img) }).Should(And(HavePrefix("NoVulnerabilityData: these updaters of Clair at "), HaveSuffix(": osv/go")))
 	w.Expect(w.clair.reports).To(BeEmpty())
 	w.clair.update("osv/go", noon)
+	// How many there are of debian/* nobody says.
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("ten minutes"))
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
