@@ -306,7 +306,7 @@ func TestExpectedUpdaters(t *testing.T) {
 	w.Expect(w.clair.reports).To(BeEmpty())
 	w.clair.update("osv/go", noon)
 	// How many there are of debian/* nobody says.
-	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("ten minutes"))
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("10m0s"))
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
