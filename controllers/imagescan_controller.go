@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -119,10 +120,10 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 		return false, err
 	}
 	if s.key, err = keyOf(s.scan); err != nil {
-		return true, r.delete(ctx, s)
+		return true, r.delete(ctx, s, client.Preconditions{})
 	}
 	if s.scanner == nil {
-		return true, r.delete(ctx, s)
+		return true, r.delete(ctx, s, client.Preconditions{})
 	}
 	s.backend = r.Backends.For(s.scanner)
 	s.startOver()
@@ -134,7 +135,7 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	for _, other := range scans.Items {
 		if other.Name < s.scan.Name && metav1.IsControlledBy(&other, s.scanner) &&
 			other.Spec.Digest == s.key.Digest && other.Spec.Platform == s.scan.Spec.Platform {
-			return true, r.delete(ctx, s)
+			return true, r.delete(ctx, s, client.Preconditions{})
 		}
 	}
 	return false, nil
@@ -197,7 +198,12 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 	if err := r.Store.Release(ctx, string(s.scanner.UID), s.key); err != nil {
 		return 0, err
 	}
-	return 0, r.delete(ctx, s)
+	// Since when it is unused must be the last that was written.
+	err := r.delete(ctx, s, client.Preconditions{ResourceVersion: &s.scan.ResourceVersion})
+	if apierrors.IsConflict(err) {
+		return settle, nil
+	}
+	return 0, err
 }
 
 // untilRetirement is how long an unused image is still kept; 0 when its time is over.
@@ -210,9 +216,10 @@ func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 	return min(max(0, retention-r.Clock.Since(s.scan.Status.UnusedSince.Time)), retention)
 }
 
-func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope) error {
+func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, only client.Preconditions) error {
 	s.retired = true
-	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, client.Preconditions{UID: &s.scan.UID}))
+	only.UID = &s.scan.UID
+	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, only))
 }
 
 // hold stops here what must not go on now: a suspended Scanner, or a failed image whose time has not come and

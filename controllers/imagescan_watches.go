@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -22,13 +23,25 @@ import (
 // settle is how long to let pods come and go before they are counted, so that a rollout is counted once.
 const settle = time.Second
 
+// statusChanged lets those updates pass by which a status changed, the reconciler's own among them: what it does before
+// its cache has the last one that it wrote starts from an older one, and may leave as it is what that one has changed.
+var statusChanged = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.ImageScan), e.ObjectNew.(*v1alpha1.ImageScan)
+		return !equality.Semantic.DeepEqual(before.Status, after.Status)
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // SetupWithManager registers the controller.
 func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("imagescan").
-		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, matchRequested))).
+		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, matchRequested, statusChanged))).
 		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.ofScanner),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, r.podEvents()).

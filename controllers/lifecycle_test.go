@@ -9,6 +9,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -118,6 +119,45 @@ func TestRetentionInTheCluster(t *testing.T) {
 	p.changes(lasting, func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} })
 	p.Eventually(func() int { return len(p.scans(lasting)) }, patience).Should(BeZero())
 	p.Eventually(p.inUse(image), patience).Should(BeFalse())
+}
+
+// TestStatusOfBefore: what stands in an ImageScan's status and is not so is corrected, though nothing else happens: a
+// reconciliation that started from an older status may have left it.
+func TestStatusOfBefore(t *testing.T) {
+	p := newPlace(t)
+	scanner, image := aScanner(p.namespace, "all"), p.unique("web")
+	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	// Until the events of its beginning have passed, they would do it.
+	p.Eventually(func() bool {
+		before := p.scan(scanner, image).ResourceVersion
+		time.Sleep(quiet)
+		return p.scan(scanner, image).ResourceVersion == before
+	}, patience).Should(BeTrue())
+	scan := p.scan(scanner, image)
+	before := scan.DeepCopy()
+	scan.Status.UnusedSince = &metav1.Time{Time: time.Now()}
+	p.must(p.client.Status().Patch(t.Context(), scan, client.MergeFrom(before)))
+	p.Eventually(func() *metav1.Time { return p.scan(scanner, image).Status.UnusedSince }, patience).Should(BeNil())
+}
+
+// TestRetiredByOlderStatus: an ImageScan that was in use since the status that is seen is kept.
+func TestRetiredByOlderStatus(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all")
+	p.creates(scanner)
+	scan := scanOf(now(p, scanner), web)
+	p.must(p.client.Create(t.Context(), scan))
+	old := scan.DeepCopy()
+	old.Status.UnusedSince = &metav1.Time{Time: time.Now().Add(-48 * time.Hour)}
+	before := scan.DeepCopy()
+	scan.Labels = map[string]string{"changed": "since"}
+	p.must(p.client.Patch(t.Context(), scan, client.MergeFrom(before)))
+	r := &ImageScanReconciler{Client: p.client, Store: p.store, Clock: clock.RealClock{}}
+	wait, err := r.retire(t.Context(), &imageScanScope{scan: old, scanner: scanner, key: keyOfImage(web)})
+	p.must(err)
+	p.Expect(wait).To(BeNumerically(">", 0), "it is looked at again")
+	p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(scan), scan))
 }
 
 // TestDeletedScanner: its ImageScans go, and the store has nothing more to do for it.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/scanner-operator/scanner-operator/pkg/grant"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
@@ -99,10 +100,8 @@ func HowToGrant(namespace, secret, accountNamespace, account string) string {
 		role = role[:63] + "-" + hex.EncodeToString(sum[:4])
 	}
 	// Names stand in the commands only: for the longest ones there is still room for all of it in an event.
-	return fmt.Sprintf("the notifier may not read the Secret; to allow it: "+
-		"kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets --resource-name=%[2]s && "+
-		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
-		namespace, secret, role, accountNamespace, account)
+	return "the notifier may not read the Secret; to allow it: " +
+		grant.Commands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
 }
 
 func permanent(reason, message string) *notify.Outcome {

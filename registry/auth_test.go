@@ -233,6 +233,21 @@ func TestMissingPullSecretOfAHiddenImage(t *testing.T) {
 	}
 }
 
+// TestPullSecretOfNoName: whoever makes a pod writes no command for those who read what is wrong.
+func TestPullSecretOfNoName(t *testing.T) {
+	p := puller("registry.example.com")
+	p.Transport = transportFunc(refuseAll)
+	p.Credentials = registry.ParseCredentials(map[string]map[string][]byte{"a;echo evil;#": nil}, p.Log)
+	_, err := p.Pull(t.Context(), []string{"registry.example.com/app:1"}, amd64)
+	told := failure.Describe(err, "none")
+	if told.Reason != workerapi.ReasonPullSecretMissing || !strings.Contains(told.Message, `"a;echo evil;#" (not a name of a Secret) cannot be used; correct the pods' imagePullSecrets`) {
+		t.Errorf("got %+v, want %s that says what is wrong with the name", told, workerapi.ReasonPullSecretMissing)
+	}
+	if strings.Contains(told.Message, "kubectl") {
+		t.Errorf("the message holds a command: %s", told.Message)
+	}
+}
+
 // transportFunc answers in place of the network.
 type transportFunc func(*http.Request) (*http.Response, error)
 

@@ -143,6 +143,7 @@ func TestParseCredentials(t *testing.T) {
 		"a-old":      {".dockercfg": []byte(`{"https://registry.example/v1/": {"username": "old", "password": "p"}}`)},
 		"part":       {".dockerconfigjson": []byte(`{"auths": {"registry.example": {"auth": "%%%s3cret"}, "registry.example/team": ` + basic("part") + `}}`)},
 		"missing":    nil,
+		"no/name":    nil,
 		"other-kind": {"password": []byte("s3cret")},
 		"broken":     {".dockerconfigjson": []byte("s3cret")},
 	}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -150,7 +151,7 @@ func TestParseCredentials(t *testing.T) {
 		t.Errorf("users (-want +got):\n%s", diff)
 	}
 	for secret, problem := range map[string]string{
-		"missing": "missing or empty", "other-kind": "it has neither .dockerconfigjson nor .dockercfg",
+		"missing": "missing or empty", "no/name": "not a name of a Secret", "other-kind": "it has neither .dockerconfigjson nor .dockercfg",
 		"broken": ".dockerconfigjson is not valid JSON of a Docker configuration", "part": "an entry of .dockerconfigjson has no readable credentials",
 	} {
 		if !strings.Contains(log.String(), `secret=`+secret+` problem="`+problem) {

@@ -3,6 +3,7 @@ package registry
 import (
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,12 +16,19 @@ import (
 // (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
 var dockerConfigs = []string{".dockerconfigjson", ".dockercfg"}
 
+// secretName is what a Secret may be called (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names).
+// The API server takes any text for a pod's pull secret.
+var secretName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
 // parseSecret reads the data of a Secret.
 func parseSecret(secret string, data map[string][]byte) Credentials {
 	for _, key := range dockerConfigs {
 		if raw, found := data[key]; found {
 			return parseConfig(secret, key, raw)
 		}
+	}
+	if !secretName.MatchString(secret) {
+		return unusableSecret(secret, "not a name of a Secret")
 	}
 	if len(data) == 0 {
 		return unusableSecret(secret, "missing or empty")

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -207,6 +208,101 @@ func TestLocationOfImageWithoutLayers(t *testing.T) {
 	}
 }
 
+// nest returns an index of one index, which is said to be for a platform unless that is nil.
+func nest(index v1.ImageIndex, platform *v1.Platform) v1.ImageIndex {
+	return mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{Platform: platform}})
+}
+
+// TestIndexOfIndexes: what runs is found in the indexes that an index holds, the same for those who pull and for others.
+func TestIndexOfIndexes(t *testing.T) {
+	server, arm64 := registrytest.NewRegistry(t, nil), v1.Platform{OS: "linux", Architecture: "arm64"}
+	first, second := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.ImageFor(t, "arm64", registrytest.Files{"c": "d"})
+	s390x := registrytest.Index(t, map[string]v1.Image{"s390x": registrytest.ImageFor(t, "s390x", registrytest.Files{"e": "f"})})
+	onAMD64 := registrytest.Index(t, map[string]v1.Image{"amd64": first})
+	onARM64 := registrytest.Index(t, map[string]v1.Image{"arm64": second})
+	for what, c := range map[string]struct {
+		index    v1.ImageIndex
+		platform v1.Platform
+		want     v1.Image
+	}{
+		"said to be for the platform":  {nest(onAMD64, &amd64), amd64, first},
+		"not said to be for any":       {nest(onARM64, nil), arm64, second},
+		"two within each other":        {nest(nest(onARM64, nil), &arm64), arm64, second},
+		"one for another beside it":    {mutate.AppendManifests(nest(s390x, nil), mutate.IndexAddendum{Add: onARM64}), arm64, second},
+		"one that does not keep to it": {mutate.AppendManifests(nest(s390x, &arm64), mutate.IndexAddendum{Add: onARM64}), arm64, second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			reference := server.PushIndex(t, "app/nested:"+strings.ReplaceAll(what, " ", "-"), c.index)
+			pulled, err := puller(server.Host).Pull(t.Context(), []string{reference}, c.platform)
+			if err != nil {
+				t.Fatal(err)
+			}
+			located, err := puller(server.Host).Locate(t.Context(), []string{reference}, c.platform)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := registrytest.Digest(t, c.want)
+			if pulled.Digest.String() != want || located.Digest.String() != want || located.Root.String() != registrytest.Digest(t, c.index) {
+				t.Errorf("pulled %s, located %s of %s, want %s", pulled.Digest, located.Digest, located.Root, want)
+			}
+		})
+	}
+}
+
+// typed is an image or artefact of which an index says what it is.
+type typed struct {
+	v1.Image
+	as string
+}
+
+func (c typed) ArtifactType() (string, error) { return c.as, nil }
+
+// TestArtefactsInIndexes: what registries and builders keep beside an image is not taken for it, wherever it stands.
+func TestArtefactsInIndexes(t *testing.T) {
+	server := registrytest.NewRegistry(t, nil)
+	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
+	chart := registrytest.Chart(t)
+	untyped, sbom := typed{chart, ""}, typed{registrytest.Declaring(t, other, v1.Platform{}), "application/spdx+json"}
+	s390x, unknown := v1.Platform{OS: "linux", Architecture: "s390x"}, v1.Platform{OS: "unknown", Architecture: "unknown"}
+	of := func(child v1.Image, platform *v1.Platform) mutate.IndexAddendum {
+		return mutate.IndexAddendum{Add: child, Descriptor: v1.Descriptor{Platform: platform}}
+	}
+	for what, c := range map[string]struct {
+		first, second mutate.IndexAddendum
+		want          string // digest, or reason of the failure
+	}{
+		"an artefact of a type":            {of(chart, nil), of(image, &amd64), registrytest.Digest(t, image)},
+		"one that looks like an image":     {of(sbom, nil), of(image, nil), registrytest.Digest(t, image)},
+		"one that is for the platform":     {of(sbom, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"one of no type":                   {of(untyped, nil), of(image, nil), registrytest.Digest(t, image)},
+		"one of no type for the platform":  {of(untyped, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"an attestation":                   {of(other, &unknown), of(image, &amd64), registrytest.Digest(t, image)},
+		"an image without a platform":      {of(other, nil), of(image, &amd64), registrytest.Digest(t, image)},
+		"an image of another type":         {of(chart, nil), of(typed{image, "application/x"}, &amd64), registrytest.Digest(t, image)},
+		"an image of its type":             {of(other, nil), of(typed{image, string(types.OCIConfigJSON)}, &amd64), registrytest.Digest(t, image)},
+		"nothing but artefacts":            {of(chart, nil), of(untyped, &amd64), workerapi.ReasonNotAnImage},
+		"an artefact and another platform": {of(chart, nil), of(image, &s390x), workerapi.ReasonPlatformMismatch},
+	} {
+		t.Run(what, func(t *testing.T) {
+			reference := server.PushIndex(t, "app/artefacts:"+strings.ReplaceAll(what, " ", "-"), mutate.AppendManifests(empty.Index, c.first, c.second))
+			located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+			got := reason(err)
+			if err == nil {
+				got = located.Digest.String()
+			}
+			if got != c.want {
+				t.Errorf("got %s (%v), want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestNoReference: it is a failure not to know where an image is.
+func TestNoReference(t *testing.T) {
+	_, err := puller("registry.example.com").Locate(t.Context(), nil, amd64)
+	expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonImageNotFound}, false)
+}
+
 // TestLocationsOfNoImages: each is refused for good, or says that it may go by.
 func TestLocationsOfNoImages(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
@@ -216,7 +312,6 @@ func TestLocationsOfNoImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := registrytest.Index(t, map[string]v1.Image{"amd64": image})
-	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{Platform: &amd64}})
 	second := func(change func(*v1.Descriptor)) string {
 		return server.PushLying(t, "app/changed:1", image, func(m *v1.Manifest) { change(&m.Layers[1]) })
 	}
@@ -234,7 +329,23 @@ func TestLocationsOfNoImages(t *testing.T) {
 			},
 			workerapi.ReasonPlatformMismatch, "linux/s390x",
 		},
-		"an index of indexes": {func() string { return server.PushIndex(t, "app/nested:1", nested) }, workerapi.ReasonNotAnImage, "another index"},
+		"too deep an index of indexes": {
+			func() string { return server.PushIndex(t, "app/nested:1", nest(nest(nest(index, nil), &amd64), nil)) }, workerapi.ReasonNotAnImage, "one index of manifests",
+		},
+		"an index of too many": {func() string {
+			many := v1.ImageIndex(empty.Index)
+			for range 20 {
+				other := registrytest.Index(t, map[string]v1.Image{"s390x": registrytest.Image(t, registrytest.Files{"n": rand.Text()})})
+				many = mutate.AppendManifests(many, mutate.IndexAddendum{Add: other})
+			}
+			return server.PushIndex(t, "app/many:1", mutate.AppendManifests(many, mutate.IndexAddendum{Add: index}))
+		}, workerapi.ReasonNotAnImage, "16 documents"},
+		"an index of indexes without the platform": {
+			func() string {
+				return server.PushIndex(t, "app/nested:2", nest(registrytest.Index(t, map[string]v1.Image{"s390x": image}), nil))
+			},
+			workerapi.ReasonPlatformMismatch, "linux/s390x",
+		},
 		"schema 1": {func() string {
 			return server.PushManifest(t, "app/schema1:1", types.DockerManifestSchema1Signed, []byte(`{"schemaVersion": 1}`))
 		}, workerapi.ReasonNotAnImage, "schema 1"},
@@ -252,6 +363,7 @@ func TestLocationsOfNoImages(t *testing.T) {
 		"a layer without size":        {func() string { return second(func(layer *v1.Descriptor) { layer.Size = 0 }) }, workerapi.ReasonNotAnImage, "it has no size"},
 		"a layer of negative size":    {func() string { return second(func(layer *v1.Descriptor) { layer.Size = -1 }) }, workerapi.ReasonNotAnImage, "it has no size"},
 		"a layer without digest": {func() string {
+			server.Push(t, "app/changed:1", image)
 			return server.PushManifest(t, "app/changed:1", types.DockerManifestSchema2, fmt.Appendf(nil,
 				`{"schemaVersion": 2, "config": {"mediaType": %q, "size": %d, "digest": %q}, "layers": [{"mediaType": %q, "size": 2}]}`,
 				honest.Config.MediaType, honest.Config.Size, honest.Config.Digest, types.DockerLayer))

@@ -77,6 +77,9 @@ type Image struct {
 // "not found" and "later" lead to the next reference: any other failure says something about the first that
 // must not be hidden by another one's success. Errors are *failure.Error.
 func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Platform) (*Image, error) {
+	if len(references) == 0 {
+		return nil, failure.New(workerapi.ReasonImageNotFound, errors.New("it is not known from where the image could be pulled"))
+	}
 	var failed error
 	for _, reference := range references {
 		image, err := p.pull(ctx, reference, platform)

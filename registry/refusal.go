@@ -55,9 +55,12 @@ func (c Credentials) refusal(ref name.Reference, refused []Credential, err error
 		return failure.New(workerapi.ReasonUnauthorized,
 			fmt.Errorf("%s refuses the credential of %s%s; renew it, or let it read this repository: %w", host, pullSecrets(refused), also, err))
 	case len(missing) > 0:
+		correct := "the pods' imagePullSecrets"
+		if name := missing[0].secret; secretName.MatchString(name) {
+			correct = fmt.Sprintf("it in the pods' namespace: kubectl create secret docker-registry %s --docker-server=%s …", name, host)
+		}
 		return failure.New(workerapi.ReasonPullSecretMissing,
-			fmt.Errorf("%s wants credentials, and %s cannot be used; correct it in the pods' namespace: "+
-				"kubectl create secret docker-registry %s --docker-server=%s …: %w", host, secrets(missing), missing[0].secret, host, err))
+			fmt.Errorf("%s wants credentials, and %s cannot be used; correct %s: %w", host, secrets(missing), correct, err))
 	case onlyNodesHave(host):
 		return failure.New(workerapi.ReasonNodeCredentials,
 			fmt.Errorf("%s wants credentials, and no pull secret of the image's pods has some; those of the nodes cannot be used: see %s: %w",

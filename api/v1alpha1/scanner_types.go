@@ -135,6 +135,7 @@ type ClairBackend struct {
 // SecretReference names a Secret in the same namespace.
 type SecretReference struct {
 	// name of the Secret.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -144,6 +145,7 @@ type SecretReference struct {
 // TokenSecretReference names one key of a Secret in the same namespace.
 type TokenSecretReference struct {
 	// name of the Secret.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
@@ -294,6 +296,7 @@ type SlackReceiver struct {
 // SecretKeyReference names one key of a Secret in the same namespace.
 type SecretKeyReference struct {
 	// name of the Secret.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required

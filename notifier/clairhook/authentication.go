@@ -26,13 +26,6 @@ const (
 	lookupTimeout = 5 * time.Second
 )
 
-// Keys of the Secret that spec.backend.clair.authSecretRef names, and the issuer if it says none.
-const (
-	keyPSK        = "key"
-	keyIssuer     = "issuer"
-	defaultIssuer = "scanner-operator"
-)
-
 // verdict says which Scanner's secret was shown, or that it was not.
 type verdict struct {
 	uid types.UID
@@ -132,12 +125,9 @@ func (s *Server) auth(ctx context.Context, scanner types.NamespacedName, name st
 	if err != nil || data == nil {
 		return clair.Auth{}, err
 	}
-	auth := clair.Auth{Issuer: string(bytes.TrimSpace(data[keyIssuer]))}
-	if auth.Issuer == "" {
-		auth.Issuer = defaultIssuer
-	}
-	if auth.Key, err = clair.ParseKey(string(data[keyPSK])); err != nil {
-		s.say(slog.LevelWarn, scanner, "the pre-shared key cannot be used", "secret", name, "key", keyPSK, "error", err)
+	auth, err := clair.ParseAuth(data)
+	if err != nil {
+		s.say(slog.LevelWarn, scanner, "the pre-shared key cannot be used", "secret", name, "key", clair.SecretKey, "error", err)
 	}
 	return auth, nil
 }

@@ -118,7 +118,7 @@ func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
 		options.Auth = func(ctx context.Context) (clair.Auth, error) {
 			once.Do(func() {
 				if auth, authErr = s.auth(ctx, name, ref.Name); authErr == nil && len(auth.Key) == 0 {
-					authErr = fmt.Errorf("secret %s: %s: there is no usable key", ref.Name, keyPSK)
+					authErr = fmt.Errorf("secret %s: %s: there is no usable key", ref.Name, clair.SecretKey)
 				}
 			})
 			return auth, authErr

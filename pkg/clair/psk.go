@@ -1,6 +1,7 @@
 package clair
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -45,6 +46,31 @@ func ParseKey(text string) ([]byte, error) {
 		return nil, fmt.Errorf("must have at least %d bytes: give Clair's auth.psk.key as many", minKeyBytes)
 	}
 	return key, nil
+}
+
+// SecretKey is the key of a Secret under which the pre-shared key stands.
+const SecretKey = "key"
+
+const (
+	// secretIssuer is the key of a Secret under which the issuer may stand.
+	secretIssuer = "issuer"
+	// defaultIssuer is what the operator calls itself if none stands there.
+	defaultIssuer = "scanner-operator"
+	// maxIssuerBytes bounds a header of each request to Clair.
+	maxIssuerBytes = 256
+)
+
+// ParseAuth reads what a Secret holds. Errors are those of ParseKey, about SecretKey, or name what stands beside it.
+func ParseAuth(secret map[string][]byte) (Auth, error) {
+	key, err := ParseKey(string(secret[SecretKey]))
+	if err != nil {
+		return Auth{}, err
+	}
+	issuer := cmp.Or(strings.TrimSpace(string(secret[secretIssuer])), defaultIssuer)
+	if len(issuer) > maxIssuerBytes {
+		return Auth{}, fmt.Errorf("key %q beside it must have at most %d bytes", secretIssuer, maxIssuerBytes)
+	}
+	return Auth{Key: key, Issuer: issuer}, nil
 }
 
 // token signs a token for one request.

@@ -148,6 +148,18 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
+// TestParseAuth: an issuer is optional, and no longer than a header can well be.
+func TestParseAuth(t *testing.T) {
+	for issuer, want := range map[string]string{
+		"": "scanner-operator", " quay\n": "quay", strings.Repeat("x", 256): strings.Repeat("x", 256), strings.Repeat("x", 257): "",
+	} {
+		auth, err := clair.ParseAuth(map[string][]byte{"key": []byte(base64.StdEncoding.EncodeToString(key)), "issuer": []byte(issuer)})
+		if auth.Issuer != want || (err == nil) != (want != "") {
+			t.Errorf("issuer %q: got %q, %v", issuer, auth.Issuer, err)
+		}
+	}
+}
+
 func TestParseWebhook(t *testing.T) {
 	recorded, err := testdata.ReadFile("testdata/webhook.json")
 	if err != nil {

@@ -138,7 +138,7 @@ type ClairInstance struct {
 	URL string `json:"url"`
 	// Updaters are the names of those that must have run before reports count as complete, such as "debian/updater" or
 	// "osv/go"; "*" stands for any characters. Unset: reports count from when no updater has come to its first end for
-	// two minutes.
+	// ten minutes.
 	Updaters []string `json:"updaters,omitempty"`
 }
 

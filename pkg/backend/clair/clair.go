@@ -65,11 +65,13 @@ type Engines struct {
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttles
+	// readings bounds how many reports are in memory at a time.
+	readings chan struct{}
 }
 
 // NewEngines returns the Clairs of the configuration, which is valid. Run must run for anything to happen.
 func NewEngines(o Options) *Engines {
-	e := &Engines{Options: o, instances: map[string]*instance{}}
+	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
 	e.throttles = throttles{clock: o.Clock}
 	network := api.NewNetwork()
@@ -163,7 +165,7 @@ func (b *Backend) NotCovered() []string { return NotCovered }
 // Index implements backend.Backend. What was listed in an earlier state of Clair's indexer counts until it is listed anew.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if b.unusable != nil {
-		return backend.Progress{}, b.unusable
+		return awaiting(b.unusable), nil
 	}
 	i := b.instance
 	switch catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope); {
@@ -180,7 +182,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	}
 	running := i.enter(img, b.link)
 	if trouble := i.troubleOf(b.link); trouble != nil && !running {
-		return backend.Waiting(trouble.Reason, trouble.Message, checkAgain), nil
+		return awaiting(trouble), nil
 	}
 	if running {
 		return backend.Waiting(v1alpha1.ReasonCataloging, "Clair at "+i.host+" lists what is in the image", checkAgain), nil
@@ -189,10 +191,15 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), checkAgain), nil
 }
 
+// awaiting is the progress of an image while a Clair cannot be asked: no image is to blame.
+func awaiting(trouble *backend.Failure) backend.Progress {
+	return backend.Waiting(trouble.Reason, trouble.Message, checkAgain)
+}
+
 // Match implements backend.Backend. The store's queue holds the image by itself.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if b.unusable != nil {
-		return backend.Progress{}, b.unusable
+		return awaiting(b.unusable), nil
 	}
 	i := b.instance
 	catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope)
@@ -212,7 +219,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	}
 	var failure *backend.Failure
 	if _, err := b.DataVersion(ctx); errors.As(err, &failure) {
-		return backend.Waiting(failure.Reason, failure.Message, checkAgain), nil
+		return awaiting(failure), nil
 	} else if err != nil {
 		return backend.Progress{}, err
 	}

@@ -1,15 +1,18 @@
 package clair
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -134,7 +137,13 @@ func TestNotAllowed(t *testing.T) {
 	})
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
-	w.Expect(w.step(shop, img)).To(And(HavePrefix("ClairNotAllowed: spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
+	for _, ask := range []func(context.Context, backend.Image) (backend.Progress, error){w.For(shop).Index, w.For(shop).Match} {
+		progress, err := ask(t.Context(), img)
+		w.must(err) // it is no attempt of the image, which would have to wait for another one after the list is corrected
+		w.Expect(progress.Reason).To(Equal("ClairNotAllowed"))
+		w.Expect(progress.Message).To(And(HavePrefix("spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
+		w.Expect(progress.CheckAgain).To(BeNumerically("<=", checkAgain))
+	}
 	_, err := w.For(shop).DataVersion(t.Context())
 	w.Expect(err).To(MatchError(HavePrefix("ClairNotAllowed")))
 	w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
@@ -159,6 +168,10 @@ func TestWrongSettings(t *testing.T) {
 		"no key": {broken: func(*v1alpha1.ClairBackend) {}, want: "ClairUnauthorized: spec.backend.clair.authSecretRef is not set: "},
 		"no Secret": {
 			broken: withSecret("psk"), want: "ClairSecretMissing: spec.backend.clair.authSecretRef: there is no Secret psk in namespace blog",
+		},
+		"no name of a Secret": {
+			change: func(w *world) { w.forbidden["x;echo evil"] = true },
+			broken: withSecret("x;echo evil"), want: `ClairSecretMissing: spec.backend.clair.authSecretRef: "x;echo evil" is not a name of a Secret`,
 		},
 		"another Secret": {
 			change: func(w *world) { w.secret("blog", "psk", map[string]string{"token": "x"}) },
@@ -192,12 +205,14 @@ func TestWrongSettings(t *testing.T) {
 			w.Expect(dataOfBlog()).To(HavePrefix(tt.want))
 			other := w.run(blog, "other", w.push("other", registrytest.Image(t, files("other"))))
 			w.Consistently(func() string { return w.step(blog, other) }, "100ms").Should(HavePrefix(tt.want), "nobody's credentials work for others")
+			_, err := w.For(blog).Index(t.Context(), other)
+			w.must(err) // it is no failure of the image
 			w.Expect(w.clair.posted()).To(Equal(1))
 		})
 	}
 }
 
-// TestSettling: without a list of updaters, data counts once no other updater has come to its end for two minutes.
+// TestSettling: without a list of updaters, data counts once no other updater has come to its end for ten minutes.
 func TestSettling(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
 	w.clair.update("debian/updater", noon.Add(-10*time.Second))
@@ -211,6 +226,73 @@ func TestSettling(t *testing.T) {
 	w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(Equal("<nil>"))
 	w.Expect(w.clock.Since(seen)).To(BeNumerically(">=", settleTime-10*time.Second))
 	w.scan(shop, img)
+}
+
+// TestDatabaseLost: data of fewer updaters than before says nothing about any image, after a restart neither. What was
+// found stands until all is back, or for a day.
+func TestDatabaseLost(t *testing.T) {
+	for name, comesBack := range map[string]bool{"filled again": true, "stays so": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
+			w.clair.update("alpine/updater", noon.Add(-time.Hour))
+			shop := w.scanner("shop")
+			img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+			w.scan(shop, img)
+			w.clair.change(func() {
+				clear(w.clair.indexed)
+				clear(w.clair.updaters)
+				w.clair.advisories = nil
+			})
+			w.clair.update("alpine/updater", noon.Add(time.Second))
+			data := func() string { _, err := w.For(shop).DataVersion(t.Context()); return fmt.Sprint(err) }
+			lost := And(HavePrefix("NoVulnerabilityData: Clair at "), ContainSubstring("1 updaters, and had that of 2"), ContainSubstring("clair.instances[].updaters"))
+			w.Eventually(func() string { w.pass(10 * time.Second); return data() }).Should(lost)
+			w.start()
+			w.Eventually(data).Should(lost)
+			for range 23 {
+				w.pass(time.Hour)
+				time.Sleep(5 * time.Millisecond)
+				_ = w.step(shop, img)
+				w.Expect(w.findings(shop, img)).To(Equal([]string{"CVE-2099-0001"}))
+			}
+			want := BeEmpty()
+			if comesBack {
+				w.clair.update("debian/updater", noon.Add(time.Minute))
+				w.clair.change(func() { w.clair.advisories = []string{"CVE-2099-0002"} })
+				want = Equal([]string{"CVE-2099-0002"})
+			}
+			seen := w.clock.Now()
+			w.Eventually(func() []string {
+				w.pass(time.Minute)
+				if w.step(shop, img) != "scanned" {
+					return []string{"being scanned"}
+				}
+				return w.findings(shop, img)
+			}, "30s").Should(want)
+			w.Expect(data()).To(Equal("<nil>"))
+			if comesBack {
+				w.Expect(w.clock.Since(seen)).To(BeNumerically("<", time.Hour))
+			}
+		})
+	}
+}
+
+// TestTwoStates: while two indexers of different states answer, no image is listed anew each time.
+func TestTwoStates(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	var asked atomic.Int32
+	w.clair.before = on(http.MethodGet, "/index_state", func(rw http.ResponseWriter, r *http.Request) bool {
+		return says(http.StatusOK, fmt.Sprintf(`{"state":"state-%d"}`, 1+asked.Add(1)%2))(rw, r)
+	})
+	w.Eventually(func() int32 {
+		w.pass(10 * time.Second)
+		w.Expect(w.step(shop, img)).To(Equal("scanned"))
+		return asked.Load()
+	}).Should(BeNumerically(">", 20))
+	w.Expect(w.clair.posted()).To(Equal(1))
 }
 
 // TestExpectedUpdaters: data counts when all expected updaters have come to an end.
@@ -306,6 +388,49 @@ func TestRelease(t *testing.T) {
 	held, err = b.Holds(t.Context(), "shop-uid")
 	w.must(err)
 	w.Expect(held).To(BeFalse())
+}
+
+// TestComesBack: what a Scanner has that uses a Clair again is not deleted there, though it was about to be.
+func TestComesBack(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
+	})
+	shop, blog := w.scanner("shop"), w.scanner("blog")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	w.stop() // so that nothing is deleted before it has come back
+	left := w.For(shop).(*Backend)
+	w.For(w.scanner("shop", func(c *v1alpha1.ClairBackend) { c.URL = "https://clair.example.com" }))
+	_, _, err := left.Release(t.Context(), "shop-uid")
+	w.must(err)
+	i := left.instance
+	w.Expect(i.released()).To(ConsistOf("shop-uid"))
+	w.For(blog)
+	w.Expect(i.released()).To(ConsistOf("shop-uid"), "another one says nothing about it")
+	gone := w.scanner("shop")
+	gone.DeletionTimestamp = &metav1.Time{Time: noon}
+	w.For(gone)
+	w.Expect(i.released()).To(ConsistOf("shop-uid"), "one that is being deleted has not come back")
+	w.For(shop)
+	w.must(i.forgetReleased(t.Context()))
+	w.Expect(i.released()).To(BeEmpty())
+	w.Expect(w.clair.deleted).To(BeEmpty())
+}
+
+// TestReadingsOfAll: all Clairs together have no more reports in memory than may be.
+func TestReadingsOfAll(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
+	})
+	here, there := w.instances[w.clair.server.URL], w.instances["https://clair.example.com"]
+	for range maxReadings {
+		w.must(there.beginReading(t.Context()))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	w.Expect(here.beginReading(ctx)).To(MatchError(context.DeadlineExceeded))
+	there.endReading()
+	w.must(here.beginReading(t.Context()))
 }
 
 // TestBoundedIndexing: Clair never has more to do at a time than is configured, in all and for each namespace.

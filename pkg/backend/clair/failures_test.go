@@ -14,6 +14,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
@@ -94,6 +95,27 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			want: "PullSecretForbidden: the operator may not read pull secrets of the image's pods; to allow it: " +
 				"kubectl -n shop create role scanner-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
 		},
+		"pull secret of no name": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.forbidden["x;echo evil"] = true
+				return anImage(withPullSecrets("x;echo evil"))(w, s)
+			},
+			guard: privately, want: "PullSecretMissing: ",
+		},
+		"pull secret that is not read": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.broken["pull"] = true
+				return anImage(withPullSecrets("pull"))(w, s)
+			},
+			want: "BackendError: cannot read pull secret pull of the image's pods: InternalError",
+		},
+		"ServiceAccount that is not read": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.broken["web"] = true
+				return anImage(withPullSecrets("pull"), func(img *backend.Image) { img.ServiceAccounts = []string{"web"} })(w, s)
+			},
+			want: "BackendError: cannot read ServiceAccount web of the image's pods: InternalError",
+		},
 		"a layer refused to Clair": {
 			image: anImage(),
 			guard: func(*world) func(http.ResponseWriter, *http.Request) bool {
@@ -149,6 +171,8 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			_, err := w.For(shop).DataVersion(t.Context())
 			w.Expect(err).NotTo(HaveOccurred(), "the engine works")
 			w.Expect(w.step(shop, good)).To(Equal("scanned"))
+			w.clair.change(func() { w.clair.before = nil })
+			w.scan(shop, w.run(shop, "good/next", w.push("good/next", registrytest.Image(t, files("next"))))) // at once
 		})
 	}
 }
@@ -213,6 +237,35 @@ func TestClairInTrouble(t *testing.T) {
 			w.Expect(state()).To(Equal("<nil>"))
 		})
 	}
+}
+
+// TestRefusedNeighbour: whatever Clair answers to one Scanner's key is no trouble of another's, and asked for ever more
+// rarely.
+func TestRefusedNeighbour(t *testing.T) {
+	w := newWorld(t)
+	w.secret("blog", "psk", map[string]string{"key": preSharedKey})
+	var refused atomic.Int32
+	w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "" {
+			return false
+		}
+		refused.Add(1)
+		return says(http.StatusRequestHeaderFieldsTooLarge, "")(rw, r)
+	}
+	shop, blog := w.scanner("shop"), w.scanner("blog", withSecret("psk"))
+	data := func(scanner *v1alpha1.Scanner) string {
+		_, err := w.For(scanner).DataVersion(t.Context())
+		return fmt.Sprint(err)
+	}
+	w.Eventually(func() string { return data(shop) }).Should(Equal("<nil>"))
+	w.Eventually(func() string { return data(blog) }).Should(HavePrefix("ClairUnavailable: "))
+	for range 120 {
+		w.pass(time.Second)
+		time.Sleep(time.Millisecond)
+		w.Expect(data(shop)).To(Equal("<nil>"))
+		w.Expect(data(blog)).To(HavePrefix("ClairUnavailable: "))
+	}
+	w.Expect(refused.Load()).To(BeNumerically("<", 12))
 }
 
 // TestTooBusyToIndex: Clair that has no room for more is given no more for a while, which is no failure of any image.
@@ -285,6 +338,101 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestReportOfBrokenClair: what Clair fails to make is asked for again soon, however often it has failed.
+func TestReportOfBrokenClair(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	var asked atomic.Int32
+	w.clair.change(func() {
+		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, r *http.Request) bool {
+			asked.Add(1)
+			return says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+		})
+	})
+	w.Eventually(func() int32 { w.pass(30 * time.Second); _ = w.step(shop, img); return asked.Load() }).Should(BeNumerically(">=", 6))
+	failed, err := w.store.MatchFailure(t.Context(), store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: w.For(shop).Engine()})
+	w.must(err)
+	w.Expect(failed.RetryAt.Sub(failed.FailedAt)).To(Equal(brokenRetry))
+}
+
+// TestIndexerInTrouble: where it is Clair's indexer that is down, no image is to blame for reports that cannot be had.
+func TestIndexerInTrouble(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	var down atomic.Bool
+	w.clair.change(func() {
+		w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+			isReport := strings.Contains(r.URL.Path, "/vulnerability_report/")
+			if isReport {
+				down.Store(true)
+			}
+			return down.Load() && (isReport || strings.Contains(r.URL.Path, "/indexer/")) && says(http.StatusInternalServerError, `{"code":"internal error","message":"no"}`)(rw, r)
+		}
+	})
+	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("ClairUnavailable: "))
+	w.clair.change(func() { w.clair.before = nil })
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
+}
+
+// TestIndexerWithoutDatabase: while Clair's indexer says that it knows no image, and the matcher has a database of its own,
+// nothing is believed: neither that an image is ours, nor that one is lost.
+func TestIndexerWithoutDatabase(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	known := w.run(shop, "known", w.push("known", registrytest.Image(t, files("known"))))
+	w.scan(shop, known)
+	theirs := anImage()(w, shop)
+	w.clair.change(func() {
+		w.clair.indexed[theirs.Key.Digest] = true
+		w.clair.before = func(rw http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case r.Method == http.MethodGet && strings.Contains(r.URL.Path, "_report/"):
+				w.clair.unknown(rw)
+				return true
+			case r.Method != http.MethodGet:
+				return says(http.StatusInternalServerError, `{"code":"internal error","message":"connection refused"}`)(rw, r)
+			}
+			return false
+		}
+	})
+	w.clair.update("debian/updater", noon) // so that reports are due
+	for range 60 {
+		w.pass(10 * time.Second)
+		time.Sleep(time.Millisecond)
+		_ = w.step(shop, theirs)
+		w.Expect(w.step(shop, known)).NotTo(ContainSubstring("ClairLostImage"))
+		_, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), known.Key, known.Scope)
+		w.must(err)
+	}
+	w.Expect(w.step(shop, theirs)).To(HavePrefix("ClairUnavailable: "))
+	w.clair.change(func() { w.clair.before = nil })
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, theirs) }).Should(Equal("scanned"))
+	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), theirs.Key.Digest)
+	w.must(err)
+	w.Expect(manifest.Ours).To(BeFalse())
+}
+
+// TestIndexedBySomebodyElse: what Clair has lost and then got from somebody else is not deleted there.
+func TestIndexedBySomebodyElse(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	w.scan(shop, img)
+	w.guard = on(http.MethodGet, "/manifests/", func(http.ResponseWriter, *http.Request) bool {
+		w.clair.change(func() { w.clair.indexed[img.Key.Digest] = true }) // before the image is indexed again
+		return false
+	})
+	w.clair.change(func() { clear(w.clair.indexed) })
+	w.clair.update("debian/updater", noon)
+	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.scan(shop, img)
+	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), img.Key.Digest)
+	w.must(err)
+	w.Expect(manifest.Ours).To(BeFalse())
+}
+
 // TestLostImage: an image that Clair does not know any more is indexed again, but not over and over.
 func TestLostImage(t *testing.T) {
 	w := newWorld(t)
@@ -331,4 +479,11 @@ func TestPullSecret(t *testing.T) {
 	}
 	w.scan(shop, img)
 	w.Expect(w.clair.posts[0].Layers[0].Headers).To(HaveKey("Authorization"))
+}
+
+// TestPullSecretOfNoName: what no Secret can be called is passed over, as the kubelet does.
+func TestPullSecretOfNoName(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	w.scan(shop, anImage(withPullSecrets("a/b", "x;echo evil", ""))(w, shop))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -119,7 +120,12 @@ func (c *scriptedClair) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/index_report"):
 		c.index(w, r)
 	case r.Method == http.MethodDelete:
-		c.change(func() { delete(c.indexed, digest); c.deleted = append(c.deleted, digest) })
+		c.change(func() {
+			if c.indexed[digest] {
+				delete(c.indexed, digest)
+				c.deleted = append(c.deleted, digest)
+			}
+		})
 		w.WriteHeader(http.StatusNoContent)
 	case strings.Contains(path, "/index_report/"):
 		if !c.has(digest) {
@@ -258,10 +264,10 @@ type world struct {
 	clock   *clocktesting.FakeClock
 	store   *store.SQLite
 	cluster client.Client
-	// forbidden are the Secrets that the operator may not read, by name.
-	forbidden map[string]bool
-	options   Options
-	stop      func()
+	// forbidden are the Secrets that the operator may not read, by name, and broken those that the API server fails on.
+	forbidden, broken map[string]bool
+	options           Options
+	stop              func()
 
 	mu    sync.Mutex
 	woken []string
@@ -270,7 +276,7 @@ type world struct {
 // newWorld makes one with one Clair that works, of which one updater is expected.
 func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), t: t, clair: newScriptedClair(t), clock: clocktesting.NewFakeClock(noon), forbidden: map[string]bool{}}
+	w := &world{WithT: NewWithT(t), t: t, clair: newScriptedClair(t), clock: clocktesting.NewFakeClock(noon), forbidden: map[string]bool{}, broken: map[string]bool{}}
 	w.SetDefaultEventuallyTimeout(10 * time.Second) // machines are slow at times
 	w.SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
 	w.registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
@@ -323,10 +329,15 @@ func (w *world) start() {
 
 func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	w.mu.Lock()
-	forbidden := w.forbidden[key.Name]
+	forbidden, broken := w.forbidden[key.Name], w.broken[key.Name]
 	w.mu.Unlock()
-	if forbidden {
+	switch {
+	case strings.Contains(key.Name, "/"): // the real client does not even ask
+		return fmt.Errorf("invalid resource name %q: [may not contain '/']", key.Name)
+	case forbidden:
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, nil)
+	case broken:
+		return apierrors.NewInternalError(errors.New("etcd is away"))
 	}
 	return c.Get(ctx, key, obj, opts...)
 }

@@ -292,7 +292,10 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 func (i *instance) locateAgain(ctx context.Context, t *task, digest claircore.Digest) (*registry.Location, error) {
 	located, err := i.locate(ctx, t)
 	if err == nil && located.Digest.String() != digest.String() {
-		err = fmt.Errorf("the registry has two images for one digest: %s and %s", digest, located.Digest)
+		err = &backend.Failure{
+			Reason:  workerapi.ReasonNotAnImage,
+			Message: fmt.Sprintf("the registry has two images for one digest: %s and %s", digest, located.Digest),
+		}
 	}
 	return located, err
 }
@@ -323,8 +326,7 @@ func distroOf(report *claircore.IndexReport) string {
 	return ""
 }
 
-// locate finds out in the registry where the image's layers are and how they are had. Errors are *backend.Failure, but
-// for those of the API server.
+// locate finds out in the registry where the image's layers are and how they are had. Errors are *backend.Failure.
 func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, error) {
 	if len(t.img.PullReferences) == 0 {
 		return nil, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "it is not known from where the image could be pulled"}

@@ -12,7 +12,7 @@ import (
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 )
 
-// maxReadings is how many reports of one Clair are in memory at a time: one may have 32 MiB, and some times that decoded.
+// maxReadings is how many reports of all Clairs are in memory at a time: one may have 32 MiB, and some times that decoded.
 const maxReadings = 2
 
 // bindingMemory is how long a Scanner counts as there after it was last looked at: several times the interval at which
@@ -29,9 +29,8 @@ type instance struct {
 
 	// polling, indexing, reading and tidying wake the loops.
 	polling, indexing, reading, tidying chan struct{}
-	// reports bounds how fast they are read; readings how many at a time.
+	// reports bounds how fast they are read.
 	reports  *rate.Limiter
-	readings chan struct{}
 	line     line
 	failures failures
 	digests  digestLocks
@@ -40,14 +39,14 @@ type instance struct {
 	// mu guards what follows, and all that links and ways hold but for what never changes.
 	mu    sync.Mutex
 	links map[linkKey]*link
-	ways  map[string]*way // by CA bundle
+	ways  map[string]*outage // by CA bundle
 	// bindings are the Scanners that use this Clair, by UID.
 	bindings map[string]binding
 	// worked is the last link over which Clair gave what it was asked for; nil if there was none.
 	worked *link
-	// state is that of Clair's indexer; empty until known.
-	state string
-	data  data
+	// state is that of Clair's indexer; empty until known. stateSeen is what the last poll saw.
+	state, stateSeen string
+	data             data
 	// prompted says that the data is to be looked at as soon as may be; polled is when that was done last.
 	prompted bool
 	polled   time.Time
@@ -72,9 +71,8 @@ func newInstance(e *Engines, network *api.Network, address string, updaters []st
 	i := &instance{
 		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: updaters,
 		polling: make(chan struct{}, 1), indexing: make(chan struct{}, 1), reading: make(chan struct{}, 1), tidying: make(chan struct{}, 1),
-		reports:  rate.NewLimiter(rate.Limit(e.Config.Clair.ReportsPerSecond), e.Config.Clair.ReportsPerSecond),
-		readings: make(chan struct{}, maxReadings),
-		links:    map[linkKey]*link{}, ways: map[string]*way{}, bindings: map[string]binding{},
+		reports: rate.NewLimiter(rate.Limit(e.Config.Clair.ReportsPerSecond), e.Config.Clair.ReportsPerSecond),
+		links:   map[linkKey]*link{}, ways: map[string]*outage{}, bindings: map[string]binding{},
 		unused: map[string]time.Time{}, releasing: map[string]time.Time{},
 	}
 	i.failures.clock, i.lost.clock = e.Clock, e.Clock
@@ -87,6 +85,9 @@ func (i *instance) bind(scanner *v1alpha1.Scanner) *link {
 	defer i.mu.Unlock()
 	l := i.linkFor(keyOf(scanner))
 	i.bindings[string(scanner.UID)] = binding{link: l, seen: i.Clock.Now()}
+	if scanner.DeletionTimestamp.IsZero() {
+		delete(i.releasing, string(scanner.UID)) // it has come back
+	}
 	if !l.checked {
 		kick(i.polling)
 	}

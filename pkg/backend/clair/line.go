@@ -123,6 +123,22 @@ func (l *line) leave(t *task, again bool) {
 	delete(l.tasks, idOf(t.img))
 }
 
+// keep takes out what waits for other Scanners than these.
+func (l *line) keep(scanners []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gone := func(t *task) bool { return !slices.Contains(scanners, t.img.Scanner) }
+	for _, turn := range l.turns {
+		for _, t := range turn.waiting {
+			if gone(t) {
+				delete(l.tasks, idOf(t.img))
+			}
+		}
+		turn.waiting = slices.DeleteFunc(turn.waiting, gone)
+	}
+	l.turns = slices.DeleteFunc(l.turns, func(t *turn) bool { return len(t.waiting) == 0 })
+}
+
 // Times for which failures are remembered.
 const (
 	// failureMemory is how long a failure answers for an image once somebody has heard of it: less than the first retry of

@@ -63,6 +63,27 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// TestKeep: nothing waits for a Scanner that has gone.
+func TestKeep(t *testing.T) {
+	var l line
+	ready := func(*task) bool { return true }
+	for _, img := range []backend.Image{inLine("shop", "gone", "a"), inLine("shop", "gone", "b"), inLine("shop", "stays", "c"), inLine("blog", "gone", "d")} {
+		l.enter(img, nil)
+	}
+	running := l.take(2, ready)
+	l.keep([]string{"stays"})
+	if len(l.tasks) != 2 || len(l.turns) != 1 {
+		t.Errorf("there are %d tasks of %d namespaces, want one that runs and one that waits", len(l.tasks), len(l.turns))
+	}
+	if next := l.take(2, ready); next == nil || next.img.Scanner != "stays" {
+		t.Errorf("%v came next, want that of the Scanner that stays", next)
+	}
+	l.leave(running, true)
+	if l.keep(nil); len(l.tasks) != 1 {
+		t.Errorf("there are %d tasks, want the one that runs", len(l.tasks))
+	}
+}
+
 // TestUpdaterPatterns: "*" stands for any characters, and nothing else is special.
 func TestUpdaterPatterns(t *testing.T) {
 	for _, tt := range []struct {

@@ -2,11 +2,16 @@ package clair
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/quay/claircore"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -24,29 +29,43 @@ func keyOf(scanner *v1alpha1.Scanner) linkKey {
 	return key
 }
 
-// way leads to a Clair, with the authorities that vouch for it. Whether it works is the same for all who go it.
-type way struct {
-	// failure is why Clair cannot be asked on this way; nil if it can, or was not asked yet.
-	failure  *backend.Failure
-	since    time.Time
+// outage is why Clair cannot be asked. The zero value is that of one that can, or was not asked yet.
+type outage struct {
+	failure *backend.Failure
+	since   time.Time
+	// failures is how often in a row there was none of use.
 	failures int
-	// next is when it may be asked again, if it failed.
+	// next is when it is to be asked again.
 	next time.Time
 }
 
-// link is a Clair with the settings of one Scanner or several. What is wrong with it is wrong for these only.
+// note adds a failure, after which Clair is left alone for longer each time.
+func (o *outage) note(i *instance, err error) {
+	now := i.Clock.Now()
+	if o.since.IsZero() {
+		o.since = now
+	}
+	o.failures++
+	o.next = now.Add(i.backOff(o.failures))
+	said := fmt.Sprintf("%s (since %s)", err, o.since.UTC().Format(time.RFC3339))
+	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(said) { // conditions change for news only
+		o.failure = &backend.Failure{Reason: ReasonUnavailable, Message: said}
+	}
+}
+
+// link is a Clair with the settings of one Scanner or several. What Clair answers over it is about these only: what it
+// is asked depends on what stands in the Scanner's Secret.
 type link struct {
 	instance *instance
 	key      linkKey
-	way      *way
-	client   *api.Client
+	// way leads to Clair, with the authorities that vouch for it. Whether there is any answer is the same for all who go it.
+	way    *outage
+	client *api.Client
 	// unusable is why the settings cannot be used at all.
 	unusable *backend.Failure
-	// checked says that Clair was asked with these settings. failure is why it did not let them in.
+	// checked says that Clair was asked with these settings.
 	checked bool
-	failure *backend.Failure
-	// next is when the settings are checked again.
-	next time.Time
+	outage
 }
 
 // linkFor returns the link for these settings. The caller holds mu.
@@ -56,7 +75,7 @@ func (i *instance) linkFor(key linkKey) *link {
 	}
 	l := &link{instance: i, key: key, way: i.ways[key.authorities]}
 	if l.way == nil {
-		l.way = &way{}
+		l.way = &outage{}
 		i.ways[key.authorities] = l.way
 	}
 	options := api.Options{URL: i.url, CABundle: key.authorities, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, Network: i.network, Clock: i.Clock}
@@ -77,10 +96,10 @@ func (l *link) trouble() *backend.Failure {
 	switch {
 	case l.unusable != nil:
 		return l.unusable
+	case l.way.failure != nil: // any answer would have ended it
+		return l.way.failure
 	case l.failure != nil:
 		return l.failure
-	case l.way.failure != nil:
-		return l.way.failure
 	}
 	return nil
 }
@@ -97,9 +116,8 @@ func (i *instance) noteWorked(l *link) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	news := !l.checked || l.trouble() != nil
-	l.checked, l.failure = true, nil
-	*l.way = way{}
-	l.next = i.Clock.Now().Add(i.around(i.Config.Clair.PollInterval.Duration))
+	l.checked, l.outage = true, outage{next: i.Clock.Now().Add(i.around(i.Config.Clair.PollInterval.Duration))}
+	*l.way = outage{}
 	i.worked = l
 	return news
 }
@@ -109,22 +127,21 @@ func (i *instance) noteFailed(l *link, err error) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	before, now := l.trouble(), i.Clock.Now()
-	if own := i.ownFailure(l, err); own != nil {
-		l.checked, l.failure = true, own
-		l.next = now.Add(i.around(i.Config.Clair.PollInterval.Duration))
-		if api.KindOf(err) == api.Unauthorized {
-			*l.way = way{} // there was an answer
-		}
-	} else {
-		p := l.way
-		if p.failures++; p.since.IsZero() {
-			p.since = now
-		}
-		p.next = now.Add(i.backOff(p.failures))
-		said := fmt.Sprintf("%s (since %s)", err, p.since.UTC().Format(time.RFC3339))
-		if p.failure == nil || withoutNumbers(p.failure.Message) != withoutNumbers(said) { // conditions change for news only
-			p.failure = &backend.Failure{Reason: ReasonUnavailable, Message: said}
-		}
+	var answer *api.Error
+	answered := errors.As(err, &answer) && answer.Status != 0
+	switch own := i.ownFailure(l, err); {
+	case own != nil:
+		l.checked, l.outage = true, outage{failure: own, next: now.Add(i.around(i.Config.Clair.PollInterval.Duration))}
+	case answered:
+		l.checked = true
+		l.note(i, err)
+	default:
+		l.way.note(i, err)
+		l.failures++
+		l.next = now.Add(i.backOff(l.failures))
+	}
+	if answered {
+		*l.way = outage{}
 	}
 	after := l.trouble()
 	return before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message)
@@ -154,19 +171,29 @@ func (i *instance) ownFailure(l *link, err error) *backend.Failure {
 	return nil
 }
 
-// probe finds out whether Clair and its database work: with the database away, Clair says of all images that it does not
-// know them. The answer to this question is never remembered by Clair.
+// probe finds out whether Clair and its databases work, of which indexer and matcher may have one each: with its database
+// away, the indexer says of all images that it does not know them, and nothing of that is to be believed.
 func (i *instance) probe(ctx context.Context, l *link) error {
 	if trouble := i.troubleOf(l); trouble != nil {
 		return trouble
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	_, err := l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
+	err := l.client.Delete(ctx, noImage()) // the database has to be searched for it
+	if err == nil {
+		_, err = l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
+	}
 	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		i.tell(ctx, l, i.noteFailed(l, err))
 	}
 	return err
+}
+
+// noImage is a digest that no image has.
+func noImage() claircore.Digest {
+	random := make([]byte, sha256.Size)
+	_, _ = rand.Read(random) // it never fails
+	return claircore.MustParseDigest("sha256:" + hex.EncodeToString(random))
 }
 
 // tell has Scanners show how their Clair is, if that has changed.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,9 @@ const (
 	// promptPause is the least time between two looks at the data, however often somebody hints at them.
 	promptPause = 5 * time.Second
 	// settleTime is how long no updater must have come to its first end, where it is not said which are expected.
-	settleTime = 2 * time.Minute
+	settleTime = 10 * time.Minute
+	// lossTime is how long data of fewer updaters than before counts as lost: an administrator may well want no more.
+	lossTime = 24 * time.Hour
 )
 
 // data is what is known of a Clair's vulnerability data. All of it is learnt again after a restart.
@@ -30,6 +33,8 @@ type data struct {
 	// seen are the updaters that have come to an end, and newest is when the last of them did for the first time.
 	seen   map[string]bool
 	newest time.Time
+	// fewerSince is since when there are fewer of them than reports are made with; zero if there are not.
+	fewerSince time.Time
 	// known says that Clair was asked; missing is what it lacks so that no report is complete; unsettled that its
 	// updaters may still come to their first end.
 	known     bool
@@ -143,34 +148,50 @@ func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	state, err := l.client.IndexState(ctx)
+	if err == nil && i.troubleOf(l) != nil {
+		err = l.client.Delete(ctx, noImage()) // the state needs no database
+	}
 	if err != nil || !wanted {
 		return err
 	}
 	i.mu.Lock()
 	etags := i.data.etags
+	i.prompted, i.polled = false, i.Clock.Now()
 	i.mu.Unlock()
+	reported, err := i.Store.DataVersion(ctx, i.engine)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		i.Log.Error(err, "Looking up the vulnerability data", "clair", i.url)
+		return nil // Clair is well
+	}
 	changed := map[api.DataKind]api.Updates{}
 	for _, kind := range []api.DataKind{api.Vulnerabilities, api.Enrichments} {
 		if changed[kind], err = l.client.UpdateOperations(ctx, kind, etags[kind]); err != nil {
 			return err
 		}
 	}
-	i.noteUpdates(state, changed)
+	i.noteState(state)
+	i.noteUpdates(changed, updatersOf(reported))
 	return nil
 }
 
-func (i *instance) noteUpdates(state string, changed map[api.DataKind]api.Updates) {
+// noteState believes another state of the indexer once it is seen twice in a row: while Clair is replaced, both answer.
+func (i *instance) noteState(state string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	now := i.Clock.Now()
-	i.prompted, i.polled = false, now
-	if i.state != state {
+	if i.state != state && (i.state == "" || i.stateSeen == state) {
 		i.Log.Info("Clair's indexer has another state", "clair", i.url, "state", state)
 		i.state = state
 		kick(i.indexing)
 		kick(i.tidying)
 	}
-	before := i.data
+	i.stateSeen = state
+}
+
+// noteUpdates notes the data that Clair has now; reports are made with that of so many updaters.
+func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before, now := i.data, i.Clock.Now()
 	next := data{
 		latest: map[api.DataKind]map[string]api.UpdateOperation{}, etags: map[api.DataKind]string{},
 		seen: map[string]bool{}, newest: before.newest, known: true,
@@ -195,12 +216,17 @@ func (i *instance) noteUpdates(state string, changed map[api.DataKind]api.Update
 			}
 		}
 	}
-	i.judge(&next, now)
+	if len(next.seen) < reported {
+		if next.fewerSince = before.fewerSince; next.fewerSince.IsZero() {
+			next.fewerSince = now
+		}
+	}
+	i.judge(&next, reported, now)
 	i.data = next
 }
 
-// judge says whether reports made with this data are complete.
-func (i *instance) judge(d *data, now time.Time) {
+// judge says whether reports made with this data are complete, where they were made with that of so many updaters.
+func (i *instance) judge(d *data, reported int, now time.Time) {
 	if len(d.latest[api.Vulnerabilities]) == 0 {
 		d.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
 		return
@@ -214,6 +240,11 @@ func (i *instance) judge(d *data, now time.Time) {
 	if len(missing) > 0 {
 		d.missing = fmt.Sprintf("these updaters of Clair at %s have not run yet (clair.instances[].updaters in the operator's configuration): %s",
 			i.host, strings.Join(missing, ", "))
+	}
+	if len(i.updaters) == 0 && !d.fewerSince.IsZero() && now.Sub(d.fewerSince) < lossTime {
+		d.missing = fmt.Sprintf("Clair at %s has data of %d updaters, and had that of %d: its database may have been lost; waiting until as many have run, "+
+			"or for %s; to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration",
+			i.host, len(d.seen), reported, lossTime)
 	}
 	d.unsettled = len(i.updaters) == 0 && now.Sub(d.newest) < settleTime
 }
@@ -251,8 +282,8 @@ func (i *instance) dataMissing(first bool) string {
 	case i.data.missing != "":
 		return i.data.missing
 	case first:
-		return fmt.Sprintf("the updaters of Clair at %s run for the first time, %d so far: waiting until there was no other one for %s "+
-			"(clair.instances[].updaters in the operator's configuration can say which are expected)", i.host, len(i.data.seen), settleTime)
+		return fmt.Sprintf("the updaters of Clair at %s run for the first time, %d so far: waiting until there was no other one for %s; "+
+			"to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration", i.host, len(i.data.seen), settleTime)
 	}
 	return ""
 }
@@ -279,7 +310,7 @@ func (i *instance) settle(ctx context.Context) error {
 	return nil
 }
 
-// versionOf identifies data by the last operations of all updaters.
+// versionOf identifies data by the last operations of all updaters, and ends in how many these are.
 func versionOf(d data) store.DataVersion {
 	version := store.DataVersion{Tool: Tool}
 	var lines []string
@@ -293,8 +324,15 @@ func versionOf(d data) store.DataVersion {
 	}
 	slices.Sort(lines)
 	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
-	version.Version = hex.EncodeToString(sum[:])
+	version.Version = fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:]), len(d.seen))
 	return version
+}
+
+// updatersOf is how many updaters made data; 0 if that is not known.
+func updatersOf(version store.DataVersion) int {
+	_, count, _ := strings.Cut(version.Version, "-")
+	updaters, _ := strconv.Atoi(count)
+	return updaters
 }
 
 // has says whether an updater that fits has come to an end.

@@ -27,6 +27,8 @@ const (
 	// firstRetry and lastRetry bound the time until a report that could not be used is read again.
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
+	// brokenRetry bounds it where Clair has failed to make the report: it may well be Clair that gets better.
+	brokenRetry = 5 * time.Minute
 )
 
 // errUnreadable is an answer that Normalise has no use of.
@@ -83,13 +85,11 @@ func (i *instance) readSome(ctx context.Context) (bool, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(leases))
 	for n, lease := range leases {
-		select {
-		case i.readings <- struct{}{}:
-		case <-ctx.Done():
-			return false, ctx.Err()
+		if errs[n] = i.beginReading(ctx); errs[n] != nil {
+			break
 		}
 		all.Go(func() {
-			defer func() { <-i.readings }()
+			defer i.endReading()
 			errs[n] = i.readLeased(ctx, l, lease, version.Version)
 		})
 	}
@@ -100,6 +100,22 @@ func (i *instance) readSome(ctx context.Context) (bool, error) {
 	}
 	return len(leases) == leaseBatch, err
 }
+
+// beginReading waits until a report may be read, and has a place in memory; endReading gives that back.
+func (i *instance) beginReading(ctx context.Context) error {
+	// First this, so that a Clair that is to be asked slowly takes no place meanwhile.
+	if err := i.reports.Wait(ctx); err != nil {
+		return err
+	}
+	select {
+	case i.readings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (i *instance) endReading() { <-i.readings }
 
 // readLeased replaces one report. Errors are errLater, or the store's.
 func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, version string) error {
@@ -145,7 +161,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// read gets one report, not faster than reports may be read, and what the image holds that it does not cover.
+// read gets one report, and what the image holds that it does not cover. It comes after beginReading.
 func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, held []string, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -156,9 +172,6 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (fi
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
 		return nil, nil, errUnreadable{err}
-	}
-	if err := i.reports.Wait(ctx); err != nil {
-		return nil, nil, err
 	}
 	ran := i.ran() // before the report is made
 	report, err := l.client.VulnerabilityReport(ctx, digest)
@@ -182,12 +195,10 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	select {
-	case i.readings <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := i.beginReading(ctx); err != nil {
+		return err
 	}
-	defer func() { <-i.readings }()
+	defer i.endReading()
 	findings, held, err := i.read(ctx, l, catalogue.PlatformDigest)
 	var unreadable errUnreadable
 	switch {
@@ -212,7 +223,7 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &unreadable):
-		return i.failMatch(ctx, lease, ReasonReportFailed, err.Error(), 0)
+		return i.failMatch(ctx, lease, ReasonReportFailed, err.Error(), 0, lastRetry)
 	case !errors.As(err, &refused):
 		i.tell(ctx, l, i.noteFailed(l, err)) // the Secret with the key
 		return errLater
@@ -230,8 +241,9 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 		if i.probe(ctx, l) != nil {
 			return errLater
 		}
+		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), refused.RetryAfter, brokenRetry)
 	}
-	return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), refused.RetryAfter)
+	return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, lastRetry)
 }
 
 // noteNoData takes back that there is data, until the next poll.
@@ -248,14 +260,21 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	if i.probe(ctx, l) != nil {
 		return errLater
 	}
+	if err := i.reports.Wait(ctx); err != nil {
+		return err
+	}
 	if _, _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
 		// It is there, now that the database is.
-		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0)
+		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
 	}
 	if wait := i.lost.note(lease.PlatformDigest); wait > 0 {
-		return i.failMatch(ctx, lease, ReasonImageLost, refused.Error()+", although it indexed the image before", wait)
+		return i.failMatch(ctx, lease, ReasonImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
 	}
 	i.Log.Info("Clair does not know an image any more: it is indexed again", "clair", i.url, "manifest", lease.PlatformDigest)
+	// Before the catalogue: who has given it to Clair is asked anew, whatever comes between.
+	if err := i.Store.ForgetManifest(ctx, i.engine, lease.PlatformDigest); err != nil {
+		return err
+	}
 	if err := i.Store.ForgetCatalogue(ctx, i.engine, lease.PlatformDigest); err != nil {
 		return err
 	}
@@ -263,13 +282,14 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	return nil
 }
 
-// failMatch ends a lease without a report. The image waits for longer each time.
-func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, message string, atLeast time.Duration) error {
+// failMatch ends a lease without a report. The image waits for longer each time, at least and at most for so long; what
+// is the least counts more.
+func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, message string, atLeast, atMost time.Duration) error {
 	now, wait := i.Clock.Now(), firstRetry
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
 	switch before, err := i.Store.MatchFailure(ctx, subject); {
 	case err == nil:
-		wait = min(max(2*before.RetryAt.Sub(before.FailedAt), firstRetry), lastRetry)
+		wait = min(max(2*before.RetryAt.Sub(before.FailedAt), firstRetry), atMost)
 	case !errors.Is(err, store.ErrNotFound):
 		return err
 	}

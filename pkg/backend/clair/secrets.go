@@ -1,6 +1,7 @@
 package clair
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,13 +13,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/grant"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -32,9 +36,6 @@ const (
 	// maxServiceAccounts bounds how many of them are looked at for an image.
 	maxServiceAccounts = 5
 )
-
-// defaultIssuer is what the operator calls itself in tokens when the Secret does not say.
-const defaultIssuer = "scanner-operator"
 
 // secrets reads Secrets by name, where a RoleBinding of their namespace lets it.
 type secrets struct {
@@ -87,28 +88,30 @@ func (s *secrets) recall(name types.NamespacedName) (rememberedSecret, bool) {
 
 // auth reads the pre-shared key of a Scanner. Errors are *backend.Failure.
 func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, error) {
-	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	failure := func(reason, message string) (api.Auth, error) {
 		return api.Auth{}, &backend.Failure{Reason: reason, Message: "spec.backend.clair.authSecretRef: " + message}
 	}
+	if !nameOfSecret(name) {
+		return failure(ReasonSecretMissing, fmt.Sprintf("%q is not a name of a Secret", name))
+	}
+	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	switch {
 	case apierrors.IsForbidden(err):
 		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.howToGrant(namespace, name))
 	case apierrors.IsNotFound(err):
 		return failure(ReasonSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
 	case err != nil:
-		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, apierrors.ReasonForError(err)))
+		return failure(v1alpha1.ReasonBackendError, fmt.Sprintf("cannot read Secret %s in namespace %s: %s", name, namespace, whyNotRead(err)))
 	}
-	key, err := api.ParseKey(string(data["key"]))
+	auth, err := api.ParseAuth(data)
 	if err != nil {
-		return failure(ReasonSecretMissing, fmt.Sprintf("key \"key\" of Secret %s in namespace %s: %s", name, namespace, err))
+		return failure(ReasonSecretMissing, fmt.Sprintf("key %q of Secret %s in namespace %s: %s", api.SecretKey, name, namespace, err))
 	}
-	issuer := strings.TrimSpace(string(data["issuer"]))
-	if issuer == "" {
-		issuer = defaultIssuer
-	}
-	return api.Auth{Key: key, Issuer: issuer}, nil
+	return auth, nil
 }
+
+// nameOfSecret says whether a Secret can have a name. The API server takes any text for a pod's pull secret.
+func nameOfSecret(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 // pullSecrets are those of an image: what they hold by name, nothing for those that cannot be read, and the names of
 // those that the operator may not read.
@@ -117,7 +120,8 @@ type pullSecrets struct {
 	forbidden []string
 }
 
-// pullSecrets reads those of an image's pods. What counts for the whole cluster is fetched without any.
+// pullSecrets reads those of an image's pods. What counts for the whole cluster is fetched without any. Errors are
+// *backend.Failure.
 func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecrets, error) {
 	read := pullSecrets{data: map[string]map[string][]byte{}}
 	if img.Scope == store.Cluster {
@@ -128,16 +132,32 @@ func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecre
 		return read, err
 	}
 	for _, name := range names {
+		if !nameOfSecret(name) {
+			read.data[name] = nil
+			continue
+		}
 		data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name})
 		switch {
 		case apierrors.IsForbidden(err):
 			read.forbidden = append(read.forbidden, name)
 		case err != nil && !apierrors.IsNotFound(err):
-			return read, fmt.Errorf("reading pull secret %s/%s: %w", img.Namespace, name, err)
+			return read, notReadable("pull secret", name, err)
 		}
 		read.data[name] = data
 	}
 	return read, nil
+}
+
+// notReadable is about an object of the pods' namespace which is there, perhaps, and may be read.
+func notReadable(kind, name string, err error) *backend.Failure {
+	return &backend.Failure{
+		Reason: v1alpha1.ReasonBackendError, Message: fmt.Sprintf("cannot read %s %s of the image's pods: %s", kind, name, whyNotRead(err)),
+	}
+}
+
+// whyNotRead is the API server's reason. The rest of an error may be anything.
+func whyNotRead(err error) metav1.StatusReason {
+	return cmp.Or(apierrors.ReasonForError(err), "the API server gave no answer")
 }
 
 // secretNames are the pull secrets that pods name, and those that their ServiceAccounts have now, if the operator may
@@ -150,7 +170,7 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) ([]string,
 		var account corev1.ServiceAccount
 		err := e.Reader.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name}, &account)
 		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("reading ServiceAccount %s/%s: %w", img.Namespace, name, err)
+			return nil, notReadable("ServiceAccount", name, err)
 		}
 		for _, reference := range account.ImagePullSecrets {
 			if !slices.Contains(names, reference.Name) {
@@ -169,11 +189,5 @@ func (e *Engines) howToGrant(namespace string, names ...string) string {
 		sum := sha256.Sum256([]byte(strings.Join(names, "/")))
 		role = "scanner-manager-" + hex.EncodeToString(sum[:4])
 	}
-	resources := ""
-	for _, name := range names {
-		resources += " --resource-name=" + name
-	}
-	return fmt.Sprintf("kubectl -n %[1]s create role %[3]s --verb=get --resource=secrets%[2]s && "+
-		"kubectl -n %[1]s create rolebinding %[3]s --role=%[3]s --serviceaccount=%[4]s:%[5]s",
-		namespace, resources, role, e.Namespace, e.ServiceAccount)
+	return grant.Commands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, grant.Secrets, names...)
 }

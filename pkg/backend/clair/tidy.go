@@ -26,9 +26,10 @@ const (
 	troubledAgain = 30 * time.Second
 )
 
-// tidyLoop undoes in Clair what is not needed any more, and has all images looked at when Clair's indexer has changed.
+// tidyLoop undoes what is not needed any more, and has all images looked at when Clair's indexer has changed.
 func (i *instance) tidyLoop(ctx context.Context) {
 	for i.await(ctx, i.tidying, tidyInterval) {
+		i.line.keep(i.scanners())
 		for _, work := range []func(context.Context) error{i.revisit, i.forgetUnused, i.forgetReleased} {
 			if err := work(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLater) {
 				i.Log.Error(err, "Tidying", "clair", i.url)

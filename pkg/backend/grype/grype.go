@@ -23,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -79,7 +80,7 @@ type Backend struct {
 	starting  sync.Mutex
 	lanes     lanes
 	failures  failureMemo
-	throttles throttles
+	throttles throttle.Registries
 	data      dataState
 	line      waitingLine
 	asked     asked

@@ -186,7 +186,7 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	}
 	q, known := b.asked.of(record)
 	if !q.sparedOnly(e.failure) {
-		b.throttles.note(b.Clock.Now(), record.Scope, e.failure)
+		b.throttles.Note(b.Clock.Now(), record.Scope, e.failure)
 	}
 	if known {
 		b.failures.remember(q.image, e.failure)

@@ -127,9 +127,9 @@ func TestThrottledWithoutRetryAfter(t *testing.T) {
 	if got := e.index(second); got != "RegistryThrottled" {
 		t.Errorf("the image is told %q, want that it waits", got)
 	}
-	e.pass(throttlePause)
+	e.pass(5*time.Minute)
 	if got := e.index(second); got != "Cataloging" {
-		t.Errorf("after %s the image is told %q, want a Job", throttlePause, got)
+		t.Errorf("after %s the image is told %q, want a Job", 5*time.Minute, got)
 	}
 }
 
@@ -180,25 +180,6 @@ func TestThrottledButElsewhere(t *testing.T) {
 	}
 }
 
-// TestLongestThrottleCounts: of what several Jobs were told, and a Job that only spared a registry adds nothing.
-func TestLongestThrottleCounts(t *testing.T) {
-	var known throttles
-	until := func() string {
-		at, _ := known.of(noon, "shop", "quay.io")
-		return at.Sub(noon).String()
-	}
-	for _, step := range []struct {
-		asked time.Duration
-		want  string
-	}{{time.Minute, "1m0s"}, {time.Hour, "1h0m0s"}, {10 * time.Second, "1h0m0s"}, {0, "1h0m0s"}} {
-		failure := &backend.Failure{Reason: "RegistryThrottled", Registry: "quay.io", RetryAfter: step.asked}
-		known.note(noon, "shop", failure)
-		if got := until(); got != step.want || failure.RetryAfter.String() != step.want {
-			t.Errorf("after %s was asked for: the registry is left alone for %s and the image for %s, want %s", step.asked, got, failure.RetryAfter, step.want)
-		}
-	}
-}
-
 // TestSparedRegistrySaysNothing: a Job that left a registry alone, and got nothing from its mirrors until the pause was
 // over, does not begin another one: the registry was not asked.
 func TestSparedRegistrySaysNothing(t *testing.T) {
@@ -214,38 +195,10 @@ func TestSparedRegistrySaysNothing(t *testing.T) {
 	e.pod(job, terminated(1, "Error", `{"reason":"RegistryThrottled","message":"docker.io asked to wait","registry":"index.docker.io"}`))
 	e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 	e.tends()
-	if until, found := e.throttles.of(e.clock.Now(), store.Cluster, "docker.io"); found {
+	if until, found := e.throttles.Until(e.clock.Now(), store.Cluster, "docker.io"); found {
 		t.Errorf("docker.io is left alone until %s, want that it is asked again", until)
 	}
 	if got := e.index(second); got != "failure RegistryThrottled" {
 		t.Errorf("the image is told %q, want why its Job failed", got)
-	}
-}
-
-// TestThrottlesAreBounded: a tenant's Jobs may name any number of registries.
-func TestThrottlesAreBounded(t *testing.T) {
-	var known throttles
-	for i := range 10 * maxThrottled {
-		known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: fmt.Sprintf("r%d.example.com", i), RetryAfter: time.Hour})
-	}
-	if got := len(known.until["shop"]); got != maxThrottled {
-		t.Errorf("%d registries are remembered, want %d", got, maxThrottled)
-	}
-	known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "docker.io", RetryAfter: time.Minute})
-	if _, found := known.of(noon, "shop", "docker.io"); !found || len(known.until["shop"]) != maxThrottled {
-		t.Errorf("of %d registries docker.io is left alone: %v, want that nobody can take the room of who comes later", len(known.until["shop"]), found)
-	}
-	known.note(noon, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "last.example.com", RetryAfter: time.Hour})
-	if _, found := known.of(noon, "shop", "docker.io"); !found {
-		t.Error("docker.io is forgotten for one that wants to be left alone for longer")
-	}
-	later := noon.Add(time.Hour)
-	known.note(later, "shop", &backend.Failure{Reason: "RegistryThrottled", Registry: "new.example.com", RetryAfter: time.Hour})
-	if _, found := known.of(later, "shop", "new.example.com"); !found || len(known.until["shop"]) != 1 {
-		t.Errorf("%d registries are remembered after the others' time is over, want the new one", len(known.until["shop"]))
-	}
-	known.note(noon, "shop", &backend.Failure{Reason: "ImageNotFound", Registry: "gone.example.com", RetryAfter: time.Hour})
-	if _, found := known.of(noon, "shop", "gone.example.com"); found {
-		t.Error("a registry is left alone for a failure that is none of throttling")
 	}
 }
