@@ -29,6 +29,9 @@ const (
 	managedReserve = 1500
 )
 
+// leastGaps of what is not covered always stay.
+const leastGaps = 10
+
 // Bounds of single texts, in bytes.
 const (
 	maxWorkloadBytes = 96
@@ -115,8 +118,8 @@ func (s *imageScanScope) listWorkloads() {
 }
 
 // fit shortens the status until the object is within its bound in etcd. In this order: workloads down to
-// three, findings down to one, the message to 128 bytes, all workloads, all findings, the message to 32 bytes.
-// Counts and conditions always stay.
+// three, findings down to one, the message to 128 bytes, all workloads, all findings, the message to 32 bytes, the last of
+// what is not covered, which is what the engine analyses in no image. Counts and conditions always stay.
 func fit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
@@ -126,6 +129,7 @@ func fit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.Workloads, 0) },
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
+		func() bool { return dropLast(&status.NotCovered, leastGaps) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
