@@ -103,7 +103,7 @@ func TestRenderGolden(t *testing.T) {
 	for file, d := range map[string]notify.Digest{
 		"new": newDigest(), "first-scan": firstScan(), "baseline-renewed": renewed, "engine-changed": engine, "nothing-found": clean,
 		"nothing-found-in-parts": parts,
-		"new-image": firstTime(), "hostile": hostile(), "long": long(),
+		"new-image":              firstTime(), "hostile": hostile(), "long": long(),
 	} {
 		t.Run(file, func(t *testing.T) {
 			payload := encode(t, d)

@@ -305,7 +305,7 @@ func TestFailureIsClean(t *testing.T) {
 	} {
 		manifest := claircore.Manifest{Layers: []*claircore.Layer{{Headers: map[string][]string{"Authorization": {sent}}}}}
 		for _, secret := range secrets {
-			report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: unexpected status code: 401 (body: no " + secret + " here)"}
+			report := &claircore.IndexReport{State: clair.StateError, Err: "failed to store what the registry said: no " + secret + " here"}
 			err := clientOf(t, "http://clair").Failure(report, manifest)
 			if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "no [hidden] here") {
 				t.Errorf("%s: the error is %v, want it without %s", sent, err, secret)

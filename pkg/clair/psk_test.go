@@ -151,7 +151,7 @@ func TestParseKey(t *testing.T) {
 // TestParseAuth: an issuer is optional, and no longer than a header can well be.
 func TestParseAuth(t *testing.T) {
 	for issuer, want := range map[string]string{
-		"": "scanner-operator", " quay\n": "quay", strings.Repeat("x", 256): strings.Repeat("x", 256), strings.Repeat("x", 257): "",
+		"": "scanner-operator", " quay\n": "quay", strings.Repeat("x", 256): strings.Repeat("x", 256), strings.Repeat("x", 257): "", //nolint:gocritic // the white space is what is tested
 	} {
 		auth, err := clair.ParseAuth(map[string][]byte{"key": []byte(base64.StdEncoding.EncodeToString(key)), "issuer": []byte(issuer)})
 		if auth.Issuer != want || (err == nil) != (want != "") {

@@ -165,7 +165,7 @@ func (b *Backend) NotCovered() []string { return NotCovered }
 // Index implements backend.Backend. What was listed in an earlier state of Clair's indexer counts until it is listed anew.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if b.unusable != nil {
-		return awaiting(b.unusable), nil
+		return awaiting(b.unusable), nil //nolint:nilerr // it is no image's failure
 	}
 	i := b.instance
 	switch catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope); {
@@ -199,7 +199,7 @@ func awaiting(trouble *backend.Failure) backend.Progress {
 // Match implements backend.Backend. The store's queue holds the image by itself.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if b.unusable != nil {
-		return awaiting(b.unusable), nil
+		return awaiting(b.unusable), nil //nolint:nilerr // it is no image's failure
 	}
 	i := b.instance
 	catalogued, err := i.Store.Catalogued(ctx, b.engine, img.Key, img.Scope)

@@ -32,7 +32,7 @@ type contractHarness struct {
 }
 
 func newContractHarness(t *testing.T) backendtest.Harness {
-	h := &contractHarness{world: newWorld(t), clean: map[string]bool{}, pushed: map[string]string{}}
+	h := &contractHarness{world: newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = []string{"debian/updater"} }), clean: map[string]bool{}, pushed: map[string]string{}}
 	h.clair.change(func() {
 		h.clair.before, h.clair.advisories = h.answers, nil
 		clear(h.clair.updaters)

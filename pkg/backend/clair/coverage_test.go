@@ -116,6 +116,7 @@ func TestCoverageOfReports(t *testing.T) {
 	w.clair.update("oracle-2024-updater", w.clock.Now())
 	w.Eventually(func() ([]string, error) {
 		w.pass(w.options.Config.Clair.PollInterval.Duration)
+		w.For(scanner) // it is looked at, as Scanners are every minute
 		return uncoveredNow()
 	}).Should(Equal(NotCovered))
 }
