@@ -32,6 +32,8 @@ type coveredImage struct {
 	State imageState
 	// Reason of a failed image.
 	Reason string
+	// NotCovered is what the report of a scanned image does not cover.
+	NotCovered []string
 	// Name is a reference for people.
 	Name string
 	// Repositories by which running containers name it; none while it has no digest.
@@ -122,7 +124,7 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 		state.State = imageExcluded
 	case scan == nil:
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
-		state.State = imageScanned
+		state.State, state.NotCovered = imageScanned, scan.Status.NotCovered
 	case scan.Status.Attempts > 0: // also while it is tried again
 		state.State, state.Reason = imageFailed, readyReason(scan)
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -30,7 +31,7 @@ var matchRequested = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// prompt passes on that the image may have other findings now, and takes the request away. It comes after the image is
+// prompt has the engine look for newer data, and takes the request away. It comes after the image is
 // listed and before it is matched: while the Scanner is suspended, the image unused, failed or not listed, the request stays.
 // Engines that cannot be prompted look often enough by themselves.
 func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (time.Duration, error) {
@@ -39,7 +40,7 @@ func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (ti
 		return 0, nil
 	}
 	if engine, ok := s.backend.(backend.Prompted); ok {
-		if err := engine.Prompt(ctx, s.image); err != nil {
+		if err := engine.Prompt(ctx); err != nil {
 			return 0, fmt.Errorf("prompt the engine: %w", err)
 		}
 	}
@@ -57,7 +58,9 @@ func (r *ImageScanReconciler) forgetRequest(ctx context.Context, scan *v1alpha1.
 	bare := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: scan.Namespace, Name: scan.Name}}
 	err = r.Client.Patch(ctx, bare, client.RawPatch(types.JSONPatchType, patch))
 	if apierrors.IsInvalid(err) {
-		return nil // the test failed
+		// The test failed, or so an admission policy says no.
+		log.FromContext(ctx).V(1).Info("the request for a new match stays", "request", request, "reason", err.Error())
+		return nil
 	}
 	return client.IgnoreNotFound(err)
 }

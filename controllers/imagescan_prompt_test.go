@@ -18,13 +18,13 @@ import (
 // prompted is an engine that can be prompted.
 type prompted struct {
 	*scripted
-	// prompts are the digests of all calls of Prompt, which returns with.
-	prompts []string
+	// prompts counts the calls of Prompt, which returns with.
+	prompts int
 	with    error
 }
 
-func (p *prompted) Prompt(_ context.Context, img backend.Image) error {
-	p.prompts = append(p.prompts, img.Key.Digest)
+func (p *prompted) Prompt(context.Context) error {
+	p.prompts++
 	return p.with
 }
 
@@ -60,8 +60,8 @@ func TestMatchRequested(t *testing.T) {
 		t.Errorf("afterwards: request %q, status %+v; want no request, and the findings", request(after), after.Status)
 	}
 	u.reconcile(scan)
-	if len(engine.prompts) != 1 || engine.prompts[0] != keyOfImage(web).Digest {
-		t.Errorf("the engine was prompted for %v, want once for %s", engine.prompts, keyOfImage(web).Digest)
+	if engine.prompts != 1 {
+		t.Errorf("the engine was prompted %d times, want once", engine.prompts)
 	}
 }
 
@@ -112,10 +112,10 @@ func TestMatchRequestStays(t *testing.T) {
 			if after := u.read(scan); request(after) != "n1" {
 				t.Errorf("the request is %q, want it to stay", request(after))
 			}
-			engine.prompts = nil
+			engine.prompts = 0
 			tt.mend(u, engine, scanner)
-			if after, _ := u.reconcile(scan); request(after) != "" || len(engine.prompts) != 1 {
-				t.Errorf("afterwards: request %q, prompts %v; want one prompt and no request", request(after), engine.prompts)
+			if after, _ := u.reconcile(scan); request(after) != "" || engine.prompts != 1 {
+				t.Errorf("afterwards: request %q, prompts %d; want one prompt and no request", request(after), engine.prompts)
 			}
 		})
 	}

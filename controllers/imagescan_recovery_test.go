@@ -118,14 +118,14 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
 	first, second := u.engine, *u.engine
 	byURL(u, first, &second)
-	first.gaps = []string{"npm"}
+	gaps := []string{"debian 12", "npm"}
 	u.catalogued(web, store.Cluster)
 	subject := subjectOf(web, store.Cluster)
 	subject.Engine = first.name
-	_, err := u.store.SaveReport(t.Context(), store.Report{Subject: subject, DataVersion: "v1", MatchedAt: noon, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)}}, "")
+	_, err := u.store.SaveReport(t.Context(), store.Report{Subject: subject, DataVersion: "v1", MatchedAt: noon, NotCovered: gaps, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)}}, "")
 	u.must(err)
 	before, _ := u.reconcile(scan)
-	if before.Status.Findings == nil || before.Status.Findings.Critical != 1 || !slices.Equal(before.Status.NotCovered, first.gaps) {
+	if before.Status.Findings == nil || before.Status.Findings.Critical != 1 || !slices.Equal(before.Status.NotCovered, gaps) {
 		t.Fatalf("by the first Clair: %+v", before.Status)
 	}
 	if again, _ := u.reconcile(scan); again.ResourceVersion != before.ResourceVersion {

@@ -29,6 +29,9 @@ const (
 	managedReserve = 1500
 )
 
+// leastGaps of what is not covered always stay.
+const leastGaps = 10
+
 // Bounds of single texts, in bytes.
 const (
 	maxWorkloadBytes = 96
@@ -50,7 +53,7 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 		status.ScannedAt = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings = &counts, top
-	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), notCovered(s.backend)
+	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
 	status.Attempts, status.NextAttempt = 0, nil
 	s.progress = nil
 	return nil
@@ -74,7 +77,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		return // waiting for the next attempt: everything is said
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, neverCovered(s.backend))
 	case len(status.Conditions) > 0:
 		return // nothing was learnt, be it for trouble of ours: what was said stands
 	default:
@@ -115,8 +118,8 @@ func (s *imageScanScope) listWorkloads() {
 }
 
 // fit shortens the status until the object is within its bound in etcd. In this order: workloads down to
-// three, findings down to one, the message to 128 bytes, all workloads, all findings, the message to 32 bytes.
-// Counts and conditions always stay.
+// three, findings down to one, the message to 128 bytes, all workloads, all findings, the message to 32 bytes, the last of
+// what is not covered, which is what the engine analyses in no image. Counts and conditions always stay.
 func fit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
@@ -126,6 +129,7 @@ func fit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.Workloads, 0) },
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
+		func() bool { return dropLast(&status.NotCovered, leastGaps) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {
@@ -205,21 +209,65 @@ func topOf(findings []finding.Finding) []v1alpha1.TopFinding {
 	return top
 }
 
-// notCovered names what an engine does not analyse.
-func notCovered(engine backend.Backend) []string {
+// neverCovered names what an engine analyses in no image.
+func neverCovered(engine backend.Backend) []string {
 	if partial, ok := engine.(backend.Partial); ok {
 		return partial.NotCovered()
 	}
 	return nil
 }
 
-// describeResult says in one line what was found in an image, and what was not looked for.
-func describeResult(status *v1alpha1.ImageScanStatus) string {
+// heldGaps are those of an image's gaps that are not the engine's in any image: the image holds such packages.
+func heldGaps(gaps, never []string) (held []string) {
+	for _, gap := range gaps {
+		if !slices.Contains(never, gap) {
+			held = append(held, gap)
+		}
+	}
+	return held
+}
+
+// gapsOf puts what a report does not cover within the API's bounds. Names of distributions come from images.
+func gapsOf(names []string) (gaps []string) {
+	for _, name := range names[:min(len(names), v1alpha1.MaxNotCovered)] {
+		gaps = append(gaps, truncate(name, v1alpha1.MaxNotCoveredBytes))
+	}
+	return gaps
+}
+
+// describeResult says in one line what was found in an image, and what was not looked for; never is of neverCovered.
+func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	found := describeFindings(status.Findings)
-	if status.Packages != nil && *status.Packages == 0 && found == noFindings {
+	held := heldGaps(status.NotCovered, never)
+	unknown := fmt.Sprintf("nothing is known about %s in this image", nameSome(held))
+	switch {
+	case status.Packages != nil && *status.Packages == 0 && found == noFindings:
 		found = fmt.Sprintf("nothing is known about the image: %s found no packages in it", status.Engine)
+	case len(held) > 0 && found == noFindings:
+		found = unknown
+	case len(held) > 0:
+		found += "; " + unknown
 	}
 	return found + describeGaps(status.Engine, status.NotCovered)
+}
+
+// describeScanned says in one line what was found in all images of a Scanner, and what was not looked for.
+func describeScanned(s *scannerScope) string {
+	engine, never := s.scanner.Spec.Backend.Type, neverCovered(s.backend)
+	found, images, held := describeFindings(&s.scanner.Status.Findings), 0, []string(nil)
+	for _, img := range s.images {
+		if gaps := heldGaps(img.NotCovered, never); len(gaps) > 0 {
+			images, held = images+1, append(held, gaps...)
+		}
+	}
+	if images > 0 {
+		if found == noFindings {
+			found += fmt.Sprintf(" in what %s covers", engine)
+		}
+		slices.Sort(held)
+		found += fmt.Sprintf("; of %d images, nothing is known about %s", images, nameSome(slices.Compact(held)))
+	}
+	return fmt.Sprintf("%d images scanned: %s%s", s.scanner.Status.Images.Scanned, found, describeGaps(engine, never))
 }
 
 // mostGaps are named in a message. All are in status.notCovered.
@@ -230,11 +278,15 @@ func describeGaps(engine v1alpha1.BackendType, gaps []string) string {
 	if len(gaps) == 0 {
 		return ""
 	}
+	return fmt.Sprintf("; not covered by %s: %s", engine, nameSome(gaps))
+}
+
+func nameSome(gaps []string) string {
 	named := strings.Join(gaps[:min(len(gaps), mostGaps)], ", ")
 	if more := len(gaps) - mostGaps; more > 0 {
 		named += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("; not covered by %s: %s", engine, named)
+	return named
 }
 
 // noFindings describes a result without any.

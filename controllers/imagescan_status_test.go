@@ -162,11 +162,44 @@ func TestDescribeResult(t *testing.T) {
 			Findings: none, Packages: ptr.To[int32](0), NotCovered: append(slices.Clone(gaps), "Swift"),
 		},
 		"1 findings: 0 critical, 1 high; 0 fixable, 0 known exploited; not covered by Clair: npm": {Findings: one, NotCovered: gaps[:1]},
+		"nothing is known about debian 12, Go in this image; not covered by Clair: debian 12, Go, npm": {
+			Findings: none, Packages: ptr.To[int32](7), NotCovered: []string{"debian 12", "Go", "npm"},
+		},
+		"1 findings: 0 critical, 1 high; 0 fixable, 0 known exploited; nothing is known about Go in this image; not covered by Clair: Go, npm": {
+			Findings: one, Packages: ptr.To[int32](7), NotCovered: []string{"Go", "npm"},
+		},
 	} {
 		status.Engine = v1alpha1.BackendClair
-		if got := describeResult(&status); got != want {
+		if got := describeResult(&status, append(slices.Clone(gaps), "Swift")); got != want {
 			t.Errorf("%+v is described as %q, want %q", status, got, want)
 		}
+	}
+}
+
+// TestGapsOf: what an image calls its distribution fits into the ImageScan.
+func TestGapsOf(t *testing.T) {
+	if got := gapsOf(nil); got != nil {
+		t.Errorf("nothing became %q", got)
+	}
+	many := slices.Repeat([]string{"a\ndistribution " + long("x", 90)}, v1alpha1.MaxNotCovered+1)
+	if got, want := gapsOf(many), slices.Repeat([]string{"a distribution xx…"}, v1alpha1.MaxNotCovered); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDescribeScanned: a Scanner's images are not called clean for what no engine looked at.
+func TestDescribeScanned(t *testing.T) {
+	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scripted{gaps: []string{"npm"}}}
+	s.scanner.Status.Images.Scanned = 3
+	s.images = []coveredImage{{NotCovered: []string{"npm"}}}
+	for _, want := range []string{
+		"3 images scanned: no known vulnerabilities; not covered by Clair: npm",
+		"3 images scanned: no known vulnerabilities in what Clair covers; of 2 images, nothing is known about Go, debian 12; not covered by Clair: npm",
+	} {
+		if got := describeScanned(s); got != want {
+			t.Errorf("it is described as %q, want %q", got, want)
+		}
+		s.images = append(s.images, coveredImage{NotCovered: []string{"debian 12", "npm"}}, coveredImage{NotCovered: []string{"debian 12", "Go", "npm"}})
 	}
 }
 

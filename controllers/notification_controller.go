@@ -60,12 +60,12 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
-	engine := engineOf(r.Backends.For(&scanner))
-	covered, err := scannerCoverage(ctx, r.Client, r.Store, &scanner, engine)
+	engine := r.Backends.For(&scanner)
+	covered, err := scannerCoverage(ctx, r.Client, r.Store, &scanner, engineOf(engine))
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	coverage := describeCoverage(covered, dataSince(&scanner))
+	coverage := describeCoverage(covered, neverCovered(engine), dataSince(&scanner))
 	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
 	visits := make([]receiverVisit, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup

@@ -19,12 +19,14 @@ func dataSince(scanner *v1alpha1.Scanner) time.Time {
 }
 
 // describeCoverage says it in the planner's terms: images with a digest one by one, all others as numbers.
-func describeCoverage(covered []coveredImage, since time.Time) notify.Coverage {
+// never is of neverCovered.
+func describeCoverage(covered []coveredImage, never []string, since time.Time) notify.Coverage {
 	coverage := notify.Coverage{Known: true, DataSince: since}
 	for _, img := range covered {
 		if len(img.Repositories) > 0 && img.State != imageExcluded {
 			coverage.Images = append(coverage.Images, notify.Image{
 				Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
+				Partly: len(heldGaps(img.NotCovered, never)) > 0,
 			})
 			continue
 		}

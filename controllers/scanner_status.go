@@ -205,8 +205,7 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = truncate(describeFailures(s.images), v1alpha1.MaxMessageBytes)
 	default:
 		ready.Reason = v1alpha1.ReasonScanned
-		ready.Message = fmt.Sprintf("%d images scanned: %s", counts.Scanned, describeFindings(&status.Findings)) +
-			describeGaps(s.scanner.Spec.Backend.Type, notCovered(s.backend))
+		ready.Message = truncate(describeScanned(s), v1alpha1.MaxMessageBytes)
 	}
 	meta.SetStatusCondition(&status.Conditions, ready)
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, ready.Message, s.scanner.Generation)

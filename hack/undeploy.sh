@@ -75,3 +75,5 @@ if [ -n "$rest" ]; then
   exit 1
 fi
 kubectl kustomize config/default | kubectl delete --ignore-not-found --filename -
+# What a component of config may have added beside it.
+kubectl delete clusterrolebinding,clusterrole scanner-operator-notifier-clair-webhooks --ignore-not-found

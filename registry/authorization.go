@@ -51,9 +51,3 @@ func (a Authorization) Format(f fmt.State, _ rune) { fmt.Fprint(f, a.String()) }
 
 // LogValue implements slog.LogValuer.
 func (a Authorization) LogValue() slog.Value { return slog.StringValue(a.String()) }
-
-// Redact takes out of a text what is secret in the credentials, and what was sent to registries: others to whom an
-// Authorization was given may quote it.
-func (p *Puller) Redact(text string) string {
-	return redact(text, append(p.Credentials.secrets(), p.sent.all()...))
-}

@@ -160,7 +160,7 @@ func (p *Puller) access(ctx context.Context, image *Image) (access, error) {
 		return access{}, err
 	}
 	found.authorization = granted(*token, asked)
-	// Nothing is sent with it here, and yet it may be quoted.
+	// Nothing is sent with it here, but it is bounded as what is: it will be said with every layer.
 	return found, p.sent.remember(&http.Request{Header: found.authorization.Header()})
 }
 

@@ -114,9 +114,6 @@ func TestAuthorizationForLayers(t *testing.T) {
 					t.Errorf("the log tells a secret:\n%s", log.String())
 				}
 			}
-			if got := p.Redact("403: no " + secret); got != "403: no …" {
-				t.Errorf("redacted to %q, want it without the secret", got)
-			}
 		})
 	}
 }

@@ -12,7 +12,7 @@ const (
 	MaxTopFindings     = 5
 	MaxWorkloads       = 10
 	MaxMessageBytes    = 512
-	MaxNotCovered      = 10
+	MaxNotCovered      = 14
 	MaxNotCoveredBytes = 20 // of one
 )
 
@@ -106,10 +106,10 @@ type ImageScanStatus struct {
 	// +optional
 	Packages *int32 `json:"packages,omitempty"`
 
-	// notCovered lists what the engine does not analyse, by ecosystem: an image may hold such packages, and nothing is said
-	// about them. Empty if the engine says nothing of the kind.
+	// notCovered lists what the engine has no findings for in any case: first what this image holds, such as packages of its
+	// distribution, then ecosystems whose packages it may hold. Empty if the engine says nothing of the kind.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=14
 	// +kubebuilder:validation:items:MaxLength=20
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`
@@ -167,8 +167,9 @@ type TopFinding struct {
 	FixedIn string `json:"fixedIn,omitempty"`
 }
 
-// AnnotationMatchRequested on an ImageScan asks for a new match: the engine may have other vulnerability data. The value says
-// what it was that asked. The operator takes the annotation away once it has looked.
+// AnnotationMatchRequested on an ImageScan has the operator ask its engine for newer vulnerability data at once. If there is
+// some, all images are matched again in their turn, this one among them. The value says what it was that asked. The operator
+// takes the annotation away once it has looked.
 const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 
 // ImageScan is what one Scanner knows about one image. The operator makes and removes it.

@@ -51,10 +51,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	// Anybody who reaches the listener may have a look at it.
 	server.MaxHeaderBytes = 16 << 10
 	if options.ClairWebhookCertDir != "" {
-		certificate, err := clairhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
-		if err != nil {
-			return nil, fmt.Errorf("--clair-webhook-cert-dir: %w", err)
-		}
+		certificate := clairhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
 		server.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
 	}
 	log.Info("Clair's webhooks are taken", "listen", options.ClairWebhookListen, "tls", server.TLSConfig != nil, "instances", len(instances))

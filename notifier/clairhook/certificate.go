@@ -3,6 +3,7 @@ package clairhook
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,8 +17,12 @@ import (
 // certificateRefresh is the least time between two looks at the files.
 const certificateRefresh = 10 * time.Second
 
+// errNoCertificate ends handshakes; whoever asks learns no more than that.
+var errNoCertificate = errors.New("there is no certificate for Clair's webhooks yet")
+
 // Certificate is that of the listener, from the files tls.crt and tls.key of a directory, such as a mounted Secret. It is
-// read again when there are connections and the files have changed.
+// read again when there are connections and the files have changed. The files may come later than the notifier: messages
+// do not wait for Clair's webhooks.
 type Certificate struct {
 	dir   string
 	clock clock.PassiveClock
@@ -30,22 +35,33 @@ type Certificate struct {
 }
 
 // NewCertificate reads the files for the first time.
-func NewCertificate(dir string, clock clock.PassiveClock, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{dir: dir, clock: clock, log: log, looked: clock.Now()}
-	return c, c.read()
+func NewCertificate(dir string, clock clock.PassiveClock, log *slog.Logger) *Certificate {
+	c := &Certificate{dir: dir, clock: clock, log: log}
+	c.look()
+	return c
 }
 
-// Get is for tls.Config.GetCertificate. While the files cannot be used, the certificate before stays.
+// Get is for tls.Config.GetCertificate. While the files cannot be used, the certificate before stays; if there is none,
+// the handshake fails.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.clock.Now(); now.Sub(c.looked).Abs() >= certificateRefresh {
-		c.looked = now
-		if err := c.read(); err != nil {
-			c.log.Warn("no new certificate for Clair's webhooks", "error", err)
-		}
+	if c.clock.Now().Sub(c.looked).Abs() >= certificateRefresh {
+		c.look()
+	}
+	if c.currently == nil {
+		return nil, errNoCertificate
 	}
 	return c.currently, nil
+}
+
+// look reads the files, and says why they cannot be used.
+func (c *Certificate) look() {
+	c.looked = c.clock.Now()
+	if err := c.read(); err != nil {
+		c.log.Warn("cannot use the certificate for Clair's webhooks: tls.crt and tls.key must be a pair in the directory of --clair-webhook-cert-dir",
+			"directory", c.dir, "error", err, "refused", c.currently == nil)
+	}
 }
 
 func (c *Certificate) read() error {

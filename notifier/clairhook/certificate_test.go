@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,16 +19,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
 )
 
-// TestCertificate: new files are used without a restart; while they are broken, the certificate before stays.
+// TestCertificate: without files there is no handshake; new ones are used without a restart; while they are broken, the
+// certificate before stays.
 func TestCertificate(t *testing.T) {
 	dir, clock, logs := t.TempDir(), clocktesting.NewFakePassiveClock(noon), &lockedBuffer{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
-	if _, err := clairhook.NewCertificate(dir, clock, log); err == nil {
-		t.Error("an empty directory is no error")
+	certificate := clairhook.NewCertificate(dir, clock, log)
+	if pair, err := certificate.Get(nil); err == nil {
+		t.Errorf("certificate %v of an empty directory", pair)
+	}
+	if !strings.Contains(logs.String(), dir) {
+		t.Errorf("want the empty directory named, the log says %q", logs.String())
 	}
 	writePair(t, dir, 1)
-	certificate, err := clairhook.NewCertificate(dir, clock, log)
-	must(t, err)
 	serial := func() int64 {
 		t.Helper()
 		clock.SetTime(clock.Now().Add(11 * time.Second))
@@ -42,11 +46,12 @@ func TestCertificate(t *testing.T) {
 	if got := serial(); got != 2 {
 		t.Errorf("certificate %d, want 2", got)
 	}
+	said := logs.String()
 	must(t, os.WriteFile(filepath.Join(dir, "tls.key"), []byte("broken"), 0o600))
 	if got := serial(); got != 2 {
 		t.Errorf("certificate %d while the files are broken, want 2", got)
 	}
-	if logs.String() == "" {
+	if logs.String() == said {
 		t.Error("nothing is said of the broken files")
 	}
 }

@@ -1,9 +1,10 @@
-// Package clairhook takes Clair's webhooks: whoever runs an image about which Clair has changed its mind need not wait until
-// the operator asks Clair again.
+// Package clairhook takes Clair's webhooks: the operator asks Clair for newer data at once, and not when the interval is over
+// (clair.pollInterval).
 //
 // A webhook says only that Clair has a notification of a certain id. The notification is read from the Clair that the
 // Scanner names, if the operator's configuration lists it; never from an address in the webhook. The ImageScans of the
-// Scanner whose images are in it are marked for a new match, and Clair forgets the notification.
+// Scanner whose images are in it are marked, and Clair forgets the notification. A mark, whatever image it is on, has the
+// operator look for newer data; which reports are then read, and in which order, does not depend on marks.
 //
 // It promises that a webhook is answered with 200 only when all of that is done, so that Clair tries again otherwise; that
 // nothing of a request but its headers is read before it is known to come from somebody who has the Scanner's secret;

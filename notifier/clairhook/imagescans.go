@@ -76,7 +76,7 @@ func (i *index) add(scanner string, scan *v1alpha1.ImageScan) {
 	}
 }
 
-// mark asks for a new match. An ImageScan that has gone meanwhile needs none.
+// mark has the operator look for newer data. An ImageScan that has gone meanwhile needs none.
 func (s *Server) mark(ctx context.Context, t task, name string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationMatchRequested: t.id.String()}}})
 	if err != nil {

@@ -82,7 +82,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		}, []string{"outcome"}),
 		marked: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scanner_notifier_clair_images_marked_total",
-			Help: "ImageScans that were marked for a new match.",
+			Help: "ImageScans that were marked, so that Clair is asked for newer data.",
 		}),
 		unknown: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scanner_notifier_clair_images_unknown_total",

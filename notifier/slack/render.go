@@ -159,6 +159,9 @@ func (m *message) summary(d notify.Digest) {
 	all := totals(d.Totals)
 	if all == "" {
 		all = "Nothing is known to be wrong."
+		if d.Remaining.Partly != 0 {
+			all = "No vulnerability is known in what the engine covers."
+		}
 	}
 	m.section(all)
 	if len(d.Worst) > 0 {
@@ -201,6 +204,9 @@ func remaining(r notify.Remaining) string {
 	}
 	if r.Excluded != 0 {
 		parts = append(parts, fmt.Sprintf("%d excluded", r.Excluded))
+	}
+	if r.Partly != 0 {
+		parts = append(parts, "parts of "+count(r.Partly, "scanned image"))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -98,8 +98,11 @@ func TestRenderGolden(t *testing.T) {
 	engine := firstScan()
 	engine.Kind, engine.EngineBefore, engine.Engine = notify.KindEngineChanged, "grype", "clair https://clair.example.com/<!channel>"
 	clean := notify.Digest{Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "default", CreatedAt: noon, Images: 2}
+	parts := clean
+	parts.Remaining.Partly = 2
 	for file, d := range map[string]notify.Digest{
 		"new": newDigest(), "first-scan": firstScan(), "baseline-renewed": renewed, "engine-changed": engine, "nothing-found": clean,
+		"nothing-found-in-parts": parts,
 		"new-image": firstTime(), "hostile": hostile(), "long": long(),
 	} {
 		t.Run(file, func(t *testing.T) {

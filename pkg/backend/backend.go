@@ -57,13 +57,15 @@ func (c Choosers) For(scanner *v1alpha1.Scanner) Backend {
 
 // Prompted is a Backend that can look for newer vulnerability data at once.
 type Prompted interface {
-	// Prompt hints that an image may have other findings now. It returns at once; hints that come often cost nothing more.
-	Prompt(ctx context.Context, img Image) error
+	// Prompt hints that there may be newer data, which counts for all images as always: those whose findings are of the
+	// current data version stay as they are. It returns at once; hints that come often cost nothing more.
+	Prompt(ctx context.Context) error
 }
 
 // Partial is a Backend that does not analyse everything that images commonly hold.
 type Partial interface {
-	// NotCovered names the ecosystems that are not analysed, in a fixed order.
+	// NotCovered names the ecosystems that are not analysed in any image, in a fixed order. Reports have these as well, after
+	// what is not analysed of what their image holds.
 	NotCovered() []string
 }
 

@@ -52,6 +52,8 @@ type Options struct {
 	IndexTimeout time.Duration
 	// MaxAnswerBytes bounds one answer after decompression; 0 means DefaultMaxAnswerBytes.
 	MaxAnswerBytes int64
+	// Readings has room for as many index reports as may be in memory at a time; nil for no bound.
+	Readings chan struct{}
 	// Network holds the connections that clients share; nil for some of this client's own.
 	Network *Network
 	// Clock dates the tokens; nil for the real one.
@@ -112,6 +114,10 @@ type call struct {
 	accept []int
 	// secrets must not stand in an error, although Clair may quote them.
 	secrets []string
+	// large says that the answer takes one of Options.Readings, from before it is read until use has returned.
+	large bool
+	// use is given the answer; may be nil.
+	use func(*answer) error
 }
 
 // answer is a whole answer of an accepted status.
@@ -121,7 +127,7 @@ type answer struct {
 	body   []byte
 }
 
-// do makes a request and reads its answer to the end.
+// do makes a request and has its whole answer used.
 func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 	if call.timeout == 0 {
 		call.timeout = c.options.Timeout
@@ -142,6 +148,23 @@ func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusalBytes))
 		return nil, c.refusal(call, response, body)
 	}
+	if readings := c.options.Readings; call.large && readings != nil {
+		select {
+		case readings <- struct{}{}:
+			defer func() { <-readings }()
+		case <-ctx.Done():
+			return nil, c.unavailable(ctx, ctx.Err(), call.secrets)
+		}
+	}
+	got, err := c.read(ctx, call, response)
+	if err == nil && call.use != nil {
+		err = call.use(got)
+	}
+	return got, err
+}
+
+// read reads an answer to the end.
+func (c *Client) read(ctx context.Context, call call, response *http.Response) (*answer, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, call.limit+1))
 	switch {
 	case int64(len(body)) > call.limit:

@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -262,6 +263,24 @@ func TestRegistryTextDecidesNothing(t *testing.T) {
 	}
 }
 
+// TestAnswersOfOthersAreNotTold: Clair asks hosts that images name, which need not be registries.
+func TestAnswersOfOthersAreNotTold(t *testing.T) {
+	for name, text := range map[string]string{
+		"a body":        `unexpected status code: 403 Forbidden (body starts: "internal: \"role\" (admin)")`,
+		"two":           `unexpected status code: 403 Forbidden (body starts: "internal")` + "\n" + `unexpected status code: 500 Oh (body starts: "internal\n")`,
+		"a status line": `unexpected status code: 403 "internal" (body starts: "")`,
+		"no body":       `unexpected status code: 403 internal`,
+		"broken off":    `unexpected status code: 403 Forbidden (body starts: "internal `,
+		"a credential":  `unexpected status code: 403 Forbidden (body starts: "http://internal/?q=\" internal")`,
+	} {
+		report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: fetcher: encountered errors: " + text}
+		message := clientOf(t, "http://clair").Failure(report, manifest()).Error()
+		if strings.Contains(message, "internal") || strings.Contains(message, "admin") || !strings.Contains(message, "unexpected status code: 403") {
+			t.Errorf("%s: want the status code alone, got %q", name, message)
+		}
+	}
+}
+
 // TestSeveralLayers: one layer that can never be had decides, whatever happened to the others.
 func TestSeveralLayers(t *testing.T) {
 	for text, want := range map[string]clair.LayerCause{
@@ -272,8 +291,25 @@ func TestSeveralLayers(t *testing.T) {
 	} {
 		report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: fetcher: encountered errors: " + text}
 		var e *clair.Error
-		if err := clientOf(t, "http://clair").Failure(report); !errors.As(err, &e) || e.Layer != want {
+		if err := clientOf(t, "http://clair").Failure(report, claircore.Manifest{}); !errors.As(err, &e) || e.Layer != want {
 			t.Errorf("%q: want %s, got %+v", text, want, e)
+		}
+	}
+}
+
+// TestFailureIsClean: Clair quotes what registries answer, who may quote what they were sent.
+func TestFailureIsClean(t *testing.T) {
+	for sent, secrets := range map[string][]string{
+		"Bearer s3cret": {"s3cret"},
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("shop:p4ssword")): {"p4ssword", base64.StdEncoding.EncodeToString([]byte("shop:p4ssword"))},
+	} {
+		manifest := claircore.Manifest{Layers: []*claircore.Layer{{Headers: map[string][]string{"Authorization": {sent}}}}}
+		for _, secret := range secrets {
+			report := &claircore.IndexReport{State: clair.StateError, Err: "failed to fetch layers: unexpected status code: 401 (body: no " + secret + " here)"}
+			err := clientOf(t, "http://clair").Failure(report, manifest)
+			if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "no [hidden] here") {
+				t.Errorf("%s: the error is %v, want it without %s", sent, err, secret)
+			}
 		}
 	}
 }
@@ -304,7 +340,7 @@ func TestIndexReports(t *testing.T) {
 			if clair.Finished(report) != test.finished || report.State != test.state {
 				t.Errorf("finished %t in state %q, want %t in %q", clair.Finished(report), report.State, test.finished, test.state)
 			}
-			if err := client.Failure(report); clair.KindOf(err) != test.kind {
+			if err := client.Failure(report, claircore.Manifest{}); clair.KindOf(err) != test.kind {
 				t.Errorf("failure %v, want kind %q", err, test.kind)
 			}
 		})
@@ -329,6 +365,27 @@ func TestVulnerabilityReport(t *testing.T) {
 		if err := report(t.Context(), asking(t, answering(200, text))); clair.KindOf(err) != clair.Invalid {
 			t.Errorf("%s: want an invalid answer, got %v", null, err)
 		}
+	}
+}
+
+// TestReadings: index reports are neither read nor decoded while there is no room for them.
+func TestReadings(t *testing.T) {
+	readings := make(chan struct{}, 1)
+	answer := recorded(t, "index_report_created")
+	c := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(okWriter{w}, r) }), func(o *clair.Options) { o.Readings = readings })
+	for range 2 { // the room is given back
+		if _, err := c.IndexReport(t.Context(), goImage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	readings <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Index(ctx, manifest()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without room: %v", err)
+	}
+	if _, err := c.IndexState(t.Context()); errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("small answers need no room: %v", err)
 	}
 }
 

@@ -34,9 +34,9 @@ func FuzzAnswers(f *testing.F) {
 	digest := claircore.MustParseDigest("sha256:93202d35d2bacc8d2fd5b01a823b0b2e5a5b82aaa9b4423a805aadd3fdbc6448")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got := &answer{status: http.StatusOK, header: http.Header{}, body: body}
-		if report, err := client.indexReport(got, digest); err == nil {
+		if report, err := client.decodeIndexReport(got, digest); err == nil {
 			report.IndexRecords()
-			_ = client.Failure(report)
+			_ = client.Failure(report, claircore.Manifest{})
 		}
 		if report, err := client.vulnerabilityReport(got, digest); err == nil {
 			for _, vulnerability := range report.Vulnerabilities {

@@ -32,12 +32,13 @@ func Finished(report *claircore.IndexReport) bool {
 	return report != nil && report.State == StateFinished && report.Success
 }
 
-// Failure tells why an index report has StateError, as an *Error; nil if it has another state.
-func (c *Client) Failure(report *claircore.IndexReport) error {
+// Failure tells why the index report of a manifest has StateError, as an *Error; nil if it has another state. The manifest
+// is as it was given to Index: what is secret in it is not told.
+func (c *Client) Failure(report *claircore.IndexReport, manifest claircore.Manifest) error {
 	if report == nil || report.State != StateError {
 		return nil
 	}
-	e := c.failure(Unavailable, 0, clean("index error: "+report.Err, nil))
+	e := c.failure(Unavailable, 0, clean("index error: "+report.Err, secretsOf(manifest)))
 	if e.Layer = layerCause(report.Err); e.Layer != "" {
 		e.Kind = LayerFailed
 	}
@@ -72,17 +73,13 @@ func (c *Client) Index(ctx context.Context, manifest claircore.Manifest) (*clair
 		return nil, errNoDigest
 	}
 	// Without If-None-Match: the answer to it says nothing about this manifest.
-	got, err := c.do(ctx, call{
+	return c.indexReport(ctx, manifest.Hash, call{
 		method: http.MethodPost, path: pathIndexReport, body: manifest, timeout: c.options.IndexTimeout,
 		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusCreated, http.StatusOK}, secrets: secretsOf(manifest),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c.indexReport(got, manifest.Hash)
 }
 
-// secretsOf are the values of the layers' headers, and what stands after the name of a scheme in them.
+// secretsOf are the values of the layers' headers, what stands after the name of a scheme in them, and passwords.
 func secretsOf(manifest claircore.Manifest) []string {
 	seen := map[string]bool{}
 	var secrets []string
@@ -90,7 +87,9 @@ func secretsOf(manifest claircore.Manifest) []string {
 		for _, values := range layer.Headers {
 			for _, value := range values {
 				_, bare, _ := strings.Cut(value, " ")
-				for _, secret := range []string{value, bare} {
+				basic := http.Request{Header: http.Header{"Authorization": {value}}}
+				_, password, _ := basic.BasicAuth()
+				for _, secret := range []string{value, bare, password} {
 					if secret != "" && !seen[secret] {
 						seen[secret] = true
 						secrets = append(secrets, secret)
@@ -107,17 +106,25 @@ func (c *Client) IndexReport(ctx context.Context, digest claircore.Digest) (*cla
 	if digest.String() == "" {
 		return nil, errNoDigest
 	}
-	got, err := c.do(ctx, call{
+	return c.indexReport(ctx, digest, call{
 		method: http.MethodGet, path: pathIndexReport + "/" + digest.String(),
 		limit: c.options.MaxAnswerBytes, accept: []int{http.StatusOK},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return c.indexReport(got, digest)
 }
 
-func (c *Client) indexReport(got *answer, digest claircore.Digest) (*claircore.IndexReport, error) {
+func (c *Client) indexReport(ctx context.Context, digest claircore.Digest, call call) (report *claircore.IndexReport, err error) {
+	call.large = true
+	call.use = func(got *answer) error {
+		report, err = c.decodeIndexReport(got, digest)
+		return err
+	}
+	if _, err := c.do(ctx, call); err != nil {
+		return nil, err
+	}
+	return report, nil
+}
+
+func (c *Client) decodeIndexReport(got *answer, digest claircore.Digest) (*claircore.IndexReport, error) {
 	var report claircore.IndexReport
 	if err := c.decode(got, &report); err != nil {
 		return nil, err

@@ -141,13 +141,11 @@ const maxWebhookBytes = 8 << 10
 // Webhook is what Clair posts when there is a notification (clair, notifier/callback.go).
 type Webhook struct {
 	NotificationID uuid.UUID
-	// Callback is where Clair says the notification is. Whoever sends a webhook chooses it, so it is never followed:
-	// the notification is read from the Clair that is known.
-	Callback string
 }
 
 // ParseWebhook reads the body of a webhook: one JSON object of at most 8 KiB with an id. Fields that it does not know
-// are left to later versions of Clair.
+// are left to later versions of Clair. The callback, which says where the notification is, is not read: whoever sends a
+// webhook chooses it.
 func ParseWebhook(body io.Reader) (*Webhook, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxWebhookBytes+1))
 	switch {
@@ -158,7 +156,6 @@ func ParseWebhook(body io.Reader) (*Webhook, error) {
 	}
 	var document struct {
 		NotificationID string `json:"notification_id"`
-		Callback       string `json:"callback"`
 	}
 	if err := json.Unmarshal(text, &document); err != nil {
 		return nil, errors.New("the webhook is not one JSON object as Clair sends it")
@@ -167,7 +164,7 @@ func ParseWebhook(body io.Reader) (*Webhook, error) {
 	if err != nil {
 		return nil, errors.New("notification_id: must be a UUID")
 	}
-	return &Webhook{NotificationID: id, Callback: document.Callback}, nil
+	return &Webhook{NotificationID: id}, nil
 }
 
 // parseID reads the one form of a UUID that Clair writes.

@@ -18,11 +18,17 @@ var (
 	tokens      = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)+`)
 	quoted      = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 	statusCode  = regexp.MustCompile(`unexpected status code: (\d{3})`)
+	// answered is what Clair tells of an HTTP answer, to the end of the line: its status line and, quoted, the first bytes
+	// of its body (claircore, internal/httputil/responsechecker.go).
+	answered = regexp.MustCompile(`(unexpected status code: \d{3})[^\n]*`)
 )
 
 // clean makes one bounded line of a text that Clair or the network wrote, without credentials: those that are known to
-// have been sent, what looks like a token, and what may stand in an address beside host and path.
+// have been sent, what looks like a token, and what may stand in an address beside host and path. Of what other hosts
+// answered to Clair it leaves the status code: images say which hosts are asked, and who reads messages need not be one
+// whom those would answer.
 func clean(text string, secrets []string) string {
+	text = answered.ReplaceAllString(text, "$1")
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "[hidden]")
 	}

@@ -137,7 +137,7 @@ type ClairInstance struct {
 	// URL of its API. Scanners name it in any spelling that means the same.
 	URL string `json:"url"`
 	// Updaters are the names of those that must have run before reports count as complete, such as "debian/updater" or
-	// "osv/go"; "*" stands for any characters. Unset: reports count from when no updater has come to its first end for
+	// "osv/go"; "*" stands for any characters. Unset, or with a "*": reports count from when no updater has come to its first end for
 	// ten minutes.
 	Updaters []string `json:"updaters,omitempty"`
 }

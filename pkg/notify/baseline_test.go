@@ -52,6 +52,7 @@ func TestBaselineCompletes(t *testing.T) {
 		"all have a result": {func(s *story) { s.image("b", ImageScanned) }, 30 * time.Second, Remaining{}},
 		"one failed":        {func(s *story) { s.image("b", ImageFailed) }, 30 * time.Second, Remaining{Failed: map[string]int{"Broken": 1}}},
 		"one excluded":      {func(s *story) { s.image("b", ImageExcluded) }, 30 * time.Second, Remaining{Excluded: 1}},
+		"one in parts":      {func(s *story) { s.image("b", ImageScanned); s.partly("b") }, 30 * time.Second, Remaining{Partly: 1}},
 		"one gone":          {func(s *story) { s.gone("b") }, 30 * time.Second, Remaining{}},
 		"one came later and is pending": {
 			func(s *story) { s.image("b", ImageScanned); s.pass(time.Minute); s.image("c", ImagePending) }, time.Minute, Remaining{Pending: 1},

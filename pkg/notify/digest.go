@@ -91,4 +91,6 @@ type Remaining struct {
 	Pending  int            `json:"pending,omitempty"`
 	Failed   map[string]int `json:"failed,omitempty"` // by reason
 	Excluded int            `json:"excluded,omitempty"`
+	// Partly counts images that were scanned, and that hold what the engine does not cover.
+	Partly int `json:"partly,omitempty"`
 }

@@ -127,8 +127,8 @@ func (l *look) begin() (*Action, error) {
 }
 
 // followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
-// new. Repositories that do not run now are new to it too, when they do. A message on its way is of the engine before, and is brought to its end first. A receiver that wants everything is told
-// of the difference instead.
+// new. Repositories that do not run now are new to it too, when they do. A message on its way is of the engine before, and is
+// brought to its end first. A receiver that wants everything is told of the difference instead.
 func (l *look) followEngine() {
 	before, now := l.state.Engine, l.settings.Filter.Engine
 	if now == "" || before == now || l.state.Outbox != nil {

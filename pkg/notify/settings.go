@@ -61,6 +61,8 @@ type Image struct {
 	State        ImageState
 	// Reason of a failure, one word.
 	Reason string
+	// Partly says of a scanned image that it holds what the engine does not cover.
+	Partly bool
 }
 
 // Coverage is what a Scanner knows of its images.
@@ -83,6 +85,10 @@ func (c Coverage) remaining() Remaining {
 	}
 	for _, img := range c.Images {
 		switch img.State {
+		case ImageScanned:
+			if img.Partly {
+				r.Partly++
+			}
 		case ImagePending:
 			r.Pending++
 		case ImageFailed:
@@ -109,13 +115,13 @@ func (c Coverage) scannedRepositories() []string {
 	return slices.Compact(repositories)
 }
 
-// settledRepositories lists the repositories of which every image has a result, sorted. Only of those can it
+// settledRepositories lists the repositories of which every image has a result for all that it holds, sorted. Only of those can it
 // be said that nothing is known to be wrong with them.
 func (c Coverage) settledRepositories() []string {
 	open := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
-			open[repository] = open[repository] || img.State != ImageScanned
+			open[repository] = open[repository] || img.State != ImageScanned || img.Partly
 		}
 	}
 	var settled []string

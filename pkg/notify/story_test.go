@@ -218,6 +218,13 @@ func (s *story) image(repository string, state ImageState) {
 	s.coverage.Images = append(slices.Clone(s.coverage.Images), img)
 }
 
+// partly has the image of a repository hold what the engine does not cover.
+func (s *story) partly(repository string) {
+	for i := range s.coverage.Images {
+		s.coverage.Images[i].Partly = s.coverage.Images[i].Partly || s.coverage.Images[i].Repositories[0] == repository
+	}
+}
+
 // gone removes the image of a repository.
 func (s *story) gone(repository string) {
 	s.coverage.Images = slices.DeleteFunc(slices.Clone(s.coverage.Images), func(i Image) bool { return i.Repositories[0] == repository })

@@ -121,7 +121,7 @@ func TestManifests(t *testing.T) {
 // unused lists the names of what an engine may delete.
 func (f fixture) unused(t *testing.T, except string, limit int, names ...string) (unused []string) {
 	t.Helper()
-	manifests := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, except, limit))
+	manifests := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, except, "", limit))
 	if !slices.IsSortedFunc(manifests, func(a, b Manifest) int { return cmpString(a.PlatformDigest, b.PlatformDigest) }) {
 		t.Errorf("not in the order of their digests: %+v", manifests)
 	}
@@ -186,9 +186,11 @@ func TestUnusedManifestsAmongMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unused := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, "", 5))
+	unused := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, "", "", 5))
 	equal(t, "the first of ten", len(unused), 5)
-	f.searched(t, selectUnused, []any{clair, "", 5}, "SEARCH e USING PRIMARY KEY (engine=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
+	last := unused[4]
+	equal(t, "from the last on", got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, "", last.PlatformDigest, 99))[0], last)
+	f.searched(t, selectUnused, []any{clair, "", "", 5}, "SEARCH e USING PRIMARY KEY (engine=? AND platform_digest>?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 }
 
 // TestEnginesOfOlderStores: a store from before engines listed images each for itself keeps all that it has.
@@ -215,6 +217,7 @@ func TestEnginesOfOlderStores(t *testing.T) {
 		t.Errorf("what the fake has listed is Grype's too: %+v, %v", c, err)
 	}
 	equal(t, "the artifact", f.artifact(t, "app", ArtifactSBOM), "sbom")
+	equal(t, "not covered by Grype's report", got[Summary](t)(f.Summary(t.Context(), subject("app"))).NotCovered, []string(nil))
 	f.data(t, "v2")
 	equal(t, "what is to be matched again", got[int](t)(f.QueueLength(t.Context(), grype)), 1)
 	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(clair), nil))

@@ -33,15 +33,15 @@ func (s *SQLite) Manifest(ctx context.Context, engine, platformDigest string) (M
 
 const selectUnused = `
 	SELECT e.platform_digest, e.ours FROM engine_manifests e
-	WHERE e.engine = ? AND NOT EXISTS (
+	WHERE e.engine = ? AND e.platform_digest >= ? AND NOT EXISTS (
 		SELECT 1 FROM manifests m CROSS JOIN scanner_images si ON si.manifest_id = m.id AND si.engine = e.engine
 		WHERE m.platform_digest = e.platform_digest AND si.scanner <> ?)
 	ORDER BY e.platform_digest LIMIT ?`
 
 // UnusedManifests implements Manifests.
-func (s *SQLite) UnusedManifests(ctx context.Context, engine, except string, limit int) (unused []Manifest, err error) {
+func (s *SQLite) UnusedManifests(ctx context.Context, engine, except, from string, limit int) (unused []Manifest, err error) {
 	err = s.read(ctx, "list unused manifests of "+engine, func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, selectUnused, engine, except, limit)
+		rows, err := q.QueryContext(ctx, selectUnused, engine, from, except, limit)
 		unused, err = collect(rows, err, func(rows *sql.Rows) (Manifest, error) {
 			m := Manifest{Engine: engine}
 			return m, rows.Scan(&m.PlatformDigest, &m.Ours)

@@ -130,6 +130,14 @@ func insertLease(ctx context.Context, tx *sql.Tx, manifest int64, engine, holder
 	return lease, err
 }
 
+// ReturnLeases implements MatchQueue.
+func (s *SQLite) ReturnLeases(ctx context.Context, engine, holder string) error {
+	return s.write(ctx, "return leases of "+engine, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE engine = ? AND holder = ?`, engine, holder)
+		return err
+	})
+}
+
 // Lease implements MatchQueue.
 func (s *SQLite) Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error) {
 	lease := Lease{ID: id, Holder: holder}

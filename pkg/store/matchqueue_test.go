@@ -41,6 +41,25 @@ func (f fixture) suspend(t testing.TB, suspended bool) {
 	must(t, f.SetUsed(t.Context(), u))
 }
 
+// TestReturnLeases: what is returned is lent again at once, and nobody else's lease ends.
+func TestReturnLeases(t *testing.T) {
+	f := newStore(t)
+	for _, name := range []string{"one", "two", "three"} {
+		f.catalogue(t, name)
+		must(t, f.SetUsed(t.Context(), used("s1", name, workload("web", "r"))))
+	}
+	lent := func(holder string, limit int) []Lease {
+		return got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, holder, limit, f.clock.Now(), f.clock.Now().Add(time.Hour)))
+	}
+	kept := lent("other", 1)
+	equal(t, "lent", len(lent("manager", 9)), 2)
+	must(t, f.ReturnLeases(t.Context(), clair, "manager"))
+	equal(t, "lent by this engine still", len(lent("manager", 9)), 0)
+	must(t, f.ReturnLeases(t.Context(), grype, "manager"))
+	equal(t, "lent again", len(lent("manager", 9)), 2)
+	got[Lease](t)(f.Lease(t.Context(), kept[0].ID, "other", f.clock.Now()))
+}
+
 func TestDataVersion(t *testing.T) {
 	f := newStore(t)
 	if _, err := f.DataVersion(t.Context(), grype); !errors.Is(err, ErrNotFound) {

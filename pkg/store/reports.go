@@ -41,8 +41,8 @@ func (s *SQLite) Summary(ctx context.Context, subject Subject) (Summary, error) 
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		report, matchedAt := int64(0), millis{}
-		err := q.QueryRowContext(ctx, `SELECT r.id, r.data_version, r.matched_at `+fromReport, reportArgs(subject)...).
-			Scan(&report, &summary.DataVersion, &matchedAt)
+		err := q.QueryRowContext(ctx, `SELECT r.id, r.data_version, r.matched_at, r.not_covered `+fromReport, reportArgs(subject)...).
+			Scan(&report, &summary.DataVersion, &matchedAt, (*list[string])(&summary.NotCovered))
 		if err != nil {
 			return orNotFound(err)
 		}

@@ -23,14 +23,17 @@ func TestAReportComesBackAsItWas(t *testing.T) {
 	}
 	least := finding.Finding{ID: "CVE-2026-0002", Package: finding.Package{Name: "x"}}
 	r := report("app", least, full)
-	r.MatchedAt = f.clock.Now().Add(-time.Minute)
+	r.MatchedAt, r.NotCovered = f.clock.Now().Add(-time.Minute), []string{"debian 12", ".NET (NuGet)"}
 	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 	equal(t, "findings, worst first", got[[]finding.Finding](t)(f.Findings(t.Context(), r.Subject)), []finding.Finding{full, least})
 	equal(t, "summary", got[Summary](t)(f.Summary(t.Context(), r.Subject)), Summary{
-		Subject: r.Subject, DataVersion: "v1", MatchedAt: r.MatchedAt,
+		Subject: r.Subject, DataVersion: "v1", MatchedAt: r.MatchedAt, NotCovered: r.NotCovered,
 		Counts: finding.Counts{Critical: 1, Unknown: 1, Fixable: 1, KnownExploited: 1},
 		Top:    []finding.Finding{full, least},
 	})
+	r.NotCovered = nil
+	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
+	equal(t, "not covered by the report after it", got[Summary](t)(f.Summary(t.Context(), r.Subject)).NotCovered, []string(nil))
 }
 
 func TestThereIsNoReportBeforeOneIsSaved(t *testing.T) {

@@ -87,10 +87,10 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, no
 		return before, err
 	}
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro) VALUES (1, ?, ?, ?, ?, ?)
-		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1,
-			data_version = excluded.data_version, matched_at = excluded.matched_at, distro = excluded.distro
-		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro).Scan(&before.id)
+		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, not_covered) VALUES (1, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1, data_version = excluded.data_version,
+			matched_at = excluded.matched_at, distro = excluded.distro, not_covered = excluded.not_covered
+		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered)).Scan(&before.id)
 	return before, err
 }
 

@@ -116,8 +116,8 @@ type Manifests interface {
 	// Manifest returns what is remembered, or ErrNotFound.
 	Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error)
 	// UnusedManifests lists those of an engine which no Scanner has an image with by that engine, but for the one named
-	// (by UID; empty for none), in the order of their digests, at most limit.
-	UnusedManifests(ctx context.Context, engine, except string, limit int) ([]Manifest, error)
+	// (by UID; empty for none), in the order of their digests, at most limit, from a digest on (empty for all).
+	UnusedManifests(ctx context.Context, engine, except, from string, limit int) ([]Manifest, error)
 	// ForgetManifest forgets one. A missing one is no error.
 	ForgetManifest(ctx context.Context, engine, platformDigest string) error
 }
@@ -222,6 +222,8 @@ type MatchQueue interface {
 	LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) ([]Lease, error)
 	// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
 	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)
+	// ReturnLeases ends all that a holder has of an engine, as if they had never been lent.
+	ReturnLeases(ctx context.Context, engine, holder string) error
 	// FailMatch ends a lease without a report. The image is not lent again before retryAt.
 	FailMatch(ctx context.Context, id, holder string, f MatchFailure) error
 	// MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
@@ -254,6 +256,8 @@ type Report struct {
 	DataVersion string
 	MatchedAt   time.Time
 	Distro      string
+	// NotCovered names what the image holds or may hold and the engine has no findings for in any case.
+	NotCovered []string
 	// Findings are merged (finding.Merge). Nil and empty are equal: nothing is known to be wrong.
 	Findings []finding.Finding
 }
@@ -270,6 +274,7 @@ type Summary struct {
 	Subject
 	DataVersion string
 	MatchedAt   time.Time
+	NotCovered  []string
 	Counts      finding.Counts
 	// Top are the worst findings by finding.Worse, at most five.
 	Top []finding.Finding

@@ -379,7 +379,7 @@ func TestNamesOfOlderStores(t *testing.T) {
 	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", func(f *finding.Finding) { f.Aliases = []string{"ALAS-1", "alas-1"} }), vulnerable("CVE-2026-0002", "zlib"))
 	// Back to where the names were not known yet.
 	for _, statement := range []string{
-		`DROP TABLE engine_manifests`, `DROP TABLE vulnerability_names`, `DROP INDEX scanner_images_by_engine`, `ALTER TABLE scanner_images DROP COLUMN suspended`,
+		`DROP TABLE engine_manifests`, `ALTER TABLE reports DROP COLUMN not_covered`, `DROP TABLE vulnerability_names`, `DROP INDEX scanner_images_by_engine`, `ALTER TABLE scanner_images DROP COLUMN suspended`,
 		`CREATE INDEX scanner_images_by_engine ON scanner_images (engine, manifest_id)`,
 		`DELETE FROM goose_db_version WHERE version_id >= 3`,
 	} {

@@ -2,9 +2,17 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/quay/claircore"
 
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
 	clairapi "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/test/images"
@@ -20,51 +29,43 @@ import (
 )
 
 // atLeastWithClair is how many matches an image must have. Clair has no data of Rocky Linux.
-var atLeastWithClair = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 0, images.Static: 0}
+var atLeastWithClair = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 0, images.Bastion: 4, images.Static: 0}
 
-// What the store has is what Clair's own report of the same image contains, match by match: nothing is lost, and nothing
-// is made up.
-func TestClairParity(t *testing.T) {
-	ns := namespace(t, "clair-parity")
-	clair := usingClair()
-	must(t, clair.RunPods(t.Context(), ns,
-		story.Pod{Name: "web", Image: env.Reference(images.Web)},
-		story.Pod{Name: "api", Image: env.Reference(images.API), Init: env.Reference(images.Migrate)},
-		story.Pod{Name: "cache", Image: env.Reference(images.Cache)},
-		story.Pod{Name: "rocky", Image: env.Reference(images.Rocky)},
-		story.Pod{Name: "static", Image: env.Reference(images.Static)},
-	))
-	must(t, clair.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, clair.Covered(t.Context(), ns, int32(len(atLeastWithClair)), 0))
-	stored, err := env.Findings(t.Context(), ns)
-	must(t, err)
-	api := clairClient(t)
+// checkClairReports compares match by match: nothing is lost, and nothing is made up.
+func checkClairReports(t *testing.T, stored []story.ImageFindings) {
+	command := clairctlCommand(t)
+	api := clairClient(t, command.clair)
 	for _, name := range images.Scanned() {
 		t.Run(path.Base(name), func(t *testing.T) {
 			img := imageNamed(t, stored, name)
 			digest, err := claircore.ParseDigest(img.PlatformDigest)
 			must(t, err)
-			report, err := api.VulnerabilityReport(t.Context(), digest)
+			raw, err := api.VulnerabilityReport(t.Context(), digest)
 			must(t, err)
-			want := reported(report)
-			t.Logf("Clair reports %d matches", len(want))
+			want := reported(t, command.report(t, strings.TrimSuffix(env.Reference(name), ":1.0")+"@"+img.PlatformDigest))
+			if diff := cmp.Diff(want, reported(t, raw)); diff != "" {
+				t.Errorf("matches (-clairctl +Clair's API):\n%s", diff)
+			}
+			t.Logf("clairctl reports %d matches", len(want))
 			if len(want) < atLeastWithClair[name] {
-				t.Errorf("Clair reports %d matches, expected at least %d", len(want), atLeastWithClair[name])
+				t.Errorf("clairctl reports %d matches, expected at least %d", len(want), atLeastWithClair[name])
 			}
 			if diff := cmp.Diff(want, kept(img.Findings)); diff != "" {
-				t.Errorf("matches (-Clair +operator):\n%s", diff)
+				t.Errorf("matches (-clairctl +operator):\n%s", diff)
 			}
 		})
 	}
 }
 
-// clairMatch is one vulnerability by Clair's name for it, in one package, with the CVEs that it is about.
-type clairMatch struct{ Vulnerability, Package, Version, CVEs string }
+// clairMatch is one vulnerability by Clair's name for it, in one package, with what is said of both.
+type clairMatch struct {
+	Vulnerability, Updater, CVEs, Package, Version, Layer, Fixed string
+	// Said is how severe the source says it is, Rated what follows from that.
+	Said, Rated string
+}
 
 func sortedMatches(matches []clairMatch) []clairMatch {
-	slices.SortFunc(matches, func(a, b clairMatch) int {
-		return strings.Compare(a.Vulnerability+" "+a.Package+" "+a.Version, b.Vulnerability+" "+b.Package+" "+b.Version)
-	})
+	slices.SortFunc(matches, func(a, b clairMatch) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return slices.Compact(matches)
 }
 
@@ -78,35 +79,119 @@ func cvesIn(texts ...string) string {
 }
 
 // reported are the matches of a report.
-func reported(report *claircore.VulnerabilityReport) []clairMatch {
+func reported(t *testing.T, report *claircore.VulnerabilityReport) []clairMatch {
+	t.Helper()
+	ratings := cvssSeverities(t, report)
 	matches := []clairMatch{}
 	for id, vulnerabilities := range report.PackageVulnerabilities {
-		for _, v := range vulnerabilities {
-			vulnerability, in := report.Vulnerabilities[v], report.Packages[id]
-			matches = append(matches, clairMatch{vulnerability.Name, in.Name, in.Version, cvesIn(vulnerability.Name, vulnerability.Links)})
+		in := report.Packages[id]
+		for _, environment := range report.Environments[id] {
+			for _, v := range vulnerabilities {
+				is := report.Vulnerabilities[v]
+				m := clairMatch{
+					Vulnerability: is.Name, Updater: is.Updater, CVEs: cvesIn(is.Name, is.Links), Package: in.Name, Version: in.Version,
+					Layer: environment.IntroducedIn.String(), Fixed: is.FixedInVersion, Said: is.Severity, Rated: is.NormalizedSeverity.String(),
+				}
+				if m.Said == "" {
+					m.Said = m.Rated
+				}
+				if is.NormalizedSeverity == claircore.Unknown {
+					m.Rated = ratings[v]
+				}
+				matches = append(matches, m)
+			}
 		}
 	}
 	return sortedMatches(matches)
 }
 
-// kept are the matches behind findings.
+// cvssSeverities are the worst ratings of the vulnerabilities in a report, all of which are at least Unknown.
+func cvssSeverities(t *testing.T, report *claircore.VulnerabilityReport) map[string]string {
+	t.Helper()
+	severities := []string{"Unknown", "Low", "Medium", "High", "Critical"}
+	worst := map[string]string{}
+	for id := range report.Vulnerabilities {
+		worst[id] = severities[0]
+	}
+	for kind, messages := range report.Enrichments {
+		if !strings.Contains(kind, "clair.cvss") {
+			t.Errorf("Clair has an enrichment %s: what becomes of it?", kind)
+		}
+		for _, message := range messages {
+			var ratings map[string][]struct{ BaseSeverity string }
+			must(t, json.Unmarshal(message, &ratings))
+			for id, all := range ratings {
+				for _, rating := range all {
+					for i, severity := range severities {
+						if strings.EqualFold(severity, rating.BaseSeverity) && i > slices.Index(severities, worst[id]) {
+							worst[id] = severity
+						}
+					}
+				}
+			}
+		}
+	}
+	return worst
+}
+
+// kept are the matches behind findings. In the test images, each finding is one match.
 func kept(findings []finding.Finding) []clairMatch {
 	matches := []clairMatch{}
 	for _, f := range findings {
-		for _, advisory := range f.Advisories {
-			matches = append(matches, clairMatch{advisory.ID, f.Package.Name, f.Package.Version, cvesIn(append(f.Aliases, f.ID)...)})
+		for _, a := range f.Advisories {
+			matches = append(matches, clairMatch{
+				Vulnerability: a.ID, Updater: a.Source, CVEs: cvesIn(append(f.Aliases, f.ID)...), Package: f.Package.Name, Version: f.Package.Version,
+				Layer: a.Layer, Fixed: strings.Join(a.FixVersions, " "), Said: a.Severity, Rated: f.Severity.String(),
+			})
 		}
 	}
 	return sortedMatches(matches)
 }
 
+// clairctl is Clair's own command, with the story's Clair and registry at addresses that it can use.
+type clairctl struct{ file, config, clair, registry string }
+
+// clairctlCommand takes the command from CLAIRCTL.
+func clairctlCommand(t *testing.T) clairctl {
+	t.Helper()
+	c := clairctl{file: os.Getenv("CLAIRCTL"), config: filepath.Join(t.TempDir(), "config.yaml"), clair: clairAddress(t)}
+	if c.file == "" {
+		t.Fatal("CLAIRCTL does not name the clairctl command; run this by make e2e, which builds it")
+	}
+	must(t, os.WriteFile(c.config, fmt.Appendf(nil, "auth: {psk: {key: %s, iss: [%s]}}\n", env.ClairKey(), clairIssuer), 0o600))
+	// Of registries, it speaks plain HTTP only with those of this machine.
+	registry := httptest.NewServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: build.LocalRegistry}))
+	t.Cleanup(registry.Close)
+	c.registry = strings.TrimPrefix(registry.URL, "http://")
+	return c
+}
+
+// report is what the command prints about an image in the registry.
+func (c clairctl) report(t *testing.T, reference string) *claircore.VulnerabilityReport {
+	t.Helper()
+	reference = strings.Replace(reference, build.LocalRegistry, c.registry, 1)
+	command := exec.CommandContext(t.Context(), c.file, "--config", c.config, "--issuer", clairIssuer,
+		"report", "--novel", "--host", c.clair, "--out", "json", reference)
+	var out, complaints bytes.Buffer
+	command.Stdout, command.Stderr = &out, &complaints
+	if err := command.Run(); err != nil {
+		t.Fatalf("clairctl report %s: %v\n%s", reference, err, complaints.String())
+	}
+	var report claircore.VulnerabilityReport
+	must(t, json.Unmarshal(out.Bytes(), &report))
+	return &report
+}
+
+// clairIssuer is who Clair takes requests from, as the operator calls itself.
+const clairIssuer = "scanner-operator"
+
 // clairClient speaks to Clair as the operator does, from here.
-func clairClient(t *testing.T) *clairapi.Client {
+func clairClient(t *testing.T, address string) *clairapi.Client {
 	t.Helper()
 	key, err := clairapi.ParseKey(env.ClairKey())
 	must(t, err)
-	client, err := clairapi.New(clairapi.Options{URL: clairAddress(t), Auth: func(context.Context) (clairapi.Auth, error) {
-		return clairapi.Auth{Key: key, Issuer: "scanner-operator"}, nil
+	client, err := clairapi.New(clairapi.Options{URL: address, Auth: func(context.Context) (clairapi.Auth, error) {
+		return clairapi.Auth{Key: key, Issuer: clairIssuer}, nil
 	}})
 	must(t, err)
 	return client

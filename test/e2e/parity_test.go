@@ -24,19 +24,13 @@ import (
 const grypeVersion = "0.110.0"
 
 // atLeast is how many matches an image must have, so that nothing is equal only because it is empty.
-var atLeast = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 6, images.Static: 0}
+var atLeast = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 6, images.Bastion: 6, images.Static: 0}
 
 // What the store has is what the grype command prints for the same image and the same database, match by match.
 func TestParity(t *testing.T) {
 	grype := grypeCommand(t)
 	ns := namespace(t, "parity")
-	must(t, env.RunPods(t.Context(), ns,
-		story.Pod{Name: "web", Image: env.Reference(images.Web)},
-		story.Pod{Name: "api", Image: env.Reference(images.API), Init: env.Reference(images.Migrate)},
-		story.Pod{Name: "cache", Image: env.Reference(images.Cache)},
-		story.Pod{Name: "rocky", Image: env.Reference(images.Rocky)},
-		story.Pod{Name: "static", Image: env.Reference(images.Static)},
-	))
+	must(t, env.RunPods(t.Context(), ns, scannedImages()...))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	must(t, env.Covered(t.Context(), ns, int32(len(atLeast)), 0))
 	stored, err := env.Findings(t.Context(), ns)
@@ -53,6 +47,18 @@ func TestParity(t *testing.T) {
 				t.Errorf("matches (-grype +operator):\n%s", diff)
 			}
 		})
+	}
+}
+
+// scannedImages are pods that run every image of which a test knows what is in it.
+func scannedImages() []story.Pod {
+	return []story.Pod{
+		{Name: "web", Image: env.Reference(images.Web)},
+		{Name: "api", Image: env.Reference(images.API), Init: env.Reference(images.Migrate)},
+		{Name: "cache", Image: env.Reference(images.Cache)},
+		{Name: "rocky", Image: env.Reference(images.Rocky)},
+		{Name: "bastion", Image: env.Reference(images.Bastion)},
+		{Name: "static", Image: env.Reference(images.Static)},
 	}
 }
 

@@ -33,14 +33,7 @@ func TestREST(t *testing.T) {
 	want := imageNamed(t, stored, images.Web)
 	viewer, stranger := viewerOf(t, ns), viewerOf(t, other)
 	url, client := forwarded(t)
-	api := func(token string) *restv1.ClientWithResponses {
-		c, err := restv1.NewClientWithResponses(url, restv1.WithHTTPClient(client), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
-			r.Header.Set("Authorization", "Bearer "+token)
-			return nil
-		}))
-		must(t, err)
-		return c
-	}
+	api := func(token string) *restv1.ClientWithResponses { return restAPI(t, url, client, token) }
 
 	scanners, err := api(viewer).ListScannersWithResponse(t.Context(), nil)
 	must(t, err)
@@ -65,6 +58,17 @@ func TestREST(t *testing.T) {
 	if refused.StatusCode() != http.StatusForbidden {
 		t.Errorf("findings for a viewer of another namespace: %d %s, expected 403", refused.StatusCode(), refused.Body)
 	}
+}
+
+// restAPI is the API as the owner of a token sees it.
+func restAPI(t *testing.T, url string, client *http.Client, token string) *restv1.ClientWithResponses {
+	t.Helper()
+	api, err := restv1.NewClientWithResponses(url, restv1.WithHTTPClient(client), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer "+token)
+		return nil
+	}))
+	must(t, err)
+	return api
 }
 
 // checkFindings compares all pages with what the store has.

@@ -19,6 +19,8 @@ const (
 	Static = "shop/static"
 	// Rocky holds an RPM database of Rocky Linux 9.2.
 	Rocky = "test/rocky"
+	// Bastion is a Go program with a module from before its versions had tags.
+	Bastion = "test/bastion"
 	// Slack is the stand-in for Slack.
 	Slack = "demo-infra/slack"
 	// Files serves the files below FilesDir, of which it has none: add them as a layer.
@@ -33,7 +35,7 @@ const (
 const FilesDir = "/srv"
 
 // Scanned lists the images that have something to scan, or nothing on purpose.
-func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky} }
+func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky, Bastion} }
 
 // Story lists the images of every story, whatever its engine.
 func Story() []string { return append(Scanned(), Slack, Files) }
@@ -67,6 +69,7 @@ var definitions = []definition{
 	{name: Migrate, dir: "test/images/migrate", pkg: "."},
 	{name: Cache, distribution: "alpine-3.18", dir: ".", pkg: "./test/images/serve"},
 	{name: Static, dir: ".", pkg: "./test/images/serve"},
+	{name: Bastion, dir: "test/images/bastion", pkg: "."},
 	{name: Rocky, distribution: "rocky-9", dir: ".", pkg: "./test/images/serve"},
 	{name: Slack, dir: ".", pkg: "./test/slackstandin"},
 	{name: Files, dir: ".", pkg: "./test/images/serve", args: []string{FilesDir}},

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,7 +59,7 @@ func TestClairComponentIsTakenByTheAPIServer(t *testing.T) {
 			if err := c.admin.Create(t.Context(), object.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
-		case object.GetNamespace() == "clair" || strings.Contains(object.GetName(), "-clair"):
+		case object.GetNamespace() == "clair":
 			if err := strict.Create(t.Context(), object.DeepCopy(), client.DryRunAll); err != nil {
 				t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
 			}
@@ -119,4 +120,43 @@ func deployment(t *testing.T, object *unstructured.Unstructured) *appsv1.Deploym
 		t.Fatal(err)
 	}
 	return &converted
+}
+
+// Only the operator asks Clair, known by its namespace wherever that is; Clair itself reaches nothing inside that it does not
+// need, since images say which hosts it asks.
+func TestClairComponentShutsNetworks(t *testing.T) {
+	objects, err := decode(render(t, withWebhooks(t, overlay(t, "scanning"), "clair")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy networkingv1.NetworkPolicy
+	for _, object := range objects {
+		if object.GetKind() == "NetworkPolicy" && object.GetName() == "clair" {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &policy); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(policy.Spec.PolicyTypes) != 2 || len(policy.Spec.Ingress) != 1 || len(policy.Spec.Ingress[0].From) != 1 || len(policy.Spec.Ingress[0].Ports) != 1 {
+		t.Fatalf("want both ways shut but for one rule that leads in, got %+v", policy.Spec)
+	}
+	peers := policy.Spec.Ingress[0].From
+	for _, rule := range policy.Spec.Egress {
+		if len(rule.Ports) == 0 {
+			t.Errorf("all ports of %v are open", rule.To)
+		}
+		peers = append(peers, rule.To...)
+	}
+	namespaces := []string{}
+	for _, peer := range peers {
+		if peer.NamespaceSelector != nil {
+			namespaces = append(namespaces, peer.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"])
+		}
+		if block := peer.IPBlock; block != nil && block.CIDR == "0.0.0.0/0" && !slices.Contains(block.Except, "169.254.0.0/16") {
+			t.Errorf("the metadata service is not left out of %v", block)
+		}
+	}
+	if want := []string{"scanning", "kube-system", "scanning"}; !slices.Equal(namespaces, want) {
+		t.Errorf("namespaces are %q, want %q", namespaces, want)
+	}
 }

@@ -1,15 +1,19 @@
 package policy
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -93,6 +97,7 @@ func TestNotifierHasNoRight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { noRight(t, err) })
 	}
+	// Those of the component that takes Clair's webhooks.
 	if err := c.notifier.Get(ctx, client.ObjectKey{Namespace: shop, Name: "probe"}, aScanner("probe")); err != nil {
 		t.Errorf("the notifier may not read a Scanner: %v", err)
 	}
@@ -103,28 +108,55 @@ func TestNotifierHasNoRight(t *testing.T) {
 	}
 }
 
-// The component that switches Clair's webhooks on leads from the Service to the listener, with the operator's configuration;
-// without it there is neither.
+// withWebhooks writes a kustomization above another one, with a component of config that switches Clair's webhooks on.
+func withWebhooks(t *testing.T, base, component string) string {
+	t.Helper()
+	dir := t.TempDir()
+	relative := func(name string) string {
+		absolute, err := filepath.Abs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := filepath.Rel(dir, absolute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: ["+relative(base)+"]\ncomponents: ["+relative(filepath.Join(config, component))+"]\n")
+	return dir
+}
+
+// The components that switch Clair's webhooks on lead from the Service to the listener, with the operator's configuration and
+// with rights for the ServiceAccount that there is; without them there is neither.
 func TestClairWebhooksAreSwitchedOn(t *testing.T) {
 	needed(t)
-	base := overlay(t, home)
-	if strings.Contains(render(t, base), "clair-webhook") {
+	base := overlay(t, "scanning")
+	text := render(t, base)
+	if strings.Contains(text, "clair-webhook") {
 		t.Error("config/default takes webhooks of Clair")
 	}
-	dir := t.TempDir()
-	component, err := filepath.Abs(filepath.Join(config, "notifier-clair-webhooks"))
+	objects, err := decode(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if component, err = filepath.Rel(dir, component); err != nil {
-		t.Fatal(err)
+	for _, object := range objects {
+		if object.GetKind() == "ClusterRole" && object.GetName() == notifier && strings.Contains(fmt.Sprint(object.Object), v1alpha1.GroupVersion.Group) {
+			t.Error("the notifier has rights for webhooks that it does not take")
+		}
 	}
-	if base, err = filepath.Rel(dir, base); err != nil {
-		t.Fatal(err)
+	for component, flag := range map[string]string{
+		"notifier-clair-webhooks":            "--clair-webhook-cert-dir=/etc/scanner-operator-clair-webhooks",
+		"notifier-clair-webhooks/plain-http": "--clair-webhook-plain-http",
+	} {
+		t.Run(component, func(t *testing.T) { checkClairWebhooks(t, withWebhooks(t, base, component), flag) })
 	}
-	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: ["+base+"]\ncomponents: ["+component+"]\n")
+}
+
+func checkClairWebhooks(t *testing.T, dir, flag string) {
 	var deployment appsv1.Deployment
 	var service corev1.Service
+	var binding rbacv1.ClusterRoleBinding
 	var settings string
 	objects, err := decode(render(t, dir))
 	if err != nil {
@@ -136,6 +168,8 @@ func TestClairWebhooksAreSwitchedOn(t *testing.T) {
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment)
 		case name == "Service "+notifier:
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &service)
+		case name == "ClusterRoleBinding "+notifier+"-clair-webhooks":
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &binding)
 		case strings.HasPrefix(name, "ConfigMap scanner-operator-config-"):
 			settings = object.GetName()
 		}
@@ -144,13 +178,30 @@ func TestClairWebhooksAreSwitchedOn(t *testing.T) {
 		}
 	}
 	container := deployment.Spec.Template.Spec.Containers[0]
+	for _, want := range []string{"--config=/etc/scanner-operator-config/config.yaml", "--clair-webhook-listen=:8444", flag} {
+		if !slices.Contains(container.Args, want) {
+			t.Errorf("the notifier has the arguments %q, and not %s", container.Args, want)
+		}
+	}
 	if port := service.Spec.Ports[len(service.Spec.Ports)-1]; port.Port != 8444 || port.Name != "clair-webhooks" || port.TargetPort.StrVal != container.Ports[len(container.Ports)-1].Name {
 		t.Errorf("the Service's port is %+v", port)
 	}
+	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != deployment.Spec.Template.Spec.ServiceAccountName || binding.Subjects[0].Namespace != deployment.Namespace {
+		t.Errorf("the rights are those of %v, the notifier is in %s", binding.Subjects, deployment.Namespace)
+	}
+	checkVolumes(t, &deployment, settings)
+}
+
+// checkVolumes looks for the operator's configuration in the notifier, and that it does not wait for a certificate.
+func checkVolumes(t *testing.T, deployment *appsv1.Deployment, settings string) {
+	t.Helper()
 	mounted := ""
 	for _, volume := range deployment.Spec.Template.Spec.Volumes {
-		if volume.Name == "operator-config" {
+		switch {
+		case volume.Name == "operator-config":
 			mounted = volume.ConfigMap.Name
+		case volume.Secret != nil && !ptr.Deref(volume.Secret.Optional, false):
+			t.Errorf("without the Secret %s nothing is told to Slack", volume.Secret.SecretName)
 		}
 	}
 	if mounted != settings || settings == "" {

@@ -101,7 +101,7 @@ func start(t *testing.T) (*cluster, error) {
 		return nil, err
 	}
 	ctx := background
-	if err := c.apply(ctx, render(t, overlay(t, home))); err != nil {
+	if err := c.apply(ctx, render(t, withWebhooks(t, overlay(t, home), "notifier-clair-webhooks"))); err != nil {
 		return nil, err
 	}
 	if err := c.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}); err != nil {

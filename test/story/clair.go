@@ -131,21 +131,31 @@ func (e *Environment) clairIndexed(ctx context.Context) (int, error) {
 	return total(string(metrics), "clair_http_indexerv1_request_total{", `handler="/indexer/api/v1/index_report",method="post"`)
 }
 
-// webhooksDone is how many webhooks of Clair the notifier has handled since it was started.
-func (e *Environment) webhooksDone(ctx context.Context) (int, error) {
+// webhooks are what the notifier has made of Clair's since it was started.
+type webhooks struct {
+	// done were handled; marked are ImageScans that were in them, all of the shop's Scanner: Clair's only target.
+	done, marked int
+}
+
+func (e *Environment) webhooks(ctx context.Context) (webhooks, error) {
 	pods := e.Clientset.CoreV1().Pods(SystemNamespace)
 	listed, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=notifier"})
 	if err != nil {
-		return 0, err
+		return webhooks{}, err
 	}
 	if len(listed.Items) != 1 {
-		return 0, fmt.Errorf("expected one pod of the notifier, there are %d", len(listed.Items))
+		return webhooks{}, fmt.Errorf("expected one pod of the notifier, there are %d", len(listed.Items))
 	}
 	metrics, err := pods.ProxyGet("http", listed.Items[0].Name, "8080", "metrics", nil).DoRaw(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("ask the notifier for its metrics: %w", err)
+		return webhooks{}, fmt.Errorf("ask the notifier for its metrics: %w", err)
 	}
-	return total(string(metrics), "scanner_notifier_clair_webhooks_total{", `outcome="Done"`)
+	done, err := total(string(metrics), "scanner_notifier_clair_webhooks_total{", `outcome="Done"`)
+	if err != nil {
+		return webhooks{}, err
+	}
+	marked, err := total(string(metrics), "scanner_notifier_clair_images_marked_total", "")
+	return webhooks{done, marked}, err
 }
 
 // total adds up the samples in Prometheus' text format that begin with one text and hold another.
@@ -165,17 +175,24 @@ func total(metrics, prefix, holding string) (int, error) {
 	return sum, nil
 }
 
-// checkWebhook waits until the notifier has handled another webhook than those before the second act.
+// checkWebhook waits until the notifier has handled another webhook than those before the second act, about an image of the
+// shop.
 func (a *secondAct) checkWebhook(ctx context.Context) (string, error) {
 	began := time.Now()
+	var now webhooks
 	err := Eventually(ctx, webhookWithin, func(ctx context.Context) error {
-		done, err := a.webhooksDone(ctx)
-		if err == nil && done <= a.webhooks {
-			err = errors.New("no webhook of Clair has come to the notifier since the advisory was added")
+		var err error
+		switch now, err = a.webhooks(ctx); {
+		case err != nil:
+			return err
+		case now.done <= a.before.done:
+			return errors.New("no webhook of Clair has come to the notifier since the advisory was added")
+		case now.marked <= a.before.marked:
+			return fmt.Errorf("since the advisory was added %d webhooks of Clair have come to the notifier, none about an image of %s", now.done-a.before.done, a.Shop())
 		}
-		return err
+		return nil
 	})
-	return fmt.Sprintf("%.0f s after the message at the latest", time.Since(began).Seconds()), err
+	return fmt.Sprintf("%.0f s after the message at the latest; ImageScans marked: %d", time.Since(began).Seconds(), now.marked-a.before.marked), err
 }
 
 // ClairKey is the pre-shared key that Clair knows, in base64; empty without Clair.

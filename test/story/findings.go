@@ -20,6 +20,7 @@ type ImageFindings struct {
 	Digest         string            `json:"digest"`
 	PlatformDigest string            `json:"platformDigest"`
 	Platform       string            `json:"platform"`
+	Engine         string            `json:"engine"`
 	DataVersion    string            `json:"dataVersion"`
 	Findings       []finding.Finding `json:"findings"`
 }

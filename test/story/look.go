@@ -15,8 +15,12 @@ import (
 
 // Scanner reads the Scanner of a namespace.
 func (e *Environment) Scanner(ctx context.Context, namespace string) (*v1alpha1.Scanner, error) {
+	return e.scannerNamed(ctx, namespace, ScannerName)
+}
+
+func (e *Environment) scannerNamed(ctx context.Context, namespace, name string) (*v1alpha1.Scanner, error) {
 	var scanner v1alpha1.Scanner
-	if err := e.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ScannerName}, &scanner); err != nil {
+	if err := e.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &scanner); err != nil {
 		return nil, err
 	}
 	return &scanner, nil
@@ -46,8 +50,13 @@ func (e *Environment) ImageScanOf(ctx context.Context, namespace, repository str
 
 // Covered waits until a namespace's Scanner has handled its images: as many have a result, and as many have failed.
 func (e *Environment) Covered(ctx context.Context, namespace string, scanned, failed int32) error {
+	return e.CoveredBy(ctx, namespace, ScannerName, scanned, failed)
+}
+
+// CoveredBy does so for a Scanner with a name of its own.
+func (e *Environment) CoveredBy(ctx context.Context, namespace, name string, scanned, failed int32) error {
 	return Eventually(ctx, e.scanWithin(), func(ctx context.Context) error {
-		scanner, err := e.Scanner(ctx, namespace)
+		scanner, err := e.scannerNamed(ctx, namespace, name)
 		if err != nil {
 			return err
 		}

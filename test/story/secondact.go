@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// newVulnerability is the one that advisories-next adds: in openssl of Debian 12, and so in shop/web only.
-const newVulnerability = "CVE-2099-10001"
+// NewVulnerability is the one that advisories-next adds: in openssl of Debian 12, and so in shop/web only.
+const NewVulnerability = "CVE-2099-10001"
 
 // Times of the second act.
 const (
@@ -32,8 +32,9 @@ type secondAct struct {
 	*Environment
 	mark int64
 	jobs int
-	// indexed and webhooks count what Clair was told and has told before.
-	indexed, webhooks int
+	// indexed counts what Clair was told before, before what it has told.
+	indexed int
+	before  webhooks
 	// versions are those of the data that each image was matched with before, by namespace and digest.
 	versions map[string]string
 }
@@ -71,7 +72,7 @@ func (a *secondAct) publish(ctx context.Context) (string, error) {
 		if a.indexed, err = a.clairIndexed(ctx); err != nil {
 			return "", err
 		}
-		if a.webhooks, err = a.webhooksDone(ctx); err != nil {
+		if a.before, err = a.webhooks(ctx); err != nil {
 			return "", err
 		}
 		return "read by Clair within a minute", a.publishFeeds(ctx, "advisories", "advisories-next")
@@ -110,7 +111,7 @@ func (a *secondAct) checkMessage(ctx context.Context) (string, error) {
 			return err
 		}
 		if len(messages) < 2 {
-			return fmt.Errorf("no message about %s in Slack%s", newVulnerability, a.receiverProblem(ctx, a.Shop()))
+			return fmt.Errorf("no message about %s in Slack%s", NewVulnerability, a.receiverProblem(ctx, a.Shop()))
 		}
 		news = messages[1]
 		return nil
@@ -119,7 +120,7 @@ func (a *secondAct) checkMessage(ctx context.Context) (string, error) {
 		return "", err
 	}
 	web := a.repository(images.Web)
-	want := []string{newVulnerability + " in libssl3 of " + web, newVulnerability + " in openssl of " + web}
+	want := []string{NewVulnerability + " in libssl3 of " + web, NewVulnerability + " in openssl of " + web}
 	got := []string{}
 	for _, line := range news.Lines {
 		got = append(got, line.String())
@@ -169,8 +170,11 @@ func (a *secondAct) checkNoWork(ctx context.Context) (string, error) {
 	}
 	if a.Backend == v1alpha1.BackendClair {
 		indexed, err := a.clairIndexed(ctx)
-		if err != nil || indexed != a.indexed {
-			return "", errors.Join(err, fmt.Errorf("expected Clair to be told of no image again, it was %d times", indexed-a.indexed))
+		if err != nil {
+			return "", err
+		}
+		if indexed != a.indexed {
+			return "", fmt.Errorf("expected Clair to be told of no image again, it was %d times", indexed-a.indexed)
 		}
 	}
 	if a.Pulls == nil {

@@ -135,8 +135,8 @@ type Condition struct {
 	Type               string    `json:"type"`
 }
 
-// Ecosystems Ecosystems of packages that the engine does not analyse: the image may hold such packages, and nothing is said about them.
-// Left out if the engine says nothing of the kind.
+// Ecosystems What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
+// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
 type Ecosystems = []string
 
 // EngineName The engine that found something. Where there may be several instances of one, the instance follows: grype,
@@ -222,8 +222,8 @@ type ImageScan struct {
 	Namespace   string         `json:"namespace"`
 	NextAttempt time.Time      `json:"nextAttempt,omitempty,omitzero"`
 
-	// NotCovered Ecosystems of packages that the engine does not analyse: the image may hold such packages, and nothing is said about them.
-	// Left out if the engine says nothing of the kind.
+	// NotCovered What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
+	// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
@@ -259,7 +259,8 @@ type ImageScanList struct {
 // NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
 // Scanner, as in the Scanners' coverage. Excluded images are in that coverage only.
 type NotCovered struct {
-	// Ecosystems Ecosystems that one of these was not analysed for, by any engine. An image need not have such packages.
+	// Ecosystems Ecosystems and distributions ("debian 12") that one of these was not analysed for, by any engine. Of an ecosystem an image
+	// need not have packages.
 	Ecosystems []string `json:"ecosystems,omitempty,omitzero"`
 
 	// Failed Images that could not be scanned. What was found in one before it failed is among the items.
@@ -359,8 +360,8 @@ type Report struct {
 	Engine    EngineName `json:"engine"`
 	MatchedAt time.Time  `json:"matchedAt"`
 
-	// NotCovered Ecosystems of packages that the engine does not analyse: the image may hold such packages, and nothing is said about them.
-	// Left out if the engine says nothing of the kind.
+	// NotCovered What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
+	// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
 	NotCovered Ecosystems `json:"notCovered,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.

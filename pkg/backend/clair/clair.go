@@ -28,6 +28,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -64,8 +65,8 @@ type Engines struct {
 	Options
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
-	throttles throttles
-	// readings bounds how many reports are in memory at a time.
+	throttles throttle.Registries
+	// readings bounds how many reports, of indexers too, are in memory at a time.
 	readings chan struct{}
 }
 
@@ -73,7 +74,6 @@ type Engines struct {
 func NewEngines(o Options) *Engines {
 	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
-	e.throttles = throttles{clock: o.Clock}
 	network := api.NewNetwork()
 	for _, settings := range o.Config.Clair.Instances {
 		if url, err := api.CanonicalURL(settings.URL); err == nil { // Validate has seen that it is
@@ -268,7 +268,7 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 }
 
 // Prompt implements backend.Prompted.
-func (b *Backend) Prompt(context.Context, backend.Image) error {
+func (b *Backend) Prompt(context.Context) error {
 	if b.unusable == nil {
 		b.instance.prompt()
 	}

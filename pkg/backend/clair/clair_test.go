@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -102,7 +104,7 @@ func TestDataChanges(t *testing.T) {
 	before := slices.Clone(w.clair.reports)
 	w.clair.change(func() { w.clair.reports = nil; w.clair.advisories = append(w.clair.advisories, "CVE-2099-0002") })
 	w.clair.update("debian/updater", noon)
-	w.Expect(w.For(shop).(*Backend).Prompt(t.Context(), images[0])).To(Succeed())
+	w.Expect(w.For(shop).(*Backend).Prompt(t.Context())).To(Succeed())
 	for _, img := range images {
 		w.Eventually(func() []string { w.pass(time.Second); return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0001", "CVE-2099-0002"}))
 		w.scan(shop, img)
@@ -121,7 +123,7 @@ func TestPrompts(t *testing.T) {
 	w.scan(shop, img)
 	w.clair.change(func() { w.clair.requests = 0 })
 	for range 1000 {
-		w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
+		w.must(w.For(shop).(*Backend).Prompt(t.Context()))
 	}
 	w.clair.update("debian/updater", noon)
 	w.Eventually(func() int { w.pass(promptPause); return len(w.clair.read()) }).Should(Equal(2))
@@ -146,7 +148,7 @@ func TestNotAllowed(t *testing.T) {
 	}
 	_, err := w.For(shop).DataVersion(t.Context())
 	w.Expect(err).To(MatchError(HavePrefix("ClairNotAllowed")))
-	w.must(w.For(shop).(*Backend).Prompt(t.Context(), img))
+	w.must(w.For(shop).(*Backend).Prompt(t.Context()))
 	wait, _, err := w.For(shop).(*Backend).Release(t.Context(), "shop-uid")
 	w.must(err)
 	w.Expect(wait).To(BeZero())
@@ -303,6 +305,8 @@ func TestExpectedUpdaters(t *testing.T) {
 	w.Eventually(func() string { return w.step(shop, img) }).Should(And(HavePrefix("NoVulnerabilityData: these updaters of Clair at "), HaveSuffix(": osv/go")))
 	w.Expect(w.clair.reports).To(BeEmpty())
 	w.clair.update("osv/go", noon)
+	// How many there are of debian/* nobody says.
+	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("10m0s"))
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
@@ -459,4 +463,26 @@ func TestBoundedIndexing(t *testing.T) {
 	}
 	w.Expect(w.clair.most).To(BeNumerically("<=", 3))
 	w.Expect(w.clair.posted()).To(Equal(20))
+}
+
+// slowReader gives what was asked for when who asked does not wait any more.
+type slowReader struct {
+	client.Reader
+	stop context.CancelFunc
+}
+
+func (r slowReader) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	defer r.stop()
+	return r.Reader.Get(ctx, key, obj, opts...)
+}
+
+// TestSecretJustInTime: a Secret that was read is there, however late it is.
+func TestSecretJustInTime(t *testing.T) {
+	w := newWorld(t)
+	w.secret("shop", "pull", map[string]string{"a": "b"})
+	ctx, cancel := context.WithCancel(t.Context())
+	known := secrets{reader: slowReader{w.cluster, cancel}, clock: w.clock}
+	data, err := known.get(ctx, types.NamespacedName{Namespace: "shop", Name: "pull"})
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(data).To(HaveKeyWithValue("a", []byte("b")))
 }

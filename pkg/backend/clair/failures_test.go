@@ -1,6 +1,7 @@
 package clair
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
@@ -95,6 +97,19 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			want: "PullSecretForbidden: the operator may not read pull secrets of the image's pods; to allow it: " +
 				"kubectl -n shop create role scanner-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
 		},
+		"ServiceAccount not granted": {
+			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
+				w.forbidden["web"] = true
+				return anImage(withPullSecrets("pull"), withAccount)(w, s)
+			},
+			guard: privately,
+			want: "PullSecretMissing: pull secrets that ServiceAccount web was given after the pods were made are not used, since the operator may not read it; to allow it: " +
+				"kubectl -n shop create role scanner-manager-serviceaccounts-web --verb=get --resource=serviceaccounts --resource-name=web && ",
+		},
+		"ServiceAccount of pods without pull secrets": {
+			image: anImage(withAccount), guard: privately,
+			want: "Unauthorized: pull secrets of ServiceAccount web in namespace shop count for pods that are made after it was given them; ",
+		},
 		"pull secret of no name": {
 			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
 				w.forbidden["x;echo evil"] = true
@@ -112,7 +127,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 		"ServiceAccount that is not read": {
 			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
 				w.broken["web"] = true
-				return anImage(withPullSecrets("pull"), func(img *backend.Image) { img.ServiceAccounts = []string{"web"} })(w, s)
+				return anImage(withPullSecrets("pull"), withAccount)(w, s)
 			},
 			want: "BackendError: cannot read ServiceAccount web of the image's pods: InternalError",
 		},
@@ -182,6 +197,8 @@ func anImage(change ...func(*backend.Image)) func(*world, *v1alpha1.Scanner) bac
 		return w.run(s, "web", w.push("web", registrytest.Image(w.t, files("base"))), change...)
 	}
 }
+
+func withAccount(img *backend.Image) { img.ServiceAccounts = []string{"web"} }
 
 // TestClairInTrouble: while Clair has trouble no image is to blame, the Scanner says what is wrong, Clair is asked rarely,
 // and all goes on afterwards.
@@ -431,6 +448,54 @@ func TestIndexedBySomebodyElse(t *testing.T) {
 	manifest, err := w.store.Manifest(t.Context(), w.For(shop).Engine(), img.Key.Digest)
 	w.must(err)
 	w.Expect(manifest.Ours).To(BeFalse())
+}
+
+// TestRestartWhileReading: what was being read when the manager ended is read at once by the next one.
+func TestRestartWhileReading(t *testing.T) {
+	w := newWorld(t)
+	shop := w.scanner("shop")
+	img := anImage()(w, shop)
+	var asked atomic.Bool
+	w.clair.change(func() {
+		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(_ http.ResponseWriter, r *http.Request) bool {
+			asked.Store(true)
+			<-r.Context().Done()
+			return true
+		})
+	})
+	w.Eventually(func() bool { _ = w.step(shop, img); return asked.Load() }).Should(BeTrue())
+	w.stop()
+	w.clair.change(func() { w.clair.before = nil })
+	w.start()
+	w.scan(shop, img) // no time has passed
+	w.Expect(leaseTime).To(BeNumerically(">", leaseBatch/maxReadings*api.DefaultTimeout), "all that are leased can be read in time")
+}
+
+// TestDataGone: that Clair has no data any more is shown at once.
+func TestDataGone(t *testing.T) {
+	var changes atomic.Int32
+	w := newWorld(t, func(o *Options) { o.DataChanged = func(context.Context) { changes.Add(1) } })
+	shop := w.scanner("shop")
+	w.scan(shop, w.run(shop, "other", w.push("other", registrytest.Image(t, files("other")))))
+	w.clair.change(func() { w.clair.before = on(http.MethodGet, "/vulnerability_report/", says(http.StatusAccepted, "")) })
+	before := changes.Load()
+	img := anImage()(w, shop)
+	w.Eventually(func() string { return w.step(shop, img) }).Should(HavePrefix("NoVulnerabilityData: "))
+	w.Eventually(changes.Load).Should(Equal(before + 1))
+}
+
+// TestManyUnused: however many manifests nobody uses, none is overlooked.
+func TestManyUnused(t *testing.T) {
+	w := newWorld(t)
+	i := w.For(w.scanner("shop")).(*Backend).instance
+	const many = tidyBatch + 2
+	for n := range many {
+		w.must(w.store.SaveManifest(t.Context(), store.Manifest{Engine: i.engine, PlatformDigest: fmt.Sprintf("sha256:%064x", n)}))
+	}
+	all, err := i.allUnused(t.Context(), "")
+	w.must(err)
+	w.Expect(all).To(HaveLen(many))
+	w.Expect(all[many-1].PlatformDigest).To(HaveSuffix(fmt.Sprintf("%064x", many-1)))
 }
 
 // TestLostImage: an image that Clair does not know any more is indexed again, but not over and over.

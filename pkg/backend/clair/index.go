@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/grant"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
@@ -266,7 +268,8 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 			}
 		}
 		var report *claircore.IndexReport
-		report, err = t.link.client.Index(ctx, manifestOf(located, digest))
+		manifest := manifestOf(located, digest)
+		report, err = t.link.client.Index(ctx, manifest)
 		if err == nil && api.Finished(report) {
 			i.mu.Lock()
 			i.pauses = 0
@@ -274,7 +277,7 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 			return report, nil
 		}
 		if err == nil {
-			err = t.link.client.Failure(report)
+			err = t.link.client.Failure(report, manifest)
 		}
 		if err == nil {
 			return nil, &backend.Failure{Reason: ReasonIndexFailed, Message: fmt.Sprintf("Clair at %s ended in state %q without saying why", i.host, report.State)}
@@ -337,7 +340,7 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	}
 	log := slog.New(logr.ToSlogHandler(i.Log.WithValues("image", t.img.Key.String()).V(1)))
 	puller := &registry.Puller{
-		Registries: i.Config.RegistrySettings(), Spared: i.throttles.spared(string(t.img.Scope)),
+		Registries: i.Config.RegistrySettings(), Spared: i.throttles.Spared(i.Clock.Now(), t.img.Scope),
 		Credentials: registry.ParseCredentials(secrets.data, log), Transport: i.Registries, Log: log, Now: i.Clock.Now,
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
@@ -357,13 +360,7 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 	failed := &backend.Failure{
 		Reason: said.Reason, Message: said.Message, Registry: said.Registry, RetryAfter: time.Duration(said.RetryAfterSeconds) * time.Second,
 	}
-	if failed.Reason == workerapi.ReasonRegistryThrottled && failed.Registry != "" {
-		if left := i.throttles.left(string(img.Scope), failed.Registry); failed.RetryAfter == 0 && left > 0 {
-			failed.RetryAfter = left
-		} else {
-			failed.RetryAfter = i.throttles.note(string(img.Scope), failed.Registry, failed.RetryAfter)
-		}
-	}
+	i.throttles.Note(i.Clock.Now(), img.Scope, failed)
 	switch failed.Reason {
 	case workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 		workerapi.ReasonImageNotFound, workerapi.ReasonRegistryThrottled:
@@ -371,10 +368,26 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 			// What the registry said without them leads astray.
 			i.Log.Info("Pull secrets may not be read", "image", img.Key.String(), "namespace", img.Namespace, "secrets", secrets.forbidden, "without", failed.Message)
 			failed.Reason = ReasonPullSecretForbidden
-			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.howToGrant(img.Namespace, secrets.forbidden...)
+			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.howToGrant(img.Namespace, grant.Secrets, secrets.forbidden...)
+			break
 		}
+		failed.Message = i.aboutAccounts(img, secrets, failed.Reason) + failed.Message
 	}
 	return failed
+}
+
+// aboutAccounts says what is not known of pull secrets that the ServiceAccounts of an image's pods may have by now; empty
+// if it matters not for a reason. It comes first, since what registries say is long.
+func (i *instance) aboutAccounts(img backend.Image, secrets pullSecrets, reason string) string {
+	switch {
+	case len(secrets.accounts) > 0:
+		return fmt.Sprintf("pull secrets that ServiceAccount %s was given after the pods were made are not used, since the operator may not read it; to allow it: %s; ",
+			strings.Join(secrets.accounts, ", "), i.howToGrant(img.Namespace, grant.ServiceAccounts, secrets.accounts...))
+	case len(img.ServiceAccounts) > 0 && img.Scope == store.Cluster && (reason == workerapi.ReasonUnauthorized || reason == workerapi.ReasonNodeCredentials):
+		return fmt.Sprintf("pull secrets of ServiceAccount %s in namespace %s count for pods that are made after it was given them; ",
+			strings.Join(img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)], ", "), img.Namespace)
+	}
+	return ""
 }
 
 // explain tells an image's own failure from trouble with Clair, after which the image is tried again.

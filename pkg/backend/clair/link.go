@@ -78,7 +78,7 @@ func (i *instance) linkFor(key linkKey) *link {
 		l.way = &outage{}
 		i.ways[key.authorities] = l.way
 	}
-	options := api.Options{URL: i.url, CABundle: key.authorities, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, Network: i.network, Clock: i.Clock}
+	options := api.Options{URL: i.url, CABundle: key.authorities, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, Readings: i.readings, Network: i.network, Clock: i.Clock}
 	if key.secret != "" {
 		options.Auth = func(ctx context.Context) (api.Auth, error) { return i.auth(ctx, key.namespace, key.secret) }
 	}

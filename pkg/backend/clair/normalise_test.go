@@ -387,8 +387,6 @@ func TestRefused(t *testing.T) {
 		"an unknown vulnerability":    {func(r *claircore.VulnerabilityReport) { r.Vulnerabilities = nil }, `vulnerability "0" is not among`},
 		"a vulnerability of no name":  {func(r *claircore.VulnerabilityReport) { r.Vulnerabilities["0"].Name = " \n" }, `"0" of the vulnerability report has no name`},
 		"an enrichment of other form": {func(r *claircore.VulnerabilityReport) { r.Enrichments = enriched(`[]`) }, "enrichment clair.cvss"},
-		"an impossible score": {func(r *claircore.VulnerabilityReport) { r.Enrichments = enriched(`{"0":[{"baseScore":11}]}`) },
-			`baseScore 11 of vulnerability "0" is not between 0 and 10`},
 		"too many findings": {func(r *claircore.VulnerabilityReport) {
 			r.PackageVulnerabilities["1"] = slices.Repeat([]string{"0"}, maxFindings)
 		}, "too large"},

@@ -241,12 +241,17 @@ func (i *instance) judge(d *data, reported int, now time.Time) {
 		d.missing = fmt.Sprintf("these updaters of Clair at %s have not run yet (clair.instances[].updaters in the operator's configuration): %s",
 			i.host, strings.Join(missing, ", "))
 	}
-	if len(i.updaters) == 0 && !d.fewerSince.IsZero() && now.Sub(d.fewerSince) < lossTime {
+	if i.guesses() && !d.fewerSince.IsZero() && now.Sub(d.fewerSince) < lossTime {
 		d.missing = fmt.Sprintf("Clair at %s has data of %d updaters, and had that of %d: its database may have been lost; waiting until as many have run, "+
 			"or for %s; to wait for certain ones instead, name them in clair.instances[].updaters of the operator's configuration",
 			i.host, len(d.seen), reported, lossTime)
 	}
-	d.unsettled = len(i.updaters) == 0 && now.Sub(d.newest) < settleTime
+	d.unsettled = i.guesses() && now.Sub(d.newest) < settleTime
+}
+
+// guesses says that it is not known which updaters this Clair has: a pattern stands for any number of them.
+func (i *instance) guesses() bool {
+	return len(i.updaters) == 0 || slices.ContainsFunc(i.updaters, func(pattern string) bool { return strings.Contains(pattern, "*") })
 }
 
 // matches says whether a name fits a pattern, in which "*" stands for any characters.

@@ -21,9 +21,10 @@ import (
 const (
 	// holder is who leases images from the queue. It is no Job, and the same after a restart.
 	holder = "manager"
-	// leaseBatch is how many are leased at a time, and leaseTime for how long: after a restart the first few wait for that.
+	// leaseBatch is how many are leased at a time, and leaseTime for how long: that many can be read within, however slow
+	// Clair is.
 	leaseBatch = 8
-	leaseTime  = 2 * time.Minute
+	leaseTime  = 10 * time.Minute
 	// firstRetry and lastRetry bound the time until a report that could not be used is read again.
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
@@ -40,6 +41,10 @@ func (e errUnreadable) Error() string { return "Clair's report cannot be used: "
 // readLoop reads what is due, the oldest reports first.
 func (i *instance) readLoop(ctx context.Context) {
 	for i.await(ctx, i.reading, i.around(i.Config.Clair.PollInterval.Duration)) {
+		// What was not read the last time, or before a restart, is due again.
+		if err := i.Store.ReturnLeases(ctx, i.engine, holder); err != nil && ctx.Err() == nil {
+			i.Log.Error(err, "Returning leases", "clair", i.url)
+		}
 		for {
 			more, err := i.readSome(ctx)
 			if err != nil && ctx.Err() == nil {
@@ -124,7 +129,7 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 	}
 	unlock := i.digests.try(lease.PlatformDigest)
 	if unlock == nil {
-		return nil // it is being indexed: the lease ends by itself
+		return nil // it is being indexed, and keeps its lease until the loop is woken
 	}
 	defer unlock()
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
@@ -133,13 +138,14 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 		return ignoreMissing(err)
 	}
 	var findings []finding.Finding
+	var held []string
 	if catalogued.Tool != toolNobody {
-		if findings, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
+		if findings, held, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
 			return i.notRead(ctx, l, lease, err)
 		}
 	}
 	difference, err := i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, Findings: findings,
+		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, NotCovered: notCovered(held), Findings: findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
 		return nil // it took too long, and is lent again
@@ -160,8 +166,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// read gets one report. It comes after beginReading.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, err error) {
+// read gets one report, and what the image holds that it does not cover. It comes after beginReading.
+func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, held []string, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
@@ -170,16 +176,17 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (fi
 	}()
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
-		return nil, errUnreadable{err}
+		return nil, nil, errUnreadable{err}
 	}
+	ran := i.ran() // before the report is made
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if findings, err = Normalise(report); err != nil {
-		return nil, errUnreadable{err}
+		return nil, nil, errUnreadable{err}
 	}
-	return findings, nil
+	return findings, uncovered(report, ran), nil
 }
 
 // refresh replaces a report that there is, after the image was listed in another way than when it was made. One that is
@@ -197,7 +204,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return err
 	}
 	defer i.endReading()
-	findings, err := i.read(ctx, l, catalogue.PlatformDigest)
+	findings, held, err := i.read(ctx, l, catalogue.PlatformDigest)
 	var unreadable errUnreadable
 	switch {
 	case errors.As(err, &unreadable):
@@ -208,7 +215,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return i.explain(ctx, l, err)
 	}
 	_, err = i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, Findings: findings,
+		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, NotCovered: notCovered(held), Findings: findings,
 	}, "")
 	return err
 }
@@ -231,7 +238,7 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 		i.tell(ctx, l, i.noteFailed(l, err))
 		return errLater
 	case api.NoData:
-		i.noteNoData()
+		i.noteNoData(ctx)
 		return errLater
 	case api.NotIndexed:
 		return i.notKnown(ctx, l, lease, refused)
@@ -245,11 +252,15 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 }
 
 // noteNoData takes back that there is data, until the next poll.
-func (i *instance) noteNoData() {
+func (i *instance) noteNoData(ctx context.Context) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
+	news := i.data.missing == ""
 	i.data.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
 	i.data.etags = nil
+	i.mu.Unlock()
+	if news {
+		i.DataChanged(ctx)
+	}
 }
 
 // notKnown has an image indexed again that Clair does not know any more, but neither because its database was away nor
@@ -261,7 +272,7 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
-	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
+	if _, _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
 		// It is there, now that the database is.
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
 	}

@@ -52,7 +52,7 @@ type rememberedSecret struct {
 	until time.Time
 }
 
-// get returns what is in a Secret. Errors are remembered, too.
+// get returns what is in a Secret. Errors are remembered, too, but for those of who asks.
 func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[string][]byte, error) {
 	if known, found := s.recall(name); found {
 		return known.data, known.err
@@ -61,7 +61,7 @@ func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[strin
 	defer cancel()
 	var secret corev1.Secret
 	err := s.reader.Get(ctx, name, &secret)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 	data, err := e.secrets.get(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	switch {
 	case apierrors.IsForbidden(err):
-		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.howToGrant(namespace, name))
+		return failure(ReasonSecretForbidden, "the operator may not read the Secret; to allow it: "+e.howToGrant(namespace, grant.Secrets, name))
 	case apierrors.IsNotFound(err):
 		return failure(ReasonSecretMissing, fmt.Sprintf("there is no Secret %s in namespace %s", name, namespace))
 	case err != nil:
@@ -114,10 +114,10 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 func nameOfSecret(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 // pullSecrets are those of an image: what they hold by name, nothing for those that cannot be read, and the names of
-// those that the operator may not read.
+// those that the operator may not read, and of ServiceAccounts that it may not ask for more.
 type pullSecrets struct {
-	data      map[string]map[string][]byte
-	forbidden []string
+	data                map[string]map[string][]byte
+	forbidden, accounts []string
 }
 
 // pullSecrets reads those of an image's pods. What counts for the whole cluster is fetched without any. Errors are
@@ -127,7 +127,8 @@ func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecre
 	if img.Scope == store.Cluster {
 		return read, nil
 	}
-	names, err := e.secretNames(ctx, img)
+	names, accounts, err := e.secretNames(ctx, img)
+	read.accounts = accounts
 	if err != nil {
 		return read, err
 	}
@@ -160,17 +161,20 @@ func whyNotRead(err error) metav1.StatusReason {
 	return cmp.Or(apierrors.ReasonForError(err), "the API server gave no answer")
 }
 
-// secretNames are the pull secrets that pods name, and those that their ServiceAccounts have now, if the operator may
-// read these: admission copies them into pods, but only into those that are made later.
-func (e *Engines) secretNames(ctx context.Context, img backend.Image) ([]string, error) {
-	names := slices.Clone(img.PullSecrets)
+// secretNames are the pull secrets that pods name, and those that their ServiceAccounts have now: admission copies them
+// into pods, but only into those that are made later. Forbidden are the ServiceAccounts that the operator may not read.
+func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, forbidden []string, err error) {
+	names = slices.Clone(img.PullSecrets)
 	for _, name := range img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)] {
 		ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 		defer cancel()
 		var account corev1.ServiceAccount
 		err := e.Reader.Get(ctx, types.NamespacedName{Namespace: img.Namespace, Name: name}, &account)
-		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			return nil, notReadable("ServiceAccount", name, err)
+		switch {
+		case apierrors.IsForbidden(err):
+			forbidden = append(forbidden, name)
+		case err != nil && !apierrors.IsNotFound(err):
+			return nil, nil, notReadable("ServiceAccount", name, err)
 		}
 		for _, reference := range account.ImagePullSecrets {
 			if !slices.Contains(names, reference.Name) {
@@ -178,16 +182,20 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) ([]string,
 			}
 		}
 	}
-	return names[:min(len(names), maxSecrets)], nil
+	return names[:min(len(names), maxSecrets)], forbidden, nil
 }
 
-// howToGrant is what to run so that the manager may read these Secrets of a namespace and nothing else.
-func (e *Engines) howToGrant(namespace string, names ...string) string {
-	// A name of its own for each set of Secrets, so that another one needs no change of the first one's Role.
-	role := "scanner-manager-" + strings.Join(names, "-")
+// howToGrant is what to run so that the manager may read these objects of a namespace and nothing else.
+func (e *Engines) howToGrant(namespace, resource string, names ...string) string {
+	prefix := "scanner-manager-"
+	if resource != grant.Secrets {
+		prefix += resource + "-"
+	}
+	// A name of its own for each set of objects, so that another one needs no change of the first one's Role.
+	role := prefix + strings.Join(names, "-")
 	if len(names) > 1 || len(role) > 80 {
 		sum := sha256.Sum256([]byte(strings.Join(names, "/")))
-		role = "scanner-manager-" + hex.EncodeToString(sum[:4])
+		role = prefix + hex.EncodeToString(sum[:4])
 	}
-	return grant.Commands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, grant.Secrets, names...)
+	return grant.Commands(grant.Account{Namespace: e.Namespace, Name: e.ServiceAccount}, namespace, role, resource, names...)
 }

@@ -3,6 +3,7 @@ package clair
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quay/claircore"
@@ -29,8 +30,12 @@ func (r cvssRating) rating() finding.Rating {
 	return finding.Rating{Source: nvd, Version: r.Version, Vector: r.Vector, Score: r.Score}
 }
 
+// impossible says that the rating's score is out of CVSS's range.
+func (r cvssRating) impossible() bool { return r.Score < 0 || r.Score > 10 }
+
 // cvssOf reads the CVSS ratings of a report by vulnerability. They are of all CVEs that a vulnerability's name and links
-// mention, the unrelated ones included, and the enrichment does not say which rating is whose.
+// mention, the unrelated ones included, and the enrichment does not say which rating is whose. One
+// that CVSS does not have is left out: it says nothing of the others, or of what was found.
 func cvssOf(enrichments map[string][]json.RawMessage) (map[string][]cvssRating, error) {
 	all := map[string][]cvssRating{}
 	for kind, messages := range enrichments {
@@ -43,12 +48,7 @@ func cvssOf(enrichments map[string][]json.RawMessage) (map[string][]cvssRating, 
 				return nil, fmt.Errorf("enrichment clair.cvss of the vulnerability report: %w", err)
 			}
 			for id, of := range ratings {
-				for _, r := range of {
-					if r.Score < 0 || r.Score > 10 {
-						return nil, fmt.Errorf("enrichment clair.cvss of the vulnerability report: baseScore %g of vulnerability %.64q is not between 0 and 10", r.Score, id)
-					}
-				}
-				all[id] = append(all[id], of...)
+				all[id] = append(all[id], slices.DeleteFunc(of, cvssRating.impossible)...)
 			}
 		}
 	}

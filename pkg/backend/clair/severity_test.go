@@ -24,6 +24,7 @@ func TestSeverity(t *testing.T) {
 		"a word wins over ratings":  {claircore.Vulnerability{Severity: "low", NormalizedSeverity: claircore.Medium}, critical, finding.Medium, 9.8, "low"},
 		"else the worst rating":     {claircore.Vulnerability{Severity: "not yet assigned"}, high + "," + critical + "," + high, finding.Critical, 9.8, "not yet assigned"},
 		"a rating without a word":   {claircore.Vulnerability{}, `{"version":"3.1","baseScore":5}`, finding.Unknown, 5, "Unknown"},
+		"impossible ratings":        {claircore.Vulnerability{}, `{"version":"3.1","baseScore":11,"baseSeverity":"CRITICAL"},` + high + `,{"version":"3.1","baseScore":-1}`, finding.High, 7.5, "Unknown"},
 		"harmless":                  {claircore.Vulnerability{}, `{"version":"3.1","baseSeverity":"NONE"}`, finding.Unknown, 0, "Unknown"},
 		"OSV's vector":              {claircore.Vulnerability{Severity: vector, NormalizedSeverity: claircore.Critical}, ``, finding.Critical, 9.8, "Critical"},
 		"OSV's vector of version 4": {claircore.Vulnerability{Severity: "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N", NormalizedSeverity: claircore.Critical}, ``, finding.Critical, 9.3, "Critical"},

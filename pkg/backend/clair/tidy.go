@@ -17,7 +17,7 @@ const (
 	// tidyInterval is how often it is looked for manifests that nobody uses any more, and how long one must be unused
 	// before it is deleted: pods that are replaced are gone for moments.
 	tidyInterval = time.Minute
-	// tidyBatch is how many are looked at a time.
+	// tidyBatch is how many are read from the store at a time.
 	tidyBatch = 500
 	// releaseMemory is how long a Scanner counts as about to go after it was last said.
 	releaseMemory = 2 * time.Minute
@@ -75,11 +75,23 @@ func (i *instance) revisit(ctx context.Context) error {
 
 // forgetUnused deletes manifests that no Scanner has had for a while.
 func (i *instance) forgetUnused(ctx context.Context) error {
-	unused, err := i.Store.UnusedManifests(ctx, i.engine, "", tidyBatch)
+	unused, err := i.allUnused(ctx, "")
 	if err != nil {
 		return err
 	}
 	return i.forgetAll(ctx, i.longUnused(unused), "")
+}
+
+// allUnused are the manifests that nobody uses but the Scanner.
+func (i *instance) allUnused(ctx context.Context, scanner string) (all []store.Manifest, err error) {
+	for from := ""; ; {
+		some, err := i.Store.UnusedManifests(ctx, i.engine, scanner, from, tidyBatch)
+		all = append(all, some...)
+		if err != nil || len(some) < tidyBatch {
+			return all, err
+		}
+		from = some[len(some)-1].PlatformDigest + "0" // comes right after it
+	}
 }
 
 // forgetAll goes on after one that cannot be deleted, but not when Clair cannot be asked.
@@ -117,7 +129,7 @@ func (i *instance) longUnused(unused []store.Manifest) (long []store.Manifest) {
 // forgetReleased deletes what only Scanners have that are about to go.
 func (i *instance) forgetReleased(ctx context.Context) error {
 	for _, scanner := range i.released() {
-		manifests, err := i.Store.UnusedManifests(ctx, i.engine, scanner, tidyBatch)
+		manifests, err := i.allUnused(ctx, scanner)
 		if err != nil {
 			return err
 		}
@@ -149,7 +161,7 @@ func (i *instance) forget(ctx context.Context, manifest store.Manifest, scanner 
 		return nil // it is being indexed
 	}
 	defer unlock()
-	unused, err := i.Store.UnusedManifests(ctx, i.engine, scanner, tidyBatch)
+	unused, err := i.Store.UnusedManifests(ctx, i.engine, scanner, manifest.PlatformDigest, 1)
 	if err != nil || !slices.Contains(unused, manifest) {
 		return err
 	}
@@ -175,8 +187,6 @@ func (i *instance) delete(ctx context.Context, platformDigest string) error {
 	if l == nil {
 		return errLater
 	}
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
 	switch err := l.client.Delete(ctx, digest); {
 	case err == nil, api.KindOf(err) == api.NotIndexed:
 		return nil
@@ -191,7 +201,7 @@ func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, s
 		return 0, "", nil // such a Clair is not asked, and was not
 	}
 	i := b.instance
-	held, err := i.Store.UnusedManifests(ctx, b.engine, scanner, tidyBatch)
+	held, err := i.Store.UnusedManifests(ctx, b.engine, scanner, "", tidyBatch)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err != nil || len(held) == 0 {
@@ -211,6 +221,6 @@ func (b *Backend) Holds(ctx context.Context, scanner string) (bool, error) {
 	if b.unusable != nil {
 		return false, nil //nolint:nilerr // nothing was given to a Clair that may not be used
 	}
-	held, err := b.instance.Store.UnusedManifests(ctx, b.engine, scanner, 1)
+	held, err := b.instance.Store.UnusedManifests(ctx, b.engine, scanner, "", 1)
 	return len(held) > 0, err
 }

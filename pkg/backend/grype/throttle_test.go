@@ -127,7 +127,7 @@ func TestThrottledWithoutRetryAfter(t *testing.T) {
 	if got := e.index(second); got != "RegistryThrottled" {
 		t.Errorf("the image is told %q, want that it waits", got)
 	}
-	e.pass(5*time.Minute)
+	e.pass(5 * time.Minute)
 	if got := e.index(second); got != "Cataloging" {
 		t.Errorf("after %s the image is told %q, want a Job", 5*time.Minute, got)
 	}

@@ -25,3 +25,6 @@ CREATE TABLE engine_manifests (
     ours            INTEGER NOT NULL,
     PRIMARY KEY (engine, platform_digest)
 ) WITHOUT ROWID;
+
+-- What an image may hold of which its report says nothing, as a JSON list. Empty in reports from before: Grype's.
+ALTER TABLE reports ADD COLUMN not_covered TEXT NOT NULL DEFAULT '';
