@@ -19,7 +19,7 @@ func (f figures) section() page.Section {
 	fmt.Fprintf(&text, "Clair 4.9, PostgreSQL, API server, etcd and the manager are real and all on this machine, as is the registry. "+
 		"%d images are on %d bases of two layers, with a layer of their own each; an image has %d packages of Debian and %d findings. "+
 		"Each runs in %d of %d namespaces, which have a Scanner and pull secrets of their own, so that there are %d reports in the store. "+
-		"Requests are counted on the way from the manager to Clair; every 5 s it asks for index_state once and for update_operation twice, whatever there is to do.\n\n",
+		"Requests are counted on the way from the manager to Clair; every 5 s it asks for index_state once and for update_operation twice, whatever there is to do, and its DELETE is of no image: by that it learns that the databases work.\n\n",
 		imageCount, baseCount, packageCount, f.indexed.findings, teamsEach, namespaces, reports)
 	fmt.Fprintf(&text, "| %d images, scanned for the first time | |\n|---|---|\n", imageCount)
 	writeRows(&text, [][2]string{
