@@ -198,7 +198,7 @@ func (i *instance) delete(ctx context.Context, platformDigest string) error {
 // Release implements backend.Holder. It never waits: what it asks for is done beside it.
 func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, string, error) {
 	if b.unusable != nil {
-		return 0, "", nil // such a Clair is not asked, and was not
+		return 0, "", nil // such a Clair may not be asked: what it was given while it was on the list stays there
 	}
 	i := b.instance
 	held, err := i.Store.UnusedManifests(ctx, b.engine, scanner, "", tidyBatch)
@@ -219,7 +219,7 @@ func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, s
 // Holds implements backend.Holder.
 func (b *Backend) Holds(ctx context.Context, scanner string) (bool, error) {
 	if b.unusable != nil {
-		return false, nil //nolint:nilerr // nothing was given to a Clair that may not be used
+		return false, nil //nolint:nilerr // as in Release, there is nothing that could be undone
 	}
 	held, err := b.instance.Store.UnusedManifests(ctx, b.engine, scanner, "", 1)
 	return len(held) > 0, err
