@@ -253,7 +253,7 @@ func (r *ImageScanReconciler) overtaken(ctx context.Context, s *imageScanScope) 
 	if catalogued.PlatformDigest != s.scan.Status.PlatformDigest {
 		return true, nil
 	}
-	summary, err := r.Store.Summary(ctx, s.subject())
+	summary, err := r.Store.Summary(ctx, s.subject(), store.Excepting{})
 	if err != nil {
 		return false, ignoreMissing(err)
 	}

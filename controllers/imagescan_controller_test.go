@@ -16,6 +16,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -288,7 +289,7 @@ func TestRetirement(t *testing.T) {
 	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 		t.Errorf("the result does not stay: %+v", after.Status)
 	}
-	if counts, err := u.store.ScannerCounts(t.Context(), "scanner-uid"); err != nil || counts.Total() != 0 {
+	if counts, err := u.store.ScannerTotals(t.Context(), "scanner-uid", exception.Set{}); err != nil || counts.Counts.Total() != 0 {
 		t.Errorf("an unused image is counted: %+v, %v", counts, err)
 	}
 	u.pass(23 * time.Hour)

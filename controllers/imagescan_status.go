@@ -42,7 +42,7 @@ const (
 
 // summarise copies the current report's summary into the status. store.ErrNotFound if there is none.
 func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) error {
-	summary, err := r.Store.Summary(ctx, s.subject())
+	summary, err := r.Store.Summary(ctx, s.subject(), store.Excepting{})
 	if err != nil {
 		return err
 	}

@@ -218,7 +218,7 @@ func TestNewDataInTheCluster(t *testing.T) {
 	p.must(err)
 	matchedWith := func() string {
 		p.wakeups.Image(t.Context(), keyOfImage(image).Digest)
-		summary, err := p.store.Summary(t.Context(), store.Subject{PlatformDigest: keyOfImage(image).Digest, Engine: fake.Engine})
+		summary, err := p.store.Summary(t.Context(), store.Subject{PlatformDigest: keyOfImage(image).Digest, Engine: fake.Engine}, store.Excepting{})
 		p.must(err)
 		return summary.DataVersion
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -139,11 +140,11 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 		return err
 	}
 	status.Images = countImages(s.images)
-	counts, err := r.Store.ScannerCounts(ctx, string(s.scanner.UID))
+	totals, err := r.Store.ScannerTotals(ctx, string(s.scanner.UID), exception.Set{})
 	if err != nil {
 		return err
 	}
-	status.Findings = countsOf(counts)
+	status.Findings = countsOf(totals.Counts)
 	receivers, err := r.receivers(ctx, s.scanner)
 	if err != nil {
 		return err

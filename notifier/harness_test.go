@@ -200,7 +200,7 @@ func delivery(id string) notify.Delivery {
 	return notify.Delivery{
 		Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
 		Digest: notify.Digest{
-			ID: strings.Repeat("0", 32-len(id)) + id, Kind: notify.KindNew, Namespace: "shop", Scanner: "default", CreatedAt: noon,
+			ID: strings.Repeat("0", 32-len(id)) + id, Kind: notify.KindNews, Namespace: "shop", Scanner: "default", CreatedAt: noon,
 			Totals: finding.Counts{Critical: 1}, Images: 1,
 			Sections: []notify.Section{{
 				Repository: "docker.io/library/nginx", Workloads: []string{"Deployment shop/web"},

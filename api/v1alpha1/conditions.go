@@ -41,6 +41,11 @@ const (
 	ReasonVolumeFailed        = "VolumeFailed"              // the store's volume answers with errors
 	ReasonStoreCorrupt        = "StoreCorrupt"              // the store's file is damaged
 	ReasonStoreMovedAway      = "StoreMovedAway"            // the store's file was moved away under the running manager
+	ReasonDataSuspect         = "VulnerabilityDataSuspect"  // too many findings went with one version of the data
+	ReasonInForce             = "InForce"                   // the exception covers what it selects
+	ReasonExpired             = "Expired"                   // the exception has ended
+	ReasonInvalidSelector     = "InvalidSelector"           // the exception selects nothing, since it is wrong
+	ReasonUnknownReceiver     = "UnknownReceiver"           // pods name a receiver that the Scanner does not have
 	ReasonAnotherOperator     = "AnotherOperator"           // two operators work on the same Scanner
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector selects nothing, since it is wrong
 

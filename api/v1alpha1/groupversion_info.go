@@ -15,7 +15,9 @@ import (
 var GroupVersion = schema.GroupVersion{Group: "scanner-operator.io", Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Scanner{}, &ScannerList{}, &ImageScan{}, &ImageScanList{})
+	s.AddKnownTypes(GroupVersion, &Scanner{}, &ScannerList{}, &ImageScan{}, &ImageScanList{},
+		&VulnerabilityException{}, &VulnerabilityExceptionList{},
+		&ClusterVulnerabilityException{}, &ClusterVulnerabilityExceptionList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })

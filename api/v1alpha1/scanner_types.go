@@ -226,6 +226,43 @@ const (
 	UnknownHold            UnknownSeverityPolicy = "Hold"
 )
 
+// Change is a kind of news.
+// +kubebuilder:validation:Enum=New;FixAvailable;Escalated;Regressed;Fixed;NewImage
+type Change string
+
+// Kinds of news.
+const (
+	// ChangeNew: a vulnerability in a package of an image that the receiver has not been told of.
+	ChangeNew Change = "New"
+	// ChangeFixAvailable: a fix has appeared for something that was told.
+	ChangeFixAvailable Change = "FixAvailable"
+	// ChangeEscalated: the severity has reached minSeverity, or it has become known exploited.
+	ChangeEscalated Change = "Escalated"
+	// ChangeRegressed: it was fixed and is back.
+	ChangeRegressed Change = "Regressed"
+	// ChangeFixed: no running image of the repository has it any more.
+	ChangeFixed Change = "Fixed"
+	// ChangeNewImage: an image repository runs here for the first time.
+	ChangeNewImage Change = "NewImage"
+)
+
+// WorkloadPolicy says which workloads concern a receiver.
+// +kubebuilder:validation:Enum=OwnAndUnassigned;Own;All
+type WorkloadPolicy string
+
+// Policies for workloads.
+const (
+	// WorkloadsOwnAndUnassigned: those that name the receiver, and those that name none.
+	WorkloadsOwnAndUnassigned WorkloadPolicy = "OwnAndUnassigned"
+	// WorkloadsOwn: those that name the receiver.
+	WorkloadsOwn WorkloadPolicy = "Own"
+	// WorkloadsAll: all, whomever they name.
+	WorkloadsAll WorkloadPolicy = "All"
+)
+
+// AnnotationReceiver on a pod, or else on its namespace, names the receivers that its workload concerns, separated by commas.
+const AnnotationReceiver = "scanner-operator.io/receiver"
+
 // FirstScanPolicy says how a receiver learns of what is there at the beginning.
 // +kubebuilder:validation:Enum=Summary;Silent;All
 type FirstScanPolicy string
@@ -265,6 +302,27 @@ type Receiver struct {
 	// onlyFixable leaves out findings without a fixed version. A known exploited vulnerability is announced anyway.
 	// +optional
 	OnlyFixable bool `json:"onlyFixable,omitempty"`
+
+	// announce lists the changes that the receiver is told of. New, FixAvailable, Escalated and Regressed unless it is set; Fixed and
+	// NewImage can be added.
+	// +kubebuilder:default={New,FixAvailable,Escalated,Regressed}
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=6
+	// +optional
+	Announce []Change `json:"announce,omitempty"`
+
+	// workloads says which workloads concern the receiver. A workload names receivers with the annotation scanner-operator.io/receiver on
+	// its pods or their namespace.
+	// +kubebuilder:default=OwnAndUnassigned
+	// +optional
+	Workloads WorkloadPolicy `json:"workloads,omitempty"`
+
+	// health says whether the receiver is told of the Scanner's own troubles: scans that fail, old vulnerability data, exceptions that
+	// are about to expire.
+	// +kubebuilder:default=Enabled
+	// +optional
+	Health Toggle `json:"health,omitempty"`
 
 	// groupWait is how long to wait after a first new finding for others to go into the same message. Up to 1h.
 	// +kubebuilder:default="30s"
@@ -390,6 +448,9 @@ type FindingCounts struct {
 	// knownExploited findings of any severity are listed by CISA as exploited.
 	// +required
 	KnownExploited int32 `json:"knownExploited"`
+	// excepted is the number of findings that exceptions cover. They are in none of the other numbers.
+	// +optional
+	Excepted int32 `json:"excepted,omitempty"`
 }
 
 // VulnerabilityData identifies vulnerability data.
@@ -410,6 +471,10 @@ type ReceiverStatus struct {
 	// lastDelivery is when it last took a message.
 	// +optional
 	LastDelivery *metav1.Time `json:"lastDelivery,omitempty"`
+	// lastMessage is the title of that message.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	LastMessage string `json:"lastMessage,omitempty"`
 	// pending is the number of findings that are waiting to be told.
 	// +optional
 	Pending int32 `json:"pending,omitempty"`

@@ -79,7 +79,7 @@ func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.Im
 			Namespace: use.Namespace, Scanner: use.Scanner, References: use.References, Digest: use.Key.Digest,
 			Platform: use.Key.Platform.String(), PlatformDigest: use.PlatformDigest, Scope: string(use.Scope), Engine: use.Engine,
 		}
-		summary, err := db.Summary(ctx, use.Subject)
+		summary, err := db.Summary(ctx, use.Subject, store.Excepting{})
 		if errors.Is(err, store.ErrNotFound) {
 			images = append(images, img)
 			continue

@@ -54,7 +54,7 @@ func TestAnyDigestIsAcceptable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDigest().Draw(t, "digest")
 		assertAcceptable(t, d)
-		if d.Kind == notify.KindNew {
+		if d.Kind == notify.KindNews {
 			assertCounted(t, d)
 		}
 	})
@@ -136,7 +136,7 @@ func anySection() *rapid.Generator[notify.Section] {
 func anyDigest() *rapid.Generator[notify.Digest] {
 	return rapid.Custom(func(t *rapid.T) notify.Digest {
 		return notify.Digest{
-			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{notify.KindNew, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, "Other"}).Draw(t, "kind"),
+			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{notify.KindNews, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, "Other"}).Draw(t, "kind"),
 			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"),
 			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),
 			Totals: anyCounts().Draw(t, "totals"), Images: rapid.IntRange(0, 1000).Draw(t, "images"),

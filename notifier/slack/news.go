@@ -26,7 +26,7 @@ func (m *message) news(d notify.Digest) {
 	for _, dr := range drafts {
 		m.section(dr.text())
 	}
-	m.section(leftOut(d.Sections[len(drafts):], d.MoreSections))
+	m.section(leftOut(d.Sections[len(drafts):], d.Rest.Images))
 }
 
 // openDrafts gives each section its title and its worst finding, as long as there is room.

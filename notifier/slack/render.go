@@ -47,7 +47,7 @@ func Render(d notify.Digest) *slackapi.WebhookMessage {
 	m.size = len(m.fallback)
 	m.header(headline(d))
 	m.context(speaker(d))
-	if d.Kind == notify.KindNew {
+	if d.Kind == notify.KindNews {
 		m.section(newsTotals(d))
 		m.news(d)
 	} else {
@@ -104,7 +104,7 @@ func headline(d notify.Digest) string {
 	where := strings.NewReplacer("&", "", "<", "", ">", "").Replace(clean(d.Namespace, 63))
 	n := d.Totals.Total()
 	switch d.Kind {
-	case notify.KindNew:
+	case notify.KindNews:
 		return count(n, "new finding") + " in " + where
 	case notify.KindBaselineRenewed:
 		return fmt.Sprintf("Baseline renewed for %s: %s in %s", where, count(n, "finding"), count(d.Images, "image"))

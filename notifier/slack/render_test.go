@@ -37,7 +37,7 @@ func zlib() notify.Item {
 
 func newDigest() notify.Digest {
 	return notify.Digest{
-		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindNew, Namespace: "shop", Scanner: "default", CreatedAt: noon,
+		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindNews, Namespace: "shop", Scanner: "default", CreatedAt: noon,
 		Totals: finding.Counts{Critical: 1, High: 2, Fixable: 1, KnownExploited: 1}, Images: 2,
 		Sections: []notify.Section{
 			{

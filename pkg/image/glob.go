@@ -8,13 +8,13 @@ import (
 // glob "*" stands for any number of any characters and "?" for one. The time that it takes grows with the
 // product of both lengths at worst, whatever the glob.
 func Match(glob string, ref Reference) bool {
-	return matches(glob, ref.String()) || matches(glob, ref.Repository) ||
-		(ref.Digest != "" && matches(glob, ref.Repository+"@"+ref.Digest))
+	return MatchText(glob, ref.String()) || MatchText(glob, ref.Repository) ||
+		(ref.Digest != "" && MatchText(glob, ref.Repository+"@"+ref.Digest))
 }
 
-// matches walks along both texts. When it gets stuck it lets the last "*" take one character more: earlier
+// MatchText says whether a glob fits a whole text. It walks along both. When it gets stuck it lets the last "*" take one character more: earlier
 // ones need not be tried again, since all that they could take the last one can take too.
-func matches(glob, text string) bool {
+func MatchText(glob, text string) bool {
 	g, t := 0, 0
 	afterStar, resume := -1, 0
 	for t < len(text) {

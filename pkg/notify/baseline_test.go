@@ -36,7 +36,7 @@ func TestFirstScanSummary(t *testing.T) {
 	s.pass(time.Hour)
 	s.visit()
 	d = only(t, s.next())
-	if d.Kind != KindNew || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+	if d.Kind != KindNews || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want the one new finding in a known image", d)
 	}
 }
@@ -130,7 +130,7 @@ func TestFirstScanAll(t *testing.T) {
 	s.find("web", finding.Critical, 1, 7)
 	none(t, s.visit(), "groupWait")
 	d := only(t, s.next())
-	if d.Kind != KindNew || len(d.Sections) != 1 || len(d.Sections[0].Items) != 7 || d.Sections[0].FirstTime {
+	if d.Kind != KindNews || len(d.Sections) != 1 || len(d.Sections[0].Items) != 7 || d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want all 7 findings as news", d)
 	}
 }
@@ -143,7 +143,7 @@ func TestNothingAtFirst(t *testing.T) {
 	s.wantIdle()
 	s.find("web", finding.High, 1, 2)
 	s.visit()
-	if d := only(t, s.next()); d.Kind != KindNew || !d.Sections[0].FirstTime {
+	if d := only(t, s.next()); d.Kind != KindNews || !d.Sections[0].FirstTime {
 		t.Errorf("message %+v, want a first-time section", d)
 	}
 }
@@ -203,7 +203,7 @@ func TestBaselineRetried(t *testing.T) {
 		t.Errorf("the message changed between two attempts (-first +second):\n%s", diff)
 	}
 	s.visit()
-	if d := only(t, s.next()); d.Kind != KindNew || d.Sections[0].Items[0].ID != "CVE-2026-0002" {
+	if d := only(t, s.next()); d.Kind != KindNews || d.Sections[0].Items[0].ID != "CVE-2026-0002" {
 		t.Errorf("message %+v, want what was found while the summary was on its way", d)
 	}
 }

@@ -35,24 +35,24 @@ func (l *look) digest() (Outbox, error) {
 	if err != nil {
 		return Outbox{}, err
 	}
-	d, err := l.newDigest(KindNew)
+	d, err := l.newDigest(KindNews)
 	if err != nil {
 		return Outbox{}, err
 	}
 	repositories := byRepository(l.loaded.news)
-	d.MoreSections = max(0, len(repositories)-maxSections)
+	more := max(0, len(repositories)-maxSections)
 	outbox := Outbox{}
-	for _, news := range repositories[:len(repositories)-d.MoreSections] {
+	for _, news := range repositories[:len(repositories)-more] {
 		repository := news[0].Repository
 		firstTime := l.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
 		section := newSection(news, firstTime)
 		d.Sections = append(d.Sections, section)
 		d.Totals = sum(d.Totals, section.Totals)
-		outbox.Keys = append(outbox.Keys, keysOf(news)...)
+		outbox.Said = append(outbox.Said, saidOf(news)...)
 		outbox.Repositories = append(outbox.Repositories, repository)
 	}
 	d.Images = len(d.Sections)
-	outbox.Digest, outbox.Findings = d, len(outbox.Keys)
+	outbox.Digest, outbox.Findings = d, len(outbox.Said)
 	return outbox, nil
 }
 
@@ -218,12 +218,16 @@ func firstOf(values []string, n int) ([]string, int) {
 	return values[:len(values)-more], more
 }
 
-func keysOf(news []store.News) []store.AnnouncementKey {
-	var keys []store.AnnouncementKey
+func saidOf(news []store.News) []store.Said {
+	var said []store.Said
 	for _, n := range news {
-		keys = append(keys, store.AnnouncementKey{Repository: n.Repository, ID: n.Finding.ID, Package: n.Finding.Package.Name})
+		f := n.Finding
+		said = append(said, store.Said{
+			AnnouncementKey: store.AnnouncementKey{Repository: n.Repository, ID: f.ID, Package: f.Package.Name},
+			Change:          n.Change, Severity: f.Severity, Fixable: f.Fixable(), KnownExploited: f.KnownExploited, Aliases: f.Aliases,
+		})
 	}
-	return keys
+	return said
 }
 
 func countsOf(f finding.Finding) finding.Counts {

@@ -59,7 +59,7 @@ func TestEngineChanged(t *testing.T) {
 		s.pass(time.Hour)
 		s.find("web", finding.High, 100+i, 1)
 		s.visit()
-		if d := only(t, s.next()); d.Kind != KindNew || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
+		if d := only(t, s.next()); d.Kind != KindNews || d.Totals.Total() != 1 || d.Sections[0].FirstTime {
 			t.Errorf("after the change to %s: message %+v, want the one new finding in a known image", engine, d)
 		}
 		s.wantIdle()
@@ -81,7 +81,7 @@ func TestEngineChangedBack(t *testing.T) {
 				s.next()
 			}
 			for _, d := range s.sent[sent:] {
-				if d.Kind == KindNew {
+				if d.Kind == KindNews {
 					t.Errorf("firstScan %s: told as news again: %+v", policy, d)
 				}
 			}
@@ -143,7 +143,7 @@ func TestEngineChangedPolicies(t *testing.T) {
 	all.switchTo(clair)
 	all.find("web", finding.Critical, 1, 10)
 	all.visit()
-	if d := only(t, all.next()); d.Kind != KindNew || d.Totals.Total() != 7 {
+	if d := only(t, all.next()); d.Kind != KindNews || d.Totals.Total() != 7 {
 		t.Errorf("who wants everything gets %+v, want the 7 findings that were not told", d)
 	}
 }
@@ -265,7 +265,7 @@ func TestEngineSummaryTooOld(t *testing.T) {
 	s.find("web", finding.Critical, 1, 4)
 	s.pass(outboxAge)
 	none(t, s.visit(), "the summary is thrown away, and the change is undone")
-	if d := only(t, s.next()); d.Kind != KindNew || d.Totals.Total() != 1 {
+	if d := only(t, s.next()); d.Kind != KindNews || d.Totals.Total() != 1 {
 		t.Errorf("message %+v, want Grype's one finding that was never told", d)
 	}
 }

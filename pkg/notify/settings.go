@@ -34,6 +34,10 @@ type Settings struct {
 	// GroupInterval is the least time between two messages.
 	GroupInterval time.Duration
 	FirstScan     FirstScan
+	// Tool names the engine and its version, as its current data says; empty if unknown.
+	Tool string
+	// NewImages says that a repository that runs for the first time is told of, and Notices that the Scanner's troubles are.
+	NewImages, Notices bool
 	// ReadMore is the command or address where everything can be read.
 	ReadMore string
 	// StoreRenewed says that the Scanner remembers another store than this one. It matters only when the
@@ -63,6 +67,8 @@ type Image struct {
 	Reason string
 	// Partly says of a scanned image that it holds what the engine does not cover.
 	Partly bool
+	// Current says that its result was made with the newest data of the engine's newest version.
+	Current bool
 }
 
 // Coverage is what a Scanner knows of its images.
@@ -75,6 +81,8 @@ type Coverage struct {
 	Others Remaining
 	// DataSince is since when there is vulnerability data; zero if there is none.
 	DataSince time.Time
+	// Notices are true now and have been for long enough to be told.
+	Notices []Notice
 }
 
 // remaining counts what has no result.

@@ -65,14 +65,14 @@ func trouble(now time.Time, outcome Outcome) *Trouble {
 // delivered empties the outbox.
 func delivered(now time.Time, state *State) *store.Announced {
 	outbox := state.Outbox
-	if outbox.Digest.Kind != KindNew {
+	if outbox.Digest.Kind != KindNews {
 		state.Baseline.finish()
 	}
 	state.Outbox, state.Stopped, state.LastError = nil, nil, nil
 	state.Failures, state.NextAttempt = 0, time.Time{}
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
 	state.LastDelivery = now
-	return &store.Announced{DigestID: outbox.Digest.ID, At: now, Keys: outbox.Keys, Repositories: outbox.Repositories}
+	return &store.Announced{DigestID: outbox.Digest.ID, At: now, Said: outbox.Said, Repositories: outbox.Repositories}
 }
 
 // stop keeps the time since when the same reason holds.

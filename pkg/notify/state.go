@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -14,6 +15,12 @@ type State struct {
 	Baseline Baseline `json:"baseline"`
 	// Engine whose findings the receiver is told of since its baseline; empty if that was never known.
 	Engine string `json:"engine,omitempty"`
+	// Tool is that engine with its version.
+	Tool string `json:"tool,omitempty"`
+	// Filter is what the receiver heard of when it was last looked at.
+	Filter *Breadth `json:"filter,omitempty"`
+	// Notices that the receiver was told of and that are not over for it, by id.
+	Notices map[string]ToldNotice `json:"notices,omitempty"`
 	// PendingSince is when the first finding was noticed that the receiver has not heard of; zero if there is none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
 	// Pending is the number of findings that wait to be told, those in the outbox included.
@@ -31,6 +38,20 @@ type State struct {
 	Stopped *Stopped `json:"stopped,omitempty"`
 	// LastError is why the last attempt failed; nil after a success.
 	LastError *Trouble `json:"lastError,omitempty"`
+}
+
+// Breadth is what a filter lets pass, apart from changes.
+type Breadth struct {
+	MinSeverity finding.Severity    `json:"minSeverity"`
+	Unknown     store.UnknownPolicy `json:"unknown"`
+	OnlyFixable bool                `json:"onlyFixable,omitempty"`
+}
+
+// ToldNotice is a notice that a receiver was told of.
+type ToldNotice struct {
+	Notice Notice `json:"notice"`
+	// AbsentSince is when it was first seen not to be true any more; zero while it is.
+	AbsentSince time.Time `json:"absentSince,omitzero"`
 }
 
 // Phase says how far a baseline is.
@@ -69,9 +90,9 @@ func (b *Baseline) finish() {
 // Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is
 // too much for it: the store has that under the message's id from the moment that it is composed.
 type Outbox struct {
-	Digest       Digest                  `json:"digest"`
-	Keys         []store.AnnouncementKey `json:"keys,omitempty"`
-	Repositories []string                `json:"repositories,omitempty"`
+	Digest       Digest       `json:"digest"`
+	Said         []store.Said `json:"said,omitempty"`
+	Repositories []string     `json:"repositories,omitempty"`
 	// Findings is how many count as told by it, those without a key here included.
 	Findings int `json:"findings,omitempty"`
 	// InDoubt says that the receiver may have it: it was handed over, and no answer says otherwise.

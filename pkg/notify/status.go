@@ -13,6 +13,8 @@ type ReceiverStatus struct {
 	BaselineDone bool
 	// LastDelivery is when the receiver last took a message; zero if never.
 	LastDelivery time.Time
+	// LastMessage is the title of that message.
+	LastMessage string
 	// Pending is the number of findings that wait to be told.
 	Pending int
 	// Sending says that a message is on its way.

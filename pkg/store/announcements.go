@@ -105,8 +105,8 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 	for _, repository := range said.Repositories {
 		repositories[repository] = true
 	}
-	err = bulk(ctx, len(said.Keys), func(ctx context.Context, i int) error {
-		key := said.Keys[i]
+	err = bulk(ctx, len(said.Said), func(ctx context.Context, i int) error {
+		key := said.Said[i].AnnouncementKey
 		repositories[key.Repository] = true
 		_, err := announce.ExecContext(ctx, receiver, key.Repository, key.ID, key.Package, said.DigestID, millis{at})
 		return err

@@ -30,7 +30,7 @@ func TestKnownRepositories(t *testing.T) {
 	f := newStore(t)
 	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Repositories: []string{"quiet"}}))
 	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{
-		Keys:         []AnnouncementKey{{"announced", "CVE-2026-0001", "a"}, {"announced", "CVE-2026-0002", "a"}},
+		Said:         told(AnnouncementKey{"announced", "CVE-2026-0001", "a"}, AnnouncementKey{"announced", "CVE-2026-0002", "a"}),
 		Repositories: []string{"quiet", "announced"},
 	}))
 	equal(t, "repositories that the receiver has heard of",
@@ -40,7 +40,7 @@ func TestKnownRepositories(t *testing.T) {
 
 func TestSayingItTwiceChangesNothing(t *testing.T) {
 	f := newStore(t)
-	said := Announced{DigestID: "1", At: f.clock.Now(), Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "a"}}, Repositories: []string{"r"}, State: []byte("state")}
+	said := Announced{DigestID: "1", At: f.clock.Now(), Said: told(AnnouncementKey{"r", "CVE-2026-0001", "a"}), Repositories: []string{"r"}, State: []byte("state")}
 	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
 	said.DigestID, said.At = "2", said.At.Add(time.Hour)
 	for range 2 {
@@ -65,7 +65,7 @@ func TestAReceiverBelongsToAScanner(t *testing.T) {
 func TestKeepReceiversForgetsTheOthers(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
-	said := Announced{Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "a"}}, State: []byte("state")}
+	said := Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "a"}), State: []byte("state")}
 	for _, receiver := range [][2]string{{"scanner", "kept"}, {"scanner", "removed"}, {"other", "removed"}} {
 		must(t, f.MarkAnnounced(t.Context(), receiver[0], receiver[1], said))
 	}

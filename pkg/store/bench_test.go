@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -56,7 +57,7 @@ func BenchmarkNews(b *testing.B) {
 	})
 	b.Run("scanner counts", func(b *testing.B) {
 		for b.Loop() {
-			got[finding.Counts](b)(f.ScannerCounts(b.Context(), "scanner"))
+			got[Totals](b)(f.ScannerTotals(b.Context(), "scanner", exception.Set{}))
 		}
 	})
 	news, _, err := f.News(b.Context(), "scanner", "slack", filter, 0)
@@ -67,7 +68,7 @@ func BenchmarkNews(b *testing.B) {
 	}
 	b.Run("announce", func(b *testing.B) {
 		for b.Loop() {
-			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{Keys: keys}))
+			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{Said: told(keys...)}))
 		}
 	})
 	b.Run("all announced", func(b *testing.B) {
@@ -77,7 +78,7 @@ func BenchmarkNews(b *testing.B) {
 	})
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
-			got[Summary](b)(f.Summary(b.Context(), subject("image 7")))
+			got[Summary](b)(f.Summary(b.Context(), subject("image 7"), Excepting{}))
 		}
 	})
 	b.Run("queue", func(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"sync"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -19,8 +20,8 @@ const countScanner = `
 		GROUP BY v.canonical_id, f.package)
 	GROUP BY severity`
 
-// ScannerCounts implements Announcements. Only repositories that have changed since the last call are counted again.
-func (s *SQLite) ScannerCounts(ctx context.Context, scanner string) (total finding.Counts, err error) {
+// ScannerTotals implements Announcements. Only repositories that have changed since the last call are counted again.
+func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, _ exception.Set) (total Totals, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
 		repositories, err := running(ctx, q, scanner, "")
 		if err != nil {
@@ -31,12 +32,12 @@ func (s *SQLite) ScannerCounts(ctx context.Context, scanner string) (total findi
 			if err != nil {
 				return err
 			}
-			total = plus(total, counts)
+			total.Counts = plus(total.Counts, counts)
 		}
 		return nil
 	})
 	if err != nil {
-		return finding.Counts{}, err
+		return Totals{}, err
 	}
 	return total, nil
 }

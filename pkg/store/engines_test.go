@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -217,7 +218,7 @@ func TestEnginesOfOlderStores(t *testing.T) {
 		t.Errorf("what the fake has listed is Grype's too: %+v, %v", c, err)
 	}
 	equal(t, "the artifact", f.artifact(t, "app", ArtifactSBOM), "sbom")
-	equal(t, "not covered by Grype's report", got[Summary](t)(f.Summary(t.Context(), subject("app"))).NotCovered, []string(nil))
+	equal(t, "not covered by Grype's report", got[Summary](t)(f.Summary(t.Context(), subject("app"), Excepting{})).NotCovered, []string(nil))
 	f.data(t, "v2")
 	equal(t, "what is to be matched again", got[int](t)(f.QueueLength(t.Context(), grype)), 1)
 	must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()).by(clair), nil))
@@ -277,7 +278,7 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		if location.Report == nil {
 			t.Errorf("%s: no report is found", engine)
 		}
-		equal(t, engine+": counts", got[finding.Counts](t)(f.ScannerCounts(t.Context(), scanner)), want.counts)
+		equal(t, engine+": counts", got[Totals](t)(f.ScannerTotals(t.Context(), scanner, exception.Set{})).Counts, want.counts)
 		news, total, err := f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
 		must(t, err)
 		equal(t, engine+": news", ids(news), want.news)
@@ -289,7 +290,7 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
 
 		// What one is told is nothing that the other was told.
-		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "openssl"}}}))
+		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}))
 		_, total, err = f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
 		must(t, err)
 		equal(t, engine+": news when one was told", total, 1)
@@ -382,7 +383,7 @@ func TestRunsOfTwoEngines(t *testing.T) {
 // TestForgetRepositories: a receiver that is to know no repository any more knows those that it hears of with that.
 func TestForgetRepositories(t *testing.T) {
 	f := newStore(t)
-	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{Repositories: []string{"a", "b"}, Keys: []AnnouncementKey{{"c", "CVE-2026-0001", "x"}}}))
+	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{Repositories: []string{"a", "b"}, Said: told(AnnouncementKey{"c", "CVE-2026-0001", "x"})}))
 	must(t, f.MarkAnnounced(t.Context(), "s", "mail", Announced{Repositories: []string{"a"}}))
 	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{ForgetRepositories: true, Repositories: []string{"b"}}))
 	equal(t, "repositories", got[[]string](t)(f.KnownRepositories(t.Context(), "s", "slack")), []string{"b"})

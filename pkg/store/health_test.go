@@ -289,7 +289,7 @@ func TestStoreReplacedByAnEmptyOne(t *testing.T) {
 	if again.ID() == f.ID() {
 		t.Errorf("the new store has the old one's id %s", f.ID())
 	}
-	if _, err := again.Summary(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
+	if _, err := again.Summary(t.Context(), subject("app"), Excepting{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the new store knows of the old one's report: %v, want ErrNotFound", err)
 	}
 	equal(t, "the old log, put aside", len(got[[]byte](t)(os.ReadFile(path+"-wal.left"))), len(log))

@@ -228,7 +228,7 @@ func TestAReportEndsItsLease(t *testing.T) {
 	if _, err := f.SaveReport(t.Context(), report("other"), app.ID); !errors.Is(err, ErrLeaseEnded) {
 		t.Errorf("a report about another image: got %v, want ErrLeaseEnded", err)
 	}
-	if _, err := f.Summary(t.Context(), subject("other")); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Summary(t.Context(), subject("other"), Excepting{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the refused report: got %v, want ErrNotFound", err)
 	}
 	got[Difference](t)(f.SaveReport(t.Context(), report("app"), app.ID))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -106,11 +107,11 @@ func TestNewsAreOncePerRepository(t *testing.T) {
 		{"r", worst, first, []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")}},
 		{"r", vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), f.clock.Now(), []Workload{workload("runs app:2", "r")}},
 	})
-	equal(t, "counts of the scanner", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), finding.Counts{Critical: 1, High: 1, Low: 1})
-	equal(t, "counts of another", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "other")), finding.Counts{})
+	equal(t, "counts of the scanner", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{Critical: 1, High: 1, Low: 1})
+	equal(t, "counts of another", got[Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
 
 	// A worse finding of what was announced is no news to the one who was told.
-	said := Announced{Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "openssl"}}}
+	said := Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}
 	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
 	f.running(t, "app:3", "r", vulnerable("CVE-2026-0001", "openssl", version("4"), severity(finding.Critical), fixed))
 	for receiver, want := range map[string]int{"slack": 2, "mail": 3} {
@@ -136,7 +137,7 @@ func TestNewsOfARepositoryAndEngineMix(t *testing.T) {
 	if total != 1 || len(news) != 1 || news[0].Finding.Severity != finding.High || len(news[0].Workloads) != 2 {
 		t.Errorf("got %d news %+v, want one, of high severity, of both workloads", total, news)
 	}
-	equal(t, "counts", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), finding.Counts{High: 1})
+	equal(t, "counts", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{High: 1})
 }
 
 func TestALimitCutsTheOrderedNews(t *testing.T) {
@@ -164,7 +165,7 @@ func TestCountsFollowEveryChange(t *testing.T) {
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
 	check := func(what string, want finding.Counts) {
 		t.Helper()
-		equal(t, what, got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), want)
+		equal(t, what, got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, want)
 	}
 	check("at first", finding.Counts{High: 1})
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(finding.Critical), fixed))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -31,7 +32,7 @@ func TestPresentIsEverything(t *testing.T) {
 	f.running(t, "b", "b", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	f.running(t, "c", "c", vulnerable("CVE-2026-0003", "a", severity(finding.Critical)), vulnerable("CVE-2026-0001", "a"))
 	present := f.present(t, 2)
-	equal(t, "counts", present.Counts, got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")))
+	equal(t, "counts", present.Counts, got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts)
 	equal(t, "number of news", present.News, 3)
 	equal(t, "the worst", ids(present.Worst), []string{"CVE-2026-0003", "CVE-2026-0001"})
 	equal(t, "the repository of the second", present.Worst[1].Repository, "a")
@@ -90,7 +91,7 @@ func TestAllOfAnotherMomentIsRefused(t *testing.T) {
 func TestRetract(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
-	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", Keys: []AnnouncementKey{{"r", "CVE-2026-0001", "a"}}}))
+	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "1", Said: told(AnnouncementKey{"r", "CVE-2026-0001", "a"})}))
 	all := &All{Filter: highOnly, Moment: f.present(t, 1).Moment}
 	for _, receiver := range []string{"slack", "mail"} {
 		must(t, f.MarkAnnounced(t.Context(), "scanner", receiver, Announced{DigestID: "2", All: all}))

@@ -37,7 +37,7 @@ const (
 )
 
 // Summary implements Reports.
-func (s *SQLite) Summary(ctx context.Context, subject Subject) (Summary, error) {
+func (s *SQLite) Summary(ctx context.Context, subject Subject, _ Excepting) (Summary, error) {
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		report, matchedAt := int64(0), millis{}

@@ -26,14 +26,14 @@ func TestAReportComesBackAsItWas(t *testing.T) {
 	r.MatchedAt, r.NotCovered = f.clock.Now().Add(-time.Minute), []string{"debian 12", ".NET (NuGet)"}
 	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 	equal(t, "findings, worst first", got[[]finding.Finding](t)(f.Findings(t.Context(), r.Subject)), []finding.Finding{full, least})
-	equal(t, "summary", got[Summary](t)(f.Summary(t.Context(), r.Subject)), Summary{
+	equal(t, "summary", got[Summary](t)(f.Summary(t.Context(), r.Subject, Excepting{})), Summary{
 		Subject: r.Subject, DataVersion: "v1", MatchedAt: r.MatchedAt, NotCovered: r.NotCovered,
 		Counts: finding.Counts{Critical: 1, Unknown: 1, Fixable: 1, KnownExploited: 1},
 		Top:    []finding.Finding{full, least},
 	})
 	r.NotCovered = nil
 	got[Difference](t)(f.SaveReport(t.Context(), r, ""))
-	equal(t, "not covered by the report after it", got[Summary](t)(f.Summary(t.Context(), r.Subject)).NotCovered, []string(nil))
+	equal(t, "not covered by the report after it", got[Summary](t)(f.Summary(t.Context(), r.Subject, Excepting{})).NotCovered, []string(nil))
 }
 
 func TestThereIsNoReportBeforeOneIsSaved(t *testing.T) {
@@ -42,7 +42,7 @@ func TestThereIsNoReportBeforeOneIsSaved(t *testing.T) {
 	if _, err := f.Findings(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
 		t.Errorf("findings: got %v, want ErrNotFound", err)
 	}
-	if _, err := f.Summary(t.Context(), subject("app")); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Summary(t.Context(), subject("app"), Excepting{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("summary: got %v, want ErrNotFound", err)
 	}
 	// A report without findings is a report.
@@ -151,7 +151,7 @@ func TestSummaryHasTheWorstFive(t *testing.T) {
 	}
 	findings = finding.Merge(findings)
 	f.report(t, "app", findings...)
-	summary := got[Summary](t)(f.Summary(t.Context(), subject("app")))
+	summary := got[Summary](t)(f.Summary(t.Context(), subject("app"), Excepting{}))
 	equal(t, "the worst", summary.Top, findings[:5])
 	equal(t, "number of findings", summary.Counts.Total(), len(findings))
 }

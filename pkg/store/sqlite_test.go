@@ -312,7 +312,7 @@ func TestAFullVolumeIsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "volume that holds this file is full") || !strings.Contains(err.Error(), f.path) {
 		t.Fatalf("got %v, want an error that says that the volume of %s is full", err, f.path)
 	}
-	if _, err := f.Summary(t.Context(), subject("large")); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Summary(t.Context(), subject("large"), Excepting{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("half a report: got %v, want ErrNotFound", err)
 	}
 	equal(t, "findings on a full volume", len(got[[]finding.Finding](t)(f.Findings(t.Context(), subject("small")))), 1)

@@ -12,6 +12,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -278,7 +279,35 @@ type Summary struct {
 	Counts      finding.Counts
 	// Top are the worst findings by finding.Worse, at most five.
 	Top []finding.Finding
+	// Excepted is the number of findings that exceptions cover. They are neither in Counts nor in Top.
+	Excepted int
 }
+
+// Excepting says which findings of an image are covered: those that exceptions cover under each of its names.
+type Excepting struct {
+	Exceptions exception.Set
+	Images     []exception.Image
+}
+
+// SeverityBefore is a severity that a finding had until a time.
+type SeverityBefore struct {
+	Severity finding.Severity `json:"severity"`
+	Until    time.Time        `json:"until"`
+}
+
+// Suspicion says that too much of what an engine found has gone with one version of its data to be believed.
+type Suspicion struct {
+	DataVersion string
+	// Missing findings of so many went with it, first at Since.
+	Missing, Of int
+	Since       time.Time
+}
+
+// When findings that go with one version of the data are too many to be believed: more than both.
+const (
+	SuspectShare  = 0.2
+	SuspectNumber = 50
+)
 
 // Reports holds the current report of each subject and the life of each finding.
 type Reports interface {
@@ -286,8 +315,11 @@ type Reports interface {
 	// for the first time get a first-seen time, those that are gone a gone time. A lease for the subject with
 	// leaseID is ended in the same transaction; an empty leaseID means that there is none. ErrLeaseEnded if it is not held.
 	SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error)
-	// Summary returns the current report without its findings, or ErrNotFound.
-	Summary(ctx context.Context, s Subject) (Summary, error)
+	// Summary returns the current report without its findings, or ErrNotFound. What is covered is only counted.
+	Summary(ctx context.Context, s Subject, e Excepting) (Summary, error)
+	// Suspicion returns what is suspicious about the data of an engine, nil if nothing is. As long as it is, nothing is said to be
+	// fixed; it ends when what went is back, or when suspectFor has passed.
+	Suspicion(ctx context.Context, engine string) (*Suspicion, error)
 	// Findings returns the current findings of a subject, worst first; ErrNotFound if there is no report.
 	Findings(ctx context.Context, s Subject) ([]finding.Finding, error)
 }
@@ -303,6 +335,8 @@ type Workload struct {
 	Repository string
 	// Reference is the pod spec's, with its tag.
 	Reference string
+	// Receivers that its pods (or their namespace) name, sorted and joined by commas; empty if they name none.
+	Receivers string
 }
 
 // Used says that a Scanner has an image.
@@ -343,14 +377,42 @@ type Usage interface {
 	Sweep(ctx context.Context, unusedSince time.Time) (int, error)
 }
 
+// Change is what makes something worth telling.
+type Change string
+
+// Changes. Worth telling by default are all but the last two.
+const (
+	// ChangeNew: it passes the receiver's filter and was never told, or what covered it has ended.
+	ChangeNew Change = "New"
+	// ChangeFixAvailable: it was told when there was no fix, and now there is one.
+	ChangeFixAvailable Change = "FixAvailable"
+	// ChangeEscalated: since it was told it has become known exploited, or its severity has reached the receiver's. Also: it was
+	// never told, and was less severe when it was found. Then New alone lets it pass as well.
+	ChangeEscalated Change = "Escalated"
+	// ChangeRegressed: it was told, was fixed, and is back.
+	ChangeRegressed Change = "Regressed"
+	// ChangeFixed: it was told, and no running image of the repository has it any more.
+	ChangeFixed Change = "Fixed"
+	// ChangeNewImage: a repository of which the receiver has never heard. The planner finds it, not the store.
+	ChangeNewImage Change = "NewImage"
+)
+
 // News is one thing that a receiver has not been told: a vulnerability in a package in a repository's
-// running images. That triple is the identity of an announcement.
+// running images, and what has changed about it. That triple is the identity of an announcement.
 type News struct {
+	Change     Change
 	Repository string
-	// Finding is the worst of all findings with this repository, vulnerability id and package name.
+	// Finding is the worst of all findings with this repository, vulnerability id and package name that no exception covers. With
+	// ChangeFixed it has only what was recorded when it was told: id, aliases, package name, severity.
 	Finding finding.Finding
-	// FirstSeen is when the store first knew it.
-	FirstSeen time.Time
+	// FirstSeen is when the store first knew it. FixSince is since when a fix is known, by the engine's own date or else the store's;
+	// ExploitedSince since when the store knows it to be exploited. Zero if there is none.
+	FirstSeen, FixSince, ExploitedSince time.Time
+	// SeverityBefore is what it was when it was told, or before it changed if it never was; equal to the finding's if it is the same.
+	SeverityBefore finding.Severity
+	// ExceptionEnded says that it was covered by an exception, which is why it is news.
+	ExceptionEnded bool
+	// Workloads that run it; with ChangeFixed those that run the repository.
 	Workloads []Workload
 }
 
@@ -361,6 +423,16 @@ type AnnouncementKey struct {
 	Package    string `json:"package"`
 }
 
+// Said is what was said about one thing: from then on only what differs from it is news.
+type Said struct {
+	AnnouncementKey
+	Change         Change           `json:"change"`
+	Severity       finding.Severity `json:"severity"`
+	Fixable        bool             `json:"fixable,omitempty"`
+	KnownExploited bool             `json:"knownExploited,omitempty"`
+	Aliases        []string         `json:"aliases,omitempty"`
+}
+
 // NewsFilter narrows what a receiver wants to know. A known exploited vulnerability always passes.
 type NewsFilter struct {
 	// MinSeverity does not apply to Unknown.
@@ -369,9 +441,27 @@ type NewsFilter struct {
 	Unknown UnknownPolicy
 	// OnlyFixable drops what has no fix.
 	OnlyFixable bool
+	// Changes that are told; nil for the default. What is not told is recorded by FollowUp as if it had been.
+	Changes []Change
 	// Engine narrows down to images that the Scanner has with this engine; empty for any. It holds for known exploited
 	// ones too, and for all that Present gives.
 	Engine string
+	// Route narrows down to the workloads that concern the receiver; nil for all.
+	Route *Route
+	// Exceptions that are in force in the Scanner's namespace.
+	Exceptions exception.Set
+	// Settled are the repositories of which every image has a complete result: only there anything can be fixed.
+	Settled []string
+}
+
+// Route says which workloads concern a receiver. A workload that names only receivers that the Scanner does not have is taken
+// as one that names none, so that nothing goes untold.
+type Route struct {
+	Receiver string
+	// Known are the Scanner's receivers.
+	Known []string
+	// Unassigned lets workloads pass that name none.
+	Unassigned bool
 }
 
 // UnknownPolicy says when findings of unknown severity pass.
@@ -384,16 +474,29 @@ const (
 	UnknownAlways    UnknownPolicy = "Always"
 )
 
+// Totals are a Scanner's findings in numbers.
+type Totals struct {
+	// Counts leaves out what exceptions cover; Excepted is how many that are.
+	Counts   finding.Counts
+	Excepted int
+	// ByException says how many each exception covers, by UID.
+	ByException map[string]int
+}
+
 // Announcements knows what each receiver was told. A receiver is identified by the Scanner's UID and its name there.
 type Announcements interface {
-	// News lists what a receiver has not been told, ordered by repository and then finding.Worse.
-	// At most limit entries (0: all); total is the number without the limit.
+	// FollowUp brings what is recorded of a receiver up to what is present, as far as that needs no message: a vulnerability that has
+	// got another id was told under the one before; what was told and is now covered by an exception is marked as such; changes that the
+	// receiver is not told of are recorded. It changes nothing when called again.
+	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter) error
+	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
+	// At most limit entries (0: all); total is the number without the limit. FollowUp comes before it.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
 	// Present looks at everything that a Scanner has at one moment, however much that is, and names the worst of
 	// what passes the filter and the receiver has not been told, at most that many.
 	Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (Present, error)
-	// ScannerCounts counts a Scanner's findings once per repository, vulnerability and package, whatever was told.
-	ScannerCounts(ctx context.Context, scanner string) (finding.Counts, error)
+	// ScannerTotals counts a Scanner's findings once per repository, vulnerability and package, whatever was told.
+	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
 	// ReceiverState returns the state that its owner saved, nil if none.
@@ -401,18 +504,41 @@ type Announcements interface {
 	// SaveReceiverState stores it.
 	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
 	// MarkAnnounced records in one transaction what a receiver was told by the message with the given digest
-	// id, which repositories it has now heard of, and its new state. With an error nothing is recorded;
+	// id, which repositories it has now heard of, its new state and the entry of the log. With an error nothing is recorded;
 	// ErrChanged if All is of another moment.
 	MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error
 	// KeepReceivers forgets everything of a Scanner's receivers that are not listed: their state, the repositories
-	// they have heard of, what they were told. One that comes back later is a new one.
+	// they have heard of, what they were told. One that comes back later is a new one. The log stays.
 	KeepReceivers(ctx context.Context, scanner string, names []string) error
+	// Messages returns the log of a Scanner's messages, the latest first: at most limit, from before an id on (0 for the latest),
+	// to one receiver or (empty) to all.
+	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error)
+	// SweepMessages deletes from the log what was said before a time, and what is beyond MaxMessages for a receiver.
+	SweepMessages(ctx context.Context, before time.Time) (int, error)
+}
+
+// MaxMessages is how many messages to one receiver the log keeps.
+const MaxMessages = 1000
+
+// Message is an entry of the log.
+type Message struct {
+	// ID rises with time.
+	ID                int64
+	Scanner, Receiver string
+	DigestID          string
+	Kind, Title       string
+	// Findings is how many findings count as told by it.
+	Findings int
+	At       time.Time
+	// Body is the message as JSON (notify.Digest).
+	Body []byte
 }
 
 // Present is everything that a Scanner has at one moment.
 type Present struct {
-	// Counts are those of ScannerCounts, of the filter's engine.
-	Counts finding.Counts
+	// Counts are those of ScannerTotals, of the filter's engine and route; Excepted is how many exceptions cover.
+	Counts   finding.Counts
+	Excepted int
 	// News is how many findings pass the filter that the receiver has not been told. Worst are the worst of them, by
 	// finding.Worse and then repository; Repositories those that have any, sorted.
 	News         int
@@ -427,10 +553,12 @@ type Announced struct {
 	// DigestID of the message; empty for a silent baseline.
 	DigestID string
 	At       time.Time
-	Keys     []AnnouncementKey
+	// Said replaces what was said before about the same thing. With ChangeFixed it is recorded as fixed.
+	Said []Said
 	// All records everything that passes a filter, so that nobody has to hold it; nil for none.
 	All *All
-	// ForgetRepositories lets the receiver have heard of no repository before: by another engine, each is new.
+	// ForgetRepositories lets the receiver have heard of no repository before: by another engine, each is new. What was told and is not
+	// present by All's filter is forgotten as well: that the other engine does not find it does not make it fixed.
 	ForgetRepositories bool
 	// Repositories that the receiver has now heard of, beside those of the keys. Those of All must be named here.
 	Repositories []string
@@ -438,6 +566,8 @@ type Announced struct {
 	// not said. Empty for none.
 	Retract string
 	State   []byte
+	// Log is the entry of the log; nil for none. Its id, Scanner, receiver, DigestID and time are filled in.
+	Log *Message
 }
 
 // All is everything that passed a filter at a moment, as Present looked at it.

@@ -210,3 +210,12 @@ func ids(news []News) []string {
 	}
 	return slices.Clip(ids)
 }
+
+// told says everything about some things that can be said, so that nothing more can be news about them.
+func told(keys ...AnnouncementKey) []Said {
+	var said []Said
+	for _, key := range keys {
+		said = append(said, Said{AnnouncementKey: key, Change: ChangeNew, Severity: finding.Critical, Fixable: true, KnownExploited: true})
+	}
+	return said
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -77,7 +78,7 @@ func TestASweptImageMayComeBack(t *testing.T) {
 		f.use(t, "scanner", "app", workload("api", "r"))
 		v := []finding.Finding{vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a", fixed, severity(finding.Low))}[round]
 		equal(t, "difference", f.report(t, "app", v), Difference{New: 1, First: true})
-		equal(t, "counts", got[finding.Counts](t)(f.ScannerCounts(t.Context(), "scanner")), want)
+		equal(t, "counts", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, want)
 		must(t, f.Release(t.Context(), "scanner", key("app")))
 		f.clock.pass(time.Hour)
 		equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)

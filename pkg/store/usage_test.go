@@ -187,7 +187,7 @@ func TestForgetScannersKeepsTheOthers(t *testing.T) {
 	for _, scanner := range []string{"kept", "deleted"} {
 		f.use(t, scanner, "app", workload("api", "r"))
 		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{
-			Keys: []AnnouncementKey{{Repository: "r", ID: "CVE-2026-0001", Package: "a"}}, State: []byte("state"),
+			Said: told(AnnouncementKey{Repository: "r", ID: "CVE-2026-0001", Package: "a"}), State: []byte("state"),
 		}))
 	}
 	equal(t, "scanners", got[[]string](t)(f.Scanners(t.Context())), []string{"deleted", "kept"})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -53,6 +54,11 @@ type FindingFilter struct {
 	Package string
 	// ID is an id or an alias, in any case.
 	ID string
+	// Gone lists, instead of those that are present, findings that have gone and are still remembered.
+	Gone bool
+	// Excepted passes findings that an exception covers, or (false) those that none does; nil for both. It needs Excepting.
+	Excepted  *bool
+	Excepting Excepting
 	// Text is part of an id, an alias, a package's name or a description; letters of ASCII in any case.
 	Text string
 }
@@ -75,10 +81,17 @@ type FindingPage struct {
 	Next *FindingMark
 }
 
-// SeenFinding is a finding and when the store first knew it.
+// SeenFinding is a finding and its life in the store. Times are zero where there is none.
 type SeenFinding struct {
 	finding.Finding
-	FirstSeen time.Time
+	// FirstSeen and LastSeen are when the store first knew it, and when a report last had it: the report's time while it is present.
+	FirstSeen, LastSeen time.Time
+	// FixedAt is when a second version of the data was without it. FixSince and ExploitedSince are as in News.
+	FixedAt, FixSince, ExploitedSince time.Time
+	// Severities that it had before, oldest first, at most ten.
+	Severities []SeverityBefore
+	// Exception that covers it; nil if none does.
+	Exception *exception.Exception
 }
 
 // RunsQuery asks who runs an image with a vulnerability.
@@ -88,6 +101,8 @@ type RunsQuery struct {
 	// Namespaces to look in, unless All is true.
 	Namespaces []string
 	All        bool
+	// Exceptions gives those that are in force in a namespace; nil for none.
+	Exceptions func(namespace string) exception.Set
 }
 
 // RunMark is a place in the order of runs: the last one before it.
@@ -106,6 +121,8 @@ type Run struct {
 	Engines []string
 	// Finding has no aliases, paths, description or advisories. Where engines differ it is the worst that one of them says.
 	Finding finding.Finding
+	// Exception that covers it; nil if none does.
+	Exception *exception.Exception
 }
 
 // RunsPage is a part of an answer.

@@ -28,7 +28,7 @@ func read(t *testing.T, d notify.Digest) Message {
 
 func TestReadMessageOfNews(t *testing.T) {
 	got := read(t, notify.Digest{
-		Kind: notify.KindNew, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 1},
+		Kind: notify.KindNews, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{Critical: 1, High: 1},
 		Sections: []notify.Section{
 			{Repository: "registry:5000/shop/web", References: []string{"1.0"}, Workloads: []string{"Deployment shop/web"}, Items: []notify.Item{
 				{ID: "CVE-2023-5363", Severity: finding.Critical, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.11", URL: "https://example.org/x"},

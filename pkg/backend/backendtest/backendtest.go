@@ -328,7 +328,7 @@ func (c *contract) awaitsData() {
 			}
 			c.Work()
 		}
-		if _, err := c.Store().Summary(c.t.Context(), c.subject(img)); !errors.Is(err, store.ErrNotFound) {
+		if _, err := c.Store().Summary(c.t.Context(), c.subject(img), store.Excepting{}); !errors.Is(err, store.ErrNotFound) {
 			c.t.Errorf("without data there is a report: %v", err)
 		}
 	}
@@ -389,7 +389,7 @@ func (c *contract) newerThan(known string) store.DataVersion {
 
 func (c *contract) summary(img backend.Image) store.Summary {
 	c.t.Helper()
-	summary, err := c.Store().Summary(c.t.Context(), c.subject(img))
+	summary, err := c.Store().Summary(c.t.Context(), c.subject(img), store.Excepting{})
 	c.must(err)
 	return summary
 }
@@ -458,7 +458,7 @@ func (c *contract) forgets() {
 	c.Work()
 	_, err := c.Store().Sweep(c.t.Context(), time.Now().Add(1000*time.Hour))
 	c.must(err)
-	if _, err := c.Store().Summary(c.t.Context(), subject); !errors.Is(err, store.ErrNotFound) || !c.unlisted(img, img.Scope) {
+	if _, err := c.Store().Summary(c.t.Context(), subject, store.Excepting{}); !errors.Is(err, store.ErrNotFound) || !c.unlisted(img, img.Scope) {
 		c.t.Errorf("something of it is left in the store: %v", err)
 	}
 }

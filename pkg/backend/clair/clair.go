@@ -211,7 +211,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	subject := store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: b.engine}
-	switch summary, err := i.Store.Summary(ctx, subject); {
+	switch summary, err := i.Store.Summary(ctx, subject, store.Excepting{}); {
 	case err == nil && summary.DataVersion == current.Version:
 		return backend.Done, nil
 	case err != nil && !errors.Is(err, store.ErrNotFound):

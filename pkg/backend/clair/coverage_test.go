@@ -109,7 +109,7 @@ func TestCoverageOfReports(t *testing.T) {
 	w.scan(scanner, img)
 	subject := store.Subject{PlatformDigest: img.Key.Digest, Engine: w.For(scanner).Engine()}
 	uncoveredNow := func() ([]string, error) {
-		summary, err := w.store.Summary(t.Context(), subject)
+		summary, err := w.store.Summary(t.Context(), subject, store.Excepting{})
 		return summary.NotCovered, err
 	}
 	w.Expect(uncoveredNow()).To(Equal(slices.Concat([]string{"ol 9"}, NotCovered)))

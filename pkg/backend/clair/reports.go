@@ -193,7 +193,7 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (fi
 // missing, the queue knows of.
 func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalogued) error {
 	subject := store.Subject{PlatformDigest: catalogue.PlatformDigest, Scope: catalogue.Scope, Engine: i.engine}
-	if _, err := i.Store.Summary(ctx, subject); err != nil {
+	if _, err := i.Store.Summary(ctx, subject, store.Excepting{}); err != nil {
 		return ignoreMissing(err)
 	}
 	version, err := i.Store.DataVersion(ctx, i.engine)

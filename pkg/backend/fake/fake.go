@@ -88,7 +88,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	subject := store.Subject{PlatformDigest: img.Key.Digest, Scope: img.Scope, Engine: Engine}
-	switch summary, err := b.Store.Summary(ctx, subject); {
+	switch summary, err := b.Store.Summary(ctx, subject, store.Excepting{}); {
 	case err == nil && summary.DataVersion == version.Version:
 		return backend.Done, nil
 	case err != nil && !errors.Is(err, store.ErrNotFound):

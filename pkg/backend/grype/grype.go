@@ -145,7 +145,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	if err != nil {
 		return backend.Progress{}, err
 	}
-	switch summary, err := b.Store.Summary(ctx, subject); {
+	switch summary, err := b.Store.Summary(ctx, subject, store.Excepting{}); {
 	case err == nil && summary.DataVersion == current.Version:
 		return backend.Done, nil
 	case err != nil && !errors.Is(err, store.ErrNotFound):

@@ -310,7 +310,7 @@ func (e *engine) leases() store.Lease {
 // summary of an image's report.
 func (e *engine) summary(img backend.Image) store.Summary {
 	e.t.Helper()
-	summary, err := e.Store.Summary(e.t.Context(), store.Subject{PlatformDigest: platformDigest(img), Scope: img.Scope, Engine: Engine})
+	summary, err := e.Store.Summary(e.t.Context(), store.Subject{PlatformDigest: platformDigest(img), Scope: img.Scope, Engine: Engine}, store.Excepting{})
 	e.must(err)
 	return summary
 }

@@ -23,7 +23,7 @@ import (
 
 var someDelivery = notify.Delivery{
 	Receiver: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
-	Digest:   notify.Digest{ID: strings.Repeat("0", 32), Kind: notify.KindNew},
+	Digest:   notify.Digest{ID: strings.Repeat("0", 32), Kind: notify.KindNews},
 }
 
 // notifierThat is a notifier with a handler of its own, and a client for it.

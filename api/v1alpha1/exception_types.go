@@ -1,0 +1,198 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VEXStatus is a status of OpenVEX (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels), spelled as there.
+// +kubebuilder:validation:Enum=not_affected;affected;fixed;under_investigation
+type VEXStatus string
+
+// Statuses.
+const (
+	// VEXNotAffected: nothing needs to be done, for the reason that the justification gives.
+	VEXNotAffected VEXStatus = "not_affected"
+	// VEXAffected: the risk is known and taken for a time.
+	VEXAffected VEXStatus = "affected"
+	// VEXFixed: the package holds a fix that its version does not show.
+	VEXFixed VEXStatus = "fixed"
+	// VEXUnderInvestigation: somebody is looking at it.
+	VEXUnderInvestigation VEXStatus = "under_investigation"
+)
+
+// VEXJustification is a justification of OpenVEX (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-justifications).
+// +kubebuilder:validation:Enum=component_not_present;vulnerable_code_not_present;vulnerable_code_not_in_execute_path;vulnerable_code_cannot_be_controlled_by_adversary;inline_mitigations_already_exist
+type VEXJustification string
+
+// ExceptionSpec says which findings need no action, why, and until when.
+// +kubebuilder:validation:XValidation:rule="has(self.vulnerabilities) || has(self.packages)",message="vulnerabilities or packages are needed: an exception for everything in an image is spec.images.exclude of the Scanner"
+// +kubebuilder:validation:XValidation:rule="self.status != 'not_affected' || has(self.justification)",message="justification is needed when status is not_affected"
+// +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || !has(self.justification)",message="justification may be set only when status is not_affected"
+// +kubebuilder:validation:XValidation:rule="self.status != 'affected' || has(self.action)",message="action is needed when status is affected: what is done about the risk"
+// +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || self.status == 'fixed' || has(self.expires)",message="expires is needed when status is affected or under_investigation: neither may be forgotten"
+type ExceptionSpec struct {
+	// status as OpenVEX defines it. Whatever it is, the findings are excepted.
+	// +required
+	Status VEXStatus `json:"status,omitempty"`
+
+	// justification as OpenVEX defines it, for status not_affected.
+	// +optional
+	Justification VEXJustification `json:"justification,omitempty"`
+
+	// reason is for people: why the findings need no action. It becomes the impact statement in OpenVEX.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +required
+	Reason string `json:"reason,omitempty"`
+
+	// action is what is done about the risk, for status affected. It becomes the action statement in OpenVEX.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Action string `json:"action,omitempty"`
+
+	// vulnerabilities are ids or aliases (CVE-2024-3094, GHSA-rxwq-x6h5-x525), in any case. Unset: all in the packages.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:Pattern=`^[!-~]+$`
+	// +optional
+	Vulnerabilities []string `json:"vulnerabilities,omitempty"`
+
+	// packages that it is about. Unset: all packages with one of the vulnerabilities.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=50
+	// +optional
+	Packages []PackageSelector `json:"packages,omitempty"`
+
+	// images that it is about, as globs such as "registry.example.com/shop/*" or "*@sha256:…". They are compared with
+	// the repository, the full reference with its tag (docker.io/library/nginx:1.25) and the repository with the digest that runs; "*"
+	// stands for any characters, "/" included. Unset: all images.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Images []string `json:"images,omitempty"`
+
+	// expires is when the exception ends and its findings are news again. A week before, receivers are told that it will.
+	// +optional
+	Expires *metav1.Time `json:"expires,omitempty"`
+}
+
+// PackageSelector selects packages; what is unset selects all.
+// +kubebuilder:validation:MinProperties=1
+type PackageSelector struct {
+	// name of the package as findings show it, or a glob such as "linux-*".
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// version that is installed, or a glob such as "3.0.*".
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// type of package: deb, apk, rpm, go-module, npm, python, …
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Type string `json:"type,omitempty"`
+}
+
+// ClusterExceptionSpec is an exception for several namespaces.
+type ClusterExceptionSpec struct {
+	ExceptionSpec `json:",inline"`
+
+	// namespaceSelector limits it to namespaces with these labels. Unset or empty: all namespaces.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// ExceptionStatus is what the operator makes of an exception.
+type ExceptionStatus struct {
+	// conditions: Ready, Stalled. Ready is true with the reason InForce, and false with the reason Expired.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation that the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// findings is how many it covers now: each vulnerability in each package of each image repository of each Scanner once.
+	// +optional
+	Findings *int32 `json:"findings,omitempty"`
+}
+
+// VulnerabilityException says which findings in its namespace need no action. They are left out of counts and messages and shown as
+// excepted.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vex
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.status`
+// +kubebuilder:printcolumn:name="Findings",type=integer,JSONPath=`.status.findings`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.reason`
+type VulnerabilityException struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is standard.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+	// spec is what was decided.
+	// +required
+	Spec ExceptionSpec `json:"spec,omitzero"`
+	// status is what it covers.
+	// +optional
+	Status ExceptionStatus `json:"status,omitzero"`
+}
+
+// VulnerabilityExceptionList is a list of VulnerabilityExceptions.
+// +kubebuilder:object:root=true
+type VulnerabilityExceptionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []VulnerabilityException `json:"items"`
+}
+
+// ClusterVulnerabilityException is a VulnerabilityException for all namespaces, or for some by their labels.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=cvex
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.status`
+// +kubebuilder:printcolumn:name="Findings",type=integer,JSONPath=`.status.findings`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.reason`
+type ClusterVulnerabilityException struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is standard.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+	// spec is what was decided.
+	// +required
+	Spec ClusterExceptionSpec `json:"spec,omitzero"`
+	// status is what it covers.
+	// +optional
+	Status ExceptionStatus `json:"status,omitzero"`
+}
+
+// ClusterVulnerabilityExceptionList is a list of ClusterVulnerabilityExceptions.
+// +kubebuilder:object:root=true
+type ClusterVulnerabilityExceptionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []ClusterVulnerabilityException `json:"items"`
+}
