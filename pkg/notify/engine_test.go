@@ -240,6 +240,7 @@ func TestEngineChangedOnTheWay(t *testing.T) {
 			}
 			s.find("web", finding.Critical, 1, 20)
 			none(t, s.visit(), "the snapshot is open")
+			none(t, s.next(), "groupInterval")
 			if d := only(t, s.next()); d.Kind != KindEngineChanged || d.Totals.Critical != 20 {
 				t.Errorf("message %+v, want one summary", d)
 			}

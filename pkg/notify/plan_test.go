@@ -173,13 +173,13 @@ func TestSection(t *testing.T) {
 // TestHostileNames: whatever an image calls its packages, the message can be encoded and is small enough, and
 // what is recorded as told is the real name.
 func TestHostileNames(t *testing.T) {
-	huge := strings.Repeat("\x00é\u202e<!channel>\x1b", 2_000)
+	huge := strings.Repeat("\x00é\u202e<!channel>\x1b", 300)
 	var names []string
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("%d-%s", i, huge))
 	}
 	s := begun(t)
-	for i := range 150 {
+	for i := range 60 {
 		name := names[i%30]
 		s.findings[name] = append(s.findings[name], finding.Finding{
 			ID: fmt.Sprintf("CVE-%d-%s", i, huge), Severity: finding.Critical, URL: "https://" + huge,

@@ -218,6 +218,7 @@ func (s *story) leave(repository string) {
 // find puts findings into an image that is scanned, with ids from a number on. They replace those with the same ids.
 func (s *story) find(repository string, severity finding.Severity, from, n int, changes ...func(*finding.Finding)) {
 	s.t.Helper()
+	var found []finding.Finding
 	for i := range n {
 		f := finding.Finding{
 			ID: fmt.Sprintf("CVE-2026-%04d", from+i), Severity: severity, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"},
@@ -226,8 +227,14 @@ func (s *story) find(repository string, severity finding.Severity, from, n int, 
 		for _, change := range changes {
 			change(&f)
 		}
-		s.findings[repository] = append(slices.DeleteFunc(s.findings[repository], func(other finding.Finding) bool { return other.Key() == f.Key() }), f)
+		found = append(found, f)
 	}
+	replaced := map[string]bool{}
+	for _, f := range found {
+		replaced[f.ID] = true
+	}
+	kept := slices.DeleteFunc(s.findings[repository], func(f finding.Finding) bool { return replaced[f.ID] })
+	s.findings[repository] = append(kept, found...)
 	s.image(repository, ImageScanned)
 }
 
@@ -320,6 +327,14 @@ func (s *story) next() []Digest {
 	}
 	s.now = s.last.Next
 	return s.visit()
+}
+
+// rest visits until nothing is waited for.
+func (s *story) rest() {
+	s.t.Helper()
+	for s.visit(); !s.last.Next.IsZero(); {
+		s.next()
+	}
 }
 
 // wantNext says when the next visit was asked for.
