@@ -181,7 +181,7 @@ func (f fact) found(v int) finding.Finding {
 	ids := f.ids(v)
 	found := finding.Finding{
 		ID: ids[0], Aliases: ids[1:], Severity: f.severity, KnownExploited: f.exploited, FixState: finding.FixStateNotFixed,
-		Package: finding.Package{Name: packageOf(v), Version: strings.Repeat(nasty, 50), Type: "deb"},
+		Package:     finding.Package{Name: packageOf(v), Version: strings.Repeat(nasty, 50), Type: "deb"},
 		Description: strings.Repeat(nasty, 10), URL: "https://example.com/" + nasty,
 	}
 	if f.fixable {
@@ -193,7 +193,7 @@ func (f fact) found(v int) finding.Finding {
 // finds says whether the engine that there is now reports a vulnerability of an image that has it. Clair does not look everywhere.
 func (w *world) finds(v int) bool {
 	k := w.knows[v]
-	return k.known && w.tools[w.engine()] >= k.tool && (w.engine() != clair || v%singles != 1)
+	return k.known && w.tools[w.engine()] >= k.tool && (w.engine() != clair || v != 1)
 }
 
 func (w *world) engine() string { return w.settings.Filter.Engine }
