@@ -294,12 +294,18 @@ func (a *audience) take(id string) {
 // read wants each notice to begin before it is over, and to be over before it begins again.
 func (a *audience) read(notices []Notice) {
 	for _, n := range notices {
-		if a.notices[n.ID] != n.Over && len(a.credits) == 0 {
-			a.w.rt.Fatalf("notice %s over %t is told, and the receiver knew", n.ID, n.Over)
+		if a.notices[n.ID] != n.Over {
+			if a.credits[aboutNotice(n)] == 0 {
+				a.w.rt.Fatalf("notice %s (over: %t) is told, and the receiver knew", n.ID, n.Over)
+			}
+			a.credits[aboutNotice(n)]--
 		}
 		a.notices[n.ID] = !n.Over
 	}
 }
+
+// aboutNotice is the topic of a notice.
+func aboutNotice(n Notice) topic { return topic{repository: "notice " + n.ID} }
 
 // doubt says that nobody but the receiver may know that it has a message.
 func (a *audience) doubt(id string) {
@@ -310,6 +316,9 @@ func (a *audience) doubt(id string) {
 	}
 	for t := range m.covers {
 		a.credits[t]++
+	}
+	for _, n := range m.digest.Notices {
+		a.credits[aboutNotice(n)]++
 	}
 }
 
