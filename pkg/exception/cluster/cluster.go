@@ -58,6 +58,19 @@ func (s Source) Everywhere(ctx context.Context) (func(namespace string) exceptio
 	}, nil
 }
 
+// Selects says for each namespace whether an exception of the cluster is about it, as namespaces are labelled now.
+func (s Source) Selects(ctx context.Context, e *v1alpha1.ClusterVulnerabilityException) (func(namespace string) bool, error) {
+	selector, err := Selector(e)
+	if err != nil {
+		return func(string) bool { return false }, nil //nolint:nilerr // it is said in its status
+	}
+	known := map[string]labels.Set{}
+	if !selector.Empty() {
+		err = s.readLabels(ctx, known)
+	}
+	return func(namespace string) bool { return selector.Matches(known[namespace]) }, err
+}
+
 // everything is what was read at one moment.
 type everything struct {
 	own         map[string][]exception.Exception // by namespace
