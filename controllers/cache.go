@@ -69,6 +69,7 @@ func StripPod(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
+			CreationTimestamp: pod.CreationTimestamp,
 			Annotations: ownAnnotations(pod.Annotations), Finalizers: podFinalizers(pod.Finalizers),
 		},
 		Spec: corev1.PodSpec{

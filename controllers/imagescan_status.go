@@ -54,7 +54,7 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 	}
 	status.Findings, status.TopFindings = &counts, top
 	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
-	status.Attempts, status.NextAttempt = 0, nil
+	status.Attempts, status.NextAttempt, status.FailedSince = 0, nil, nil
 	s.progress = nil
 	return nil
 }
