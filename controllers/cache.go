@@ -96,15 +96,21 @@ func StripPod(o any) (any, error) {
 	return stripped, nil
 }
 
+// ownAnnotations are those that this operator leaves on pods, and that by which pods name receivers.
 func ownAnnotations(all map[string]string) map[string]string {
 	var own map[string]string
 	for key, value := range all {
-		if strings.HasSuffix(key, annotationSuffix) {
-			if own == nil {
-				own = map[string]string{}
-			}
-			own[key] = value
+		switch {
+		case strings.HasSuffix(key, annotationSuffix):
+		case key == v1alpha1.AnnotationReceiver:
+			value = value[:min(len(value), maxReceiverAnnotation)]
+		default:
+			continue
 		}
+		if own == nil {
+			own = map[string]string{}
+		}
+		own[key] = value
 	}
 	return own
 }
