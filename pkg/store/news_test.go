@@ -103,9 +103,15 @@ func TestNewsAreOncePerRepository(t *testing.T) {
 	must(t, err)
 	equal(t, "total", total, 3)
 	equal(t, "news", news, []News{
-		{"other repository", vulnerable("CVE-2026-0001", "openssl", version("3")), f.clock.Now(), []Workload{workload("runs other", "other repository")}},
-		{"r", worst, first, []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")}},
-		{"r", vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), f.clock.Now(), []Workload{workload("runs app:2", "r")}},
+		{
+			Repository: "other repository", Finding: vulnerable("CVE-2026-0001", "openssl", version("3")), FirstSeen: f.clock.Now(),
+			Workloads: []Workload{workload("runs other", "other repository")},
+		},
+		{Repository: "r", Finding: worst, FirstSeen: first, Workloads: []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")}},
+		{
+			Repository: "r", Finding: vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), FirstSeen: f.clock.Now(),
+			Workloads: []Workload{workload("runs app:2", "r")},
+		},
 	})
 	equal(t, "counts of the scanner", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{Critical: 1, High: 1, Low: 1})
 	equal(t, "counts of another", got[Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
