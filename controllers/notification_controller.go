@@ -23,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -47,6 +48,8 @@ type NotificationReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	Sender   notify.Sender
+	// Exceptions cover what no message is about.
+	Exceptions cluster.Source
 	// ReadMore is what messages say about where to read more; empty for a kubectl command.
 	ReadMore string
 	// After says when receivers are told that something goes wrong.
@@ -79,7 +82,8 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 		})
 	}
 	visiting.Wait()
-	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, visits))}, nil
+	// What an exception covers is news when it ends.
+	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, receiverVisit{next: o.exceptionEnds})))}, nil
 }
 
 // receiverVisit is when to visit a receiver again (zero: when something changes), or why the store did not let it be visited.
@@ -151,6 +155,7 @@ func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver
 			Changes:     changesOf(receiver),
 			Engine:      o.engine,
 			Route:       routeOf(scanner, receiver),
+			Exceptions:  o.exceptions,
 		},
 		GroupWait: defaultGroupWait, GroupInterval: defaultGroupInterval,
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],
@@ -239,7 +244,7 @@ const maxScannersAtOnce = 16
 
 // SetupWithManager registers the controller.
 func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("notification").
 		For(&v1alpha1.Scanner{}).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).

@@ -24,7 +24,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -43,6 +43,9 @@ type ScannerReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
+	// Exceptions are left out of the counts, and what they cover goes to Covered.
+	Exceptions cluster.Source
+	Covered    *Covered
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
@@ -77,6 +80,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if err != nil {
 		r.rivals.forget(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
+		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	undone, err := r.keepFinalizers(ctx, &scanner)
@@ -144,11 +148,9 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 		return err
 	}
 	status.Images = countImages(s.images)
-	totals, err := r.Store.ScannerTotals(ctx, string(s.scanner.UID), exception.Set{})
-	if err != nil {
+	if err := r.count(ctx, s.scanner); err != nil {
 		return err
 	}
-	status.Findings = countsOf(totals.Counts)
 	receivers, err := r.receivers(ctx, s.scanner)
 	if err != nil {
 		return err
@@ -161,6 +163,27 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	}
 	r.setReceivers(s, receivers)
 	return nil
+}
+
+// count sets what was found, and passes on what exceptions cover.
+func (r *ScannerReconciler) count(ctx context.Context, scanner *v1alpha1.Scanner) error {
+	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
+	if err != nil {
+		return err
+	}
+	totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), exceptions)
+	if err != nil {
+		return err
+	}
+	scanner.Status.Findings = countsOf(totals.Counts, totals.Excepted)
+	r.wakeExceptions(ctx, r.Covered.count(client.ObjectKeyFromObject(scanner), exceptions, totals.ByException))
+	return nil
+}
+
+func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.NamespacedName) {
+	for _, name := range names {
+		r.Wakeups.Exception(ctx, name)
+	}
 }
 
 // tell makes an event of each change of a condition that users would ask about.
@@ -182,7 +205,7 @@ func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
 
 // SetupWithManager registers the controller.
 func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).

@@ -28,12 +28,13 @@ func scanFinding(rows *sql.Rows, more ...any) (finding.Finding, error) {
 	return f, err
 }
 
-// fromPresent are the present findings of one report. worst orders them as finding.Worse does.
+// fromPresent are the present findings of one report. worst orders them as finding.Worse does, with the bounds of its bands.
 const (
 	fromPresent = `FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = ? AND f.gone_at IS NULL `
-	worst = `ORDER BY f.known_exploited DESC, f.severity DESC, v.epss DESC, f.fixable DESC,
+	worst = `ORDER BY f.known_exploited DESC, ` + likelihood + ` DESC, f.severity DESC, f.fixable DESC, v.epss DESC,
 		v.canonical_id, f.package, f.version, f.paths `
+	likelihood = `(v.epss >= 0.1) + (v.epss >= 0.5)`
 )
 
 // Summary implements Reports.

@@ -17,7 +17,7 @@ const (
 	withRuns = `WITH runs AS (
 		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
 			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, hex(f.key) AS key,
-			max((f.known_exploited * 8 + f.severity) * 2 + f.fixable), f.id AS finding, json_group_array(DISTINCT r.engine) AS engines
+			max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable), f.id AS finding, json_group_array(DISTINCT r.engine) AS engines
 		FROM vulnerability_names n
 		CROSS JOIN vulnerabilities v ON v.id = n.vulnerability_id
 		CROSS JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
