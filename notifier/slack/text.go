@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -23,6 +24,10 @@ const (
 	maxWorkload   = 100
 	maxReason     = 40
 	maxLink       = 300
+	maxName       = 63
+	maxCommand    = 400
+	maxDetail     = 300
+	maxExamples   = 400
 )
 
 var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
@@ -90,6 +95,33 @@ func link(address, id string) string {
 		return label
 	}
 	return "<" + escape(address) + "|" + label + ">"
+}
+
+// linkTo makes a link of a text of our own, or leaves it as it is.
+func linkTo(address, text string) string {
+	if !linkable(address) {
+		return text
+	}
+	return "<" + escape(address) + "|" + text + ">"
+}
+
+// code is a command to type.
+func code(command string) string {
+	return "`" + strings.ReplaceAll(name(command, maxCommand), "`", "'") + "`"
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
+// since is " since" a day, or nothing if that is not known.
+func since(t time.Time) string { return orSince(t, "") }
+
+func orSince(t time.Time, unknown string) string {
+	if t.IsZero() {
+		return unknown
+	}
+	return " since " + date(t)
 }
 
 // linkable says whether an address is a short https URL without anything that ends a link early.
