@@ -104,9 +104,10 @@ func scan(line, format string, into ...any) bool {
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringN(0, 40, 200),
-		rapid.SampledFrom([]string{"", " ", "\n", "<!channel>", "<@U1|x>", "&", "&lt;", "a|b", "`", "*", "\u202e", "\xff", "@here", "<https://a.example/|x>"}),
+		rapid.SampledFrom([]string{"", " ", "\n", "<!channel>", "<@U1|x>", "&", "&lt;", "a|b", "`", "*", "\u202e", "\u05d0\u05d1 1.0", "\xff", "\x00\x1b[31m", "@here", "<https://a.example/|x>"}),
 		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("&<é", n) }),
 		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("x", n) }),
+		rapid.SampledFrom([]string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)}),
 	)
 }
 
@@ -223,6 +224,21 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 			ReadMore: anyURL().Draw(t, "read more"),
 		}
 	})
+}
+
+// TestDirection: no name changes the direction of what stands beside it.
+func TestDirection(t *testing.T) {
+	for given, want := range map[string]string{
+		"open\u202essl":              "openssl",
+		"\u2067a\u2069":              "a",
+		"\u05d0\u05d1":               "\u2068\u05d0\u05d1\u2069",
+		"a \u0627":                   "\u2068a \u0627\u2069",
+		strings.Repeat("\u05d0", 90): "\u2068" + strings.Repeat("\u05d0", 35) + "…\u2069",
+	} {
+		if got := name(given, maxPackage); got != want || len(got) > maxPackage {
+			t.Errorf("%q becomes %q, want %q", given, got, want)
+		}
+	}
 }
 
 // FuzzRender feeds digests as they arrive at the notifier: any JSON.

@@ -259,10 +259,10 @@ func exceptionExpires() notify.Digest {
 
 func hostile() notify.Digest {
 	d := news(nginx(
-		notify.Item{ID: "CVE-1|<!here>", Severity: finding.High, Package: "<!everyone>", Version: "1&2", FixedIn: "\x00\x1b[31m", URL: "https://evil.io/>|<!channel>"},
-		notify.Item{ID: "CVE-2024-1000", Severity: finding.High, Package: strings.Repeat("&", 500), Version: strings.Repeat("é", 500), URL: "javascript:alert(1)"},
-		notify.Item{ID: "CVE-2024-1001", Severity: finding.Low, Package: "http", Version: "1", URL: "http://plain.example.com/CVE-2024-1001"},
-		notify.Item{ID: "", Severity: finding.Severity(42), Package: "\xff\xfe", URL: "https://user:password@example.com/"},
+		notify.Item{Change: store.ChangeNew, ID: "CVE-1|<!here>", Severity: finding.High, Package: "<!everyone>", Version: "1&2", FixedIn: "\x00\x1b[31m", URL: "https://evil.io/>|<!channel>"},
+		notify.Item{Change: store.ChangeNew, ID: "CVE-2024-1000", Severity: finding.High, Package: strings.Repeat("&", 500), Version: strings.Repeat("é", 500), URL: "javascript:alert(1)"},
+		notify.Item{Change: store.ChangeNew, ID: "CVE-2024-1001", Severity: finding.Low, Package: "http", Version: "1", URL: "http://plain.example.com/CVE-2024-1001"},
+		notify.Item{Change: store.ChangeNew, ID: "", Severity: finding.Severity(42), Package: "\xff\xfe", URL: "https://user:password@example.com/"},
 	))
 	d.Sections[0].Repository = "evil.io/<!channel>|<https://evil.io|click>&amp;"
 	d.Sections[0].Workloads = []string{"Deployment shop/@here\n*bold*\u202egnirts"}

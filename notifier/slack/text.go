@@ -36,8 +36,22 @@ var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 // text itself, such as <!channel> (https://docs.slack.dev/messaging/formatting-message-text#escaping).
 func escape(s string) string { return mrkdwnEscaper.Replace(s) }
 
-// name is a name from outside, as mrkdwn of at most limit bytes. An escaped character is never cut in two.
+// name is a name from outside, as mrkdwn of at most limit bytes. An escaped character is never cut in two. Letters that are written
+// from right to left are isolated (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), so that what stands beside
+// them, such as the version that helps, stays in its place.
 func name(s string, limit int) string {
+	if !strings.ContainsFunc(clip(s, 4*limit), isRightToLeft) {
+		return isolated(s, limit)
+	}
+	const first, pop = "\u2068", "\u2069"
+	return first + isolated(s, limit-len(first+pop)) + pop
+}
+
+func isRightToLeft(r rune) bool {
+	return unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko)
+}
+
+func isolated(s string, limit int) string {
 	cleaned := clean(s, limit)
 	if escaped := escape(cleaned); len(escaped) <= limit {
 		return escaped
