@@ -30,10 +30,12 @@ type Line struct{ Repository, ID, Severity, Package, Version string }
 func (l Line) String() string { return fmt.Sprintf("%s in %s of %s", l.ID, l.Package, l.Repository) }
 
 var (
-	headlineCount = regexp.MustCompile(`(\d+) (?:new )?findings?`)
-	sectionTitle  = regexp.MustCompile(`^\*([^*\s]+)\*`)
-	findingLine   = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+) · (\S+)(?: (\S+))?`)
-	inRepository  = regexp.MustCompile(` · in (\S+)$`)
+	summaryTitle = regexp.MustCompile(`^(?:First scan|Baseline renewed|Engine changed|Engine updated|Wider filter) (?:of|for) `)
+	numbers      = regexp.MustCompile(`\d+`)
+	sectionTitle = regexp.MustCompile(`^\*([^*\s]+)\*`)
+	findingLine  = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)`)
+	packageLine  = regexp.MustCompile(`^(\S+)(?: ([^\s·→]\S*))?(?: [·→] .*)?$`)
+	inRepository = regexp.MustCompile(`^in (\S+)$`)
 )
 
 // readMessage reads a message from its blocks. It knows the form that the notifier gives them.
@@ -53,34 +55,55 @@ func readMessage(m standin.Message) (Message, error) {
 		switch block.Type {
 		case "header":
 			read.Headline = block.Text.Text
-			read.Summary = !strings.Contains(read.Headline, "new finding")
-			if count := headlineCount.FindStringSubmatch(read.Headline); count != nil {
-				read.Findings, _ = strconv.Atoi(count[1]) // digits, and few
-			}
+			read.Summary = summaryTitle.MatchString(read.Headline)
 		case "section":
 			read.Lines = append(read.Lines, readLines(block.Text.Text)...)
 		}
 	}
+	read.Findings = read.counted()
 	return read, nil
 }
 
-// readLines reads the findings of one section, whose first line names the repository unless each line does.
-func readLines(section string) []Line {
-	var lines []Line
-	repository := ""
-	if title := sectionTitle.FindStringSubmatch(section); title != nil {
-		repository = title[1]
+// counted is the number of findings in the headline. One that names a vulnerability is about the findings that are shown.
+func (m Message) counted() int {
+	headline := m.Headline
+	switch {
+	case m.Summary:
+		_, headline, _ = strings.Cut(headline, ": ")
+		headline, _, _ = strings.Cut(headline, " in ")
+	case !strings.Contains(headline, "image") && headline != "" && headline[0] >= '0' && headline[0] <= '9':
+		headline = headline[:strings.LastIndex(headline, " in ")]
+	default:
+		return len(m.Lines)
 	}
-	for line := range strings.SplitSeq(section, "\n") {
-		match := findingLine.FindStringSubmatch(line)
-		if match == nil {
-			continue
+	sum := 0
+	for _, number := range numbers.FindAllString(headline, -1) {
+		n, _ := strconv.Atoi(number) // digits, and few
+		sum += n
+	}
+	return sum
+}
+
+// readLines reads the findings of one section. Its first line names the repository, and in it the line above findings names their
+// package; or else the lines below each finding name both.
+func readLines(section string) []Line {
+	title := sectionTitle.FindStringSubmatch(section)
+	var lines []Line
+	above := Line{}
+	if title != nil {
+		above.Repository = title[1]
+	}
+	for text := range strings.SplitSeq(section, "\n") {
+		last := len(lines) - 1
+		if found := findingLine.FindStringSubmatch(text); found != nil {
+			lines = append(lines, Line{Repository: above.Repository, ID: found[1], Severity: found[2], Package: above.Package, Version: above.Version})
+		} else if in := inRepository.FindStringSubmatch(text); in != nil && title == nil && last >= 0 {
+			lines[last].Repository = in[1]
+		} else if affected := packageLine.FindStringSubmatch(text); affected != nil && title != nil {
+			above.Package, above.Version = affected[1], affected[2]
+		} else if affected != nil && last >= 0 {
+			lines[last].Package, lines[last].Version = affected[1], affected[2]
 		}
-		found := Line{Repository: repository, ID: match[1], Severity: match[2], Package: match[3], Version: match[4]}
-		if in := inRepository.FindStringSubmatch(line); in != nil {
-			found.Repository = in[1]
-		}
-		lines = append(lines, found)
 	}
 	return lines
 }
