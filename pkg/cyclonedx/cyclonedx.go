@@ -97,19 +97,13 @@ func (r Report) subject() cdx.Component {
 	return component
 }
 
-// imagePURL names the image (https://github.com/package-url/purl-spec/blob/main/types/oci-definition.json); empty if its
-// repository is not known.
+// imagePURL is empty if the image's repository is not known.
 func (r Report) imagePURL() string {
 	ref, err := image.ParseReference(r.Reference)
 	if err != nil {
 		return ""
 	}
-	name := ref.Repository[strings.LastIndex(ref.Repository, "/")+1:]
-	purl := "pkg:oci/" + escape(strings.ToLower(name)) + "@" + escape(r.Digest) + "?"
-	if r.Platform.Architecture != "" {
-		purl += "arch=" + escape(r.Platform.Architecture) + "&"
-	}
-	return purl + "repository_url=" + escape(ref.Repository)
+	return image.PURL(ref.Repository, image.Key{Digest: r.Digest, Platform: r.Platform})
 }
 
 // tool is the engine, with its version if that is known for this report.

@@ -22,6 +22,7 @@ import (
 type Store interface {
 	store.Views
 	ID() string
+	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 }
 
@@ -35,6 +36,7 @@ type API struct {
 	// AccessReviews creates SubjectAccessReviews, of callers whose token the API server accepted.
 	AccessReviews client.Client
 	Store         Store
+	Exceptions    Exceptions
 	Clock         clock.PassiveClock
 	Log           logr.Logger
 	Metrics       prometheus.Registerer

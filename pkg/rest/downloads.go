@@ -151,7 +151,11 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
 		NotCovered: found.scan.Status.NotCovered,
 	}
-	if report.Findings, err = a.allFindings(ctx, found); err != nil {
+	excepting, err := a.excepting(ctx, &found)
+	if err != nil {
+		return nil, err
+	}
+	if report.Findings, err = a.allFindings(ctx, found, excepting); err != nil {
 		return nil, err
 	}
 	return &documentAnswer{report: report, tag: tag, done: done}, nil
@@ -168,15 +172,15 @@ const (
 )
 
 // allFindings reads a report, page by page, so that one that is too large is noticed before all of it is in memory.
-func (a operations) allFindings(ctx context.Context, found result) ([]finding.Finding, error) {
-	var all []finding.Finding
+func (a operations) allFindings(ctx context.Context, found result, excepting store.Excepting) ([]store.SeenFinding, error) {
+	var all []store.SeenFinding
 	var size written
 	encoder := json.NewEncoder(&size)
 	encoder.SetEscapeHTML(false)
 	for place := (&store.FindingMark{}); place != nil; {
 		var page store.FindingPage
 		err := a.query(ctx, func() (err error) {
-			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{}, *place, documentPage)
+			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{Excepting: excepting}, *place, documentPage)
 			return err
 		})
 		switch {
@@ -196,7 +200,7 @@ func (a operations) allFindings(ctx context.Context, found result) ([]finding.Fi
 			if size > maxDocumentBytes {
 				return nil, tooLarge("more than %d MiB of texts", maxDocumentBytes>>20)
 			}
-			all = append(all, f.Finding)
+			all = append(all, f)
 		}
 		place = page.Next
 	}

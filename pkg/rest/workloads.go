@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,10 +26,11 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		return nil, err
 	}
 	var page store.RunsPage
+	exceptions, failed := a.exceptionsFor(ctx)
 	err = a.query(ctx, func() (err error) {
-		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces}
+		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces, Exceptions: exceptions}
 		page, err = a.Store.RunsPage(ctx, asked, after, limitOf(r.Params.Limit))
-		return err
+		return cmp.Or(failed(), err)
 	})
 	if err != nil {
 		return nil, err
@@ -116,5 +118,6 @@ func workloadOf(run store.Run) restv1.Workload {
 		Digest: run.Key.Digest, Platform: run.Key.Platform.String(), Vulnerability: f.ID,
 		Severity: restv1.Severity(f.Severity.String()), KnownExploited: f.KnownExploited, Package: packageOf(f.Package),
 		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engines: run.Engines,
+		Exception: exceptionOf(run.Exception),
 	}
 }
