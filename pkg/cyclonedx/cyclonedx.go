@@ -14,6 +14,7 @@ import (
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -43,6 +44,8 @@ type Report struct {
 	// Revision names what was found: another report of the same image has another one. May be empty.
 	Revision string
 	Findings []finding.Finding
+	// Excepted has the exceptions that cover findings, by the finding's key.
+	Excepted map[string]*exception.Exception
 }
 
 // Write writes the document. The only errors are those of w.

@@ -28,7 +28,7 @@ type Store interface {
 
 // API serves the REST API.
 type API struct {
-	// Reader has Scanners and ImageScans, from a cache. What it gives is not changed.
+	// Reader has Scanners, ImageScans, exceptions and the metadata of namespaces, from a cache. What it gives is not changed.
 	Reader client.Reader
 	// TokenReviews creates TokenReviews. Anybody who reaches the API can have one made, so its rate should be limited apart
 	// from that of the operator's own work and of AccessReviews: made-up tokens then keep out only callers who are new.
@@ -36,7 +36,6 @@ type API struct {
 	// AccessReviews creates SubjectAccessReviews, of callers whose token the API server accepted.
 	AccessReviews client.Client
 	Store         Store
-	Exceptions    Exceptions
 	Clock         clock.PassiveClock
 	Log           logr.Logger
 	Metrics       prometheus.Registerer

@@ -2,23 +2,25 @@ package rest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"time"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Exceptions gives the exceptions that are in force in a namespace now.
-type Exceptions interface {
-	InForce(ctx context.Context, namespace string) (set exception.Set, next time.Time, err error)
+// exceptions reads those that are in force now.
+func (a operations) exceptions() cluster.Source {
+	return cluster.Source{Reader: a.Reader, Clock: a.Clock}
 }
 
 // excepting says which findings of an image are covered: by each name under which pods run it.
 func (a operations) excepting(ctx context.Context, found *result) (store.Excepting, error) {
-	set, _, err := a.Exceptions.InForce(ctx, found.scan.Namespace)
+	set, _, err := a.exceptions().InForce(ctx, found.scan.Namespace)
 	if err != nil {
 		return store.Excepting{}, fmt.Errorf("reading the exceptions of namespace %s: %w", found.scan.Namespace, err)
 	}
@@ -35,22 +37,14 @@ func (r *result) names() (names []exception.Image) {
 	return names
 }
 
-// exceptionsFor reads the exceptions of each namespace once, when it is first asked for. The error is that of the first namespace whose
-// exceptions could not be read.
-func (a operations) exceptionsFor(ctx context.Context) (of func(namespace string) exception.Set, failed func() error) {
-	sets := map[string]exception.Set{}
-	var problem error
-	of = func(namespace string) exception.Set {
-		set, known := sets[namespace]
-		if !known && problem == nil {
-			if set, _, problem = a.Exceptions.InForce(ctx, namespace); problem != nil {
-				problem = fmt.Errorf("reading the exceptions of namespace %s: %w", namespace, problem)
-			}
-			sets[namespace] = set
-		}
-		return set
+// tagOf names all that exceptions say of an image. It is 16 hexadecimal digits.
+func tagOf(e store.Excepting) string {
+	sum := sha256.New()
+	for _, exception := range e.Exceptions.All() {
+		fmt.Fprintf(sum, "%+v\n", exception)
 	}
-	return of, func() error { return problem }
+	fmt.Fprintf(sum, "%+v", e.Images)
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 func exceptionOf(e *exception.Exception) *restv1.Exception {

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,11 +25,14 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		return nil, err
 	}
 	var page store.RunsPage
-	exceptions, failed := a.exceptionsFor(ctx)
+	exceptions, err := a.exceptions().Everywhere(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading exceptions: %w", err)
+	}
 	err = a.query(ctx, func() (err error) {
 		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces, Exceptions: exceptions}
 		page, err = a.Store.RunsPage(ctx, asked, after, limitOf(r.Params.Limit))
-		return cmp.Or(failed(), err)
+		return err
 	})
 	if err != nil {
 		return nil, err

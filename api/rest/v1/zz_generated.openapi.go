@@ -762,7 +762,7 @@ type ClientInterface interface {
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report and the image's reference do.
+	// serial number stays the same as long as the report, the image's reference and what is excepted do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -860,7 +860,7 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 // SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 // them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report and the image's reference do.
+// serial number stays the same as long as the report, the image's reference and what is excepted do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1932,7 +1932,7 @@ type ClientWithResponsesInterface interface {
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report and the image's reference do.
+	// serial number stays the same as long as the report, the image's reference and what is excepted do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2544,7 +2544,7 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 // SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 // them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report and the image's reference do.
+// serial number stays the same as long as the report, the image's reference and what is excepted do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
