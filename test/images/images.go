@@ -9,7 +9,7 @@ import (
 const (
 	// Web holds packages of Debian 12 as of June 2023.
 	Web = "shop/web"
-	// WebUpdated is Web built again, with a later OpenSSL: another tag in the repository of Web.
+	// WebUpdated is Web built again, with FixedOpenSSL: another tag in the repository of Web.
 	WebUpdated = "shop/web-updated"
 	// API is a Go program with old modules.
 	API = "shop/api"
@@ -35,6 +35,9 @@ const (
 
 // FilesDir is what the image Files serves.
 const FilesDir = "/srv"
+
+// FixedOpenSSL is the version in WebUpdated, which has no vulnerability that is known.
+const FixedOpenSSL = "3.0.19-1~deb12u9"
 
 // Scanned lists the images that have something to scan, or nothing on purpose.
 func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky, Bastion} }
@@ -73,7 +76,7 @@ var definitions = []definition{
 	{name: Web, distribution: "debian-12", dir: ".", pkg: "./test/images/serve"},
 	{
 		name: WebUpdated, program: "web", distribution: "debian-12", dir: ".", pkg: "./test/images/serve",
-		upgrades: map[string]string{"openssl": "3.0.19-1~deb12u9"},
+		upgrades: map[string]string{"openssl": FixedOpenSSL},
 	},
 	{name: API, dir: "test/images/api", pkg: "."},
 	{name: Migrate, dir: "test/images/migrate", pkg: "."},
