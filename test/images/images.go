@@ -36,7 +36,7 @@ const (
 // FilesDir is what the image Files serves.
 const FilesDir = "/srv"
 
-// FixedOpenSSL is the version in WebUpdated, which has no vulnerability that is known.
+// FixedOpenSSL is the version of OpenSSL in WebUpdated: all is fixed in it that has a fix.
 const FixedOpenSSL = "3.0.19-1~deb12u9"
 
 // Scanned lists the images that have something to scan, or nothing on purpose.

@@ -131,6 +131,8 @@ type Pod struct {
 	Name, Image string
 	// Init is the image of an init container; none if empty.
 	Init string
+	// Receivers are what its annotation names; it has none if empty.
+	Receivers string
 	// PullSecrets are the names of the Secrets that it is pulled with.
 	PullSecrets []string
 }
