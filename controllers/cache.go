@@ -134,3 +134,21 @@ func StripNode(o any) (any, error) {
 		}},
 	}, nil
 }
+
+// StripNamespace is a cache transform: it keeps a namespace's labels, by which exceptions select it, and the receivers that it names.
+func StripNamespace(o any) (any, error) {
+	namespace, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return o, nil
+	}
+	stripped := &metav1.PartialObjectMetadata{
+		TypeMeta: namespace.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels,
+		},
+	}
+	if names, found := namespace.Annotations[v1alpha1.AnnotationReceiver]; found {
+		stripped.Annotations = map[string]string{v1alpha1.AnnotationReceiver: names}
+	}
+	return stripped, nil
+}

@@ -22,6 +22,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -46,6 +48,8 @@ type NotificationReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	Sender   notify.Sender
+	// Exceptions cover what no message is about.
+	Exceptions cluster.Source
 	// ReadMore is what messages say about where to read more; empty for a kubectl command.
 	ReadMore string
 }
@@ -65,17 +69,22 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	exceptions, next, err := r.Exceptions.InForce(ctx, scanner.Namespace)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	coverage := describeCoverage(covered, neverCovered(engine), dataSince(&scanner))
 	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
 	visits := make([]receiverVisit, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {
 		visiting.Go(func() {
-			visits[i] = r.visit(ctx, courier, &scanner, receiver, coverage)
+			visits[i] = r.visit(ctx, courier, &scanner, r.settings(&scanner, receiver, exceptions), coverage)
 		})
 	}
 	visiting.Wait()
-	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, visits))}, nil
+	// What an exception covers is news when it ends.
+	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, receiverVisit{next: next})))}, nil
 }
 
 // receiverVisit is when to visit a receiver again (zero: when something changes), or why the store did not let it be visited.
@@ -86,10 +95,10 @@ type receiverVisit struct {
 
 // visit visits one receiver and tells at once what came of it.
 func (r *NotificationReconciler) visit(
-	ctx context.Context, courier notify.Courier, scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver, coverage notify.Coverage,
+	ctx context.Context, courier notify.Courier, scanner *v1alpha1.Scanner, settings notify.Settings, coverage notify.Coverage,
 ) receiverVisit {
-	progress, err := courier.Visit(ctx, string(scanner.UID), r.settings(scanner, receiver), coverage)
-	r.tell(ctx, scanner, receiver.Name, progress)
+	progress, err := courier.Visit(ctx, string(scanner.UID), settings, coverage)
+	r.tell(ctx, scanner, settings.Receiver, progress)
 	if !reflect.DeepEqual(progress.Before, progress.After) {
 		r.Wakeups.Scanner(ctx, scanner)
 	}
@@ -140,7 +149,7 @@ func (r *NotificationReconciler) until(next time.Time) time.Duration {
 }
 
 // settings translates what the API says about a receiver.
-func (r *NotificationReconciler) settings(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver) notify.Settings {
+func (r *NotificationReconciler) settings(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver, exceptions exception.Set) notify.Settings {
 	settings := notify.Settings{
 		Namespace: scanner.Namespace, Scanner: scanner.Name, Receiver: receiver.Name, Generation: scanner.Generation,
 		Filter: store.NewsFilter{
@@ -148,6 +157,7 @@ func (r *NotificationReconciler) settings(scanner *v1alpha1.Scanner, receiver v1
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],
 			OnlyFixable: receiver.OnlyFixable,
 			Engine:      engineOf(r.Backends.For(scanner)),
+			Exceptions:  exceptions,
 		},
 		GroupWait: defaultGroupWait, GroupInterval: defaultGroupInterval,
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],
@@ -207,7 +217,7 @@ const maxScannersAtOnce = 16
 
 // SetupWithManager registers the controller.
 func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("notification").
 		For(&v1alpha1.Scanner{}).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).

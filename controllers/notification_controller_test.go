@@ -22,6 +22,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
@@ -124,6 +126,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	})
 	w.reconciler = &NotificationReconciler{
 		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooses}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
+		Exceptions: cluster.Source{Reader: w.client, Clock: w.clock},
 	}
 	return w
 }
@@ -394,7 +397,7 @@ func TestReceiverSettings(t *testing.T) {
 		receiver v1alpha1.Receiver
 		want     notify.Settings
 	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}} {
-		if diff := cmp.Diff(tt.want, w.reconciler.settings(w.scanner, tt.receiver)); diff != "" {
+		if diff := cmp.Diff(tt.want, w.reconciler.settings(w.scanner, tt.receiver, exception.Set{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

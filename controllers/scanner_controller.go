@@ -22,7 +22,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -41,6 +41,9 @@ type ScannerReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
+	// Exceptions are left out of the counts, and what they cover goes to Covered.
+	Exceptions cluster.Source
+	Covered    *Covered
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
@@ -73,6 +76,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if err != nil {
 		r.rivals.forget(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
+		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	undone, err := r.keepFinalizers(ctx, &scanner)
@@ -140,11 +144,9 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 		return err
 	}
 	status.Images = countImages(s.images)
-	totals, err := r.Store.ScannerTotals(ctx, string(s.scanner.UID), exception.Set{})
-	if err != nil {
+	if err := r.count(ctx, s.scanner); err != nil {
 		return err
 	}
-	status.Findings = countsOf(totals.Counts)
 	receivers, err := r.receivers(ctx, s.scanner)
 	if err != nil {
 		return err
@@ -154,6 +156,27 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	}
 	r.setReceivers(s.scanner, receivers)
 	return nil
+}
+
+// count sets what was found, and passes on what exceptions cover.
+func (r *ScannerReconciler) count(ctx context.Context, scanner *v1alpha1.Scanner) error {
+	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
+	if err != nil {
+		return err
+	}
+	totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), exceptions)
+	if err != nil {
+		return err
+	}
+	scanner.Status.Findings = countsOf(totals.Counts, totals.Excepted)
+	r.wakeExceptions(ctx, r.Covered.count(client.ObjectKeyFromObject(scanner), exceptions, totals.ByException))
+	return nil
+}
+
+func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.NamespacedName) {
+	for _, name := range names {
+		r.Wakeups.Exception(ctx, name)
+	}
 }
 
 // tell makes an event of each change of a condition that users would ask about.
@@ -170,7 +193,7 @@ func (r *ScannerReconciler) tell(before, after *v1alpha1.Scanner) {
 
 // SetupWithManager registers the controller.
 func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
