@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-func aliases(ids ...string) func(*finding.Finding) {
+func alsoCalled(ids ...string) func(*finding.Finding) {
 	return func(f *finding.Finding) { f.Aliases = ids }
 }
 
@@ -156,7 +156,7 @@ func TestAnotherIDIsTheSameFinding(t *testing.T) {
 		"an alias is learnt":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", aliases(ghsa))), Difference{Still: 1}, cve + "/a"},
 		"an alias is taken back":    {listed(vulnerable(cve, "a", aliases(ghsa))), listed(vulnerable(ghsa, "a")), Difference{Still: 1}, ghsa + "/a"},
 		"both know each other":      {listed(vulnerable(ghsa, "a", aliases(cve))), listed(vulnerable(cve, "a", aliases(ghsa))), Difference{Still: 1}, cve + "/a"},
-		"in small letters":          {listed(vulnerable(cve, "a")), listed(vulnerable(ghsa, "a", aliases("cve-2026-0001"))), Difference{Still: 1}, ghsa + "/a"},
+		"in small letters":          {listed(vulnerable(cve, "a")), listed(vulnerable(ghsa, "a", alsoCalled("cve-2026-0001"))), Difference{Still: 1}, ghsa + "/a"},
 		"no alias":                  {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a")), Difference{New: 1, Gone: 1}, ""},
 		"an alias of both":          {listed(vulnerable(cve, "a", aliases(rhsa))), listed(vulnerable(other, "a", aliases(rhsa))), Difference{New: 1, Gone: 1}, ""},
 		"in another package":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "b", aliases(ghsa))), Difference{New: 1, Gone: 1}, ""},
@@ -614,7 +614,7 @@ func TestRunsAreExcepted(t *testing.T) {
 	f.inNamespace(t, "shop", "s1", "web", "front")
 	f.inNamespace(t, "blog", "s2", "web", "front")
 	long := strings.Repeat("ä", 2*maxRunText)
-	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", aliases("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0001", long))
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", alsoCalled("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0001", long))
 	asked := 0
 	covers := exception.Exception{UID: "1", Vulnerabilities: []string{"ghsa-aaaa-bbbb-cccc"}, Images: []string{"r/web:1"}}
 	coversLong := exception.Exception{UID: "2", Packages: []exception.Package{{Name: long}}, Images: []string{"r/web@" + key("web").Digest}}

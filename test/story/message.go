@@ -62,7 +62,7 @@ var (
 	findingLine   = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)`)
 	packageLine   = regexp.MustCompile(`^(\S+)(?: ([^\s→·]+))?`)
 	fixedVersion  = regexp.MustCompile(`→ (\S+)`)
-	inRepository  = regexp.MustCompile(` in (\S+)$`)
+	inRepository  = regexp.MustCompile(`(?:^| )in (\S+)$`)
 )
 
 // readMessage reads a message from its blocks. It knows the form that the notifier gives them.
