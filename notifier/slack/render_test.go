@@ -82,7 +82,7 @@ func TestItems(t *testing.T) {
 		"more severe":               {escalated(), "golang.org/x/net v0.15.0 · no fix yet\n• GHSA-4374-p667-p6c8 High · was Medium · first seen 2026-03-25"},
 		"known exploited now":       {exploited(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · first seen 2026-03-25"},
 		"back":                      {regressed(), "zlib1g 1:1.2.13 · will not be fixed\n• CVE-2023-45853 Critical · is back · first seen 2026-02-03"},
-		"fixed":                     {fixed(), "libssl3\n• CVE-2023-5363 High · fixed · first seen 2026-03-25"},
+		"fixed":                     {fixed(), "Fixed\n• CVE-2023-5363 High in libssl3 · first seen 2026-03-25"},
 		"exception ended":           {exceptionEnded(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · exception ended · first seen 2026-03-25"},
 		"back, and exception ended": {fixAgain, "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · is back · exception ended · first seen 2026-03-25"},
 	} {
@@ -115,6 +115,14 @@ libssl3 3.0.9-1
 • CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · → 3.0.11-1 (fix known since 2026-04-30)
 • CVE-2024-0727 High · EPSS 3 % · → 3.0.13-1
 • CVE-2024-5535 High · EPSS 3 % · no fix yet
+`},
+		"fixed": {[]notify.Item{zlib(), fixedOther(), fixed()}, `
+zlib1g 1:1.2.13 · will not be fixed
+• CVE-2023-45853 Critical
+
+Fixed
+• CVE-2022-37434 High in zlib1g · first seen 2026-03-25
+• CVE-2023-5363 High in libssl3 · first seen 2026-03-25
 `},
 		"two versions": {[]notify.Item{openssl(), elsewhere}, `
 libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)

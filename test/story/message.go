@@ -33,7 +33,7 @@ var (
 	summaryTitle = regexp.MustCompile(`^(?:First scan|Baseline renewed|Engine changed|Engine updated|Wider filter) (?:of|for) `)
 	numbers      = regexp.MustCompile(`\d+`)
 	sectionTitle = regexp.MustCompile(`^\*([^*\s]+)\*`)
-	findingLine  = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)`)
+	findingLine  = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)(?: in (\S+))?`)
 	packageLine  = regexp.MustCompile(`^(\S+)(?: ([^\s·→]\S*))?(?: [·→] .*)?$`)
 	inRepository = regexp.MustCompile(`^in (\S+)$`)
 )
@@ -85,7 +85,7 @@ func (m Message) counted() int {
 }
 
 // readLines reads the findings of one section. Its first line names the repository, and in it the line above findings names their
-// package; or else the lines below each finding name both.
+// package, or that of what is fixed its own; or else the lines below each finding name both.
 func readLines(section string) []Line {
 	title := sectionTitle.FindStringSubmatch(section)
 	var lines []Line
@@ -96,7 +96,11 @@ func readLines(section string) []Line {
 	for text := range strings.SplitSeq(section, "\n") {
 		last := len(lines) - 1
 		if found := findingLine.FindStringSubmatch(text); found != nil {
-			lines = append(lines, Line{Repository: above.Repository, ID: found[1], Severity: found[2], Package: above.Package, Version: above.Version})
+			line := Line{Repository: above.Repository, ID: found[1], Severity: found[2], Package: above.Package, Version: above.Version}
+			if found[3] != "" {
+				line.Package, line.Version = found[3], ""
+			}
+			lines = append(lines, line)
 		} else if in := inRepository.FindStringSubmatch(text); in != nil && title == nil && last >= 0 {
 			lines[last].Repository = in[1]
 		} else if affected := packageLine.FindStringSubmatch(text); affected != nil && title != nil {
