@@ -669,7 +669,7 @@ type ClientInterface interface {
 
 	// ListFindings Lists the findings of an image
 	//
-	// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+	// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 	//
 	// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 	// the answer to the second is 410 Expired: begin again without `continue`.
@@ -762,7 +762,7 @@ func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Nam
 
 // ListFindings Lists the findings of an image
 //
-// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 //
 // Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 // the answer to the second is 410 Expired: begin again without `continue`.
@@ -1592,7 +1592,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListFindingsWithResponse Lists the findings of an image
 	//
-	// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+	// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 	//
 	// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 	// the answer to the second is 410 Expired: begin again without `continue`.
@@ -2088,7 +2088,7 @@ func (c *ClientWithResponses) GetCycloneDXWithResponse(ctx context.Context, name
 
 // ListFindingsWithResponse Lists the findings of an image
 //
-// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 //
 // Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 // the answer to the second is 410 Expired: begin again without `continue`.
