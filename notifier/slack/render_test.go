@@ -190,9 +190,9 @@ func TestLongMessageIsShared(t *testing.T) {
 func TestNotices(t *testing.T) {
 	begin, over := standin.Readable(encode(t, troubles())), standin.Readable(encode(t, troublesOver()))
 	for _, want := range []string{
-		"No scan has succeeded since 2026-05-03: 7 images without a new result\n6 wait for a catalog Job; 1 failed: PullFailed\n",
-		"The vulnerability data is out of date since 2026-05-02\nIt was built on 2026-04-27",
-		"The vulnerability data looks wrong: 312 findings went with one version of it\nNothing is said to be fixed until",
+		"No scan has succeeded since 2026-05-03\nThe vulnerability database cannot be downloaded: no route to host\n",
+		"The vulnerability data is out of date since 2026-05-02\nThe database was built on 2026-04-27",
+		"The vulnerability data looks wrong: too many findings went with one version of it\n312 of 840 findings are gone\nNothing is said to be fixed until",
 		"2 images cannot be scanned: OOMKilled\nghcr.io/shop/ml:v7, ghcr.io/shop/search:v3\n",
 		"`kubectl -n shop describe scanner all`", "`kubectl -n shop get imagescans`",
 	} {
@@ -209,7 +209,7 @@ func TestNotices(t *testing.T) {
 	}
 	expires := standin.Readable(encode(t, exceptionExpires()))
 	for _, want := range []string{
-		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThen the 2 findings that it covers are news again. To keep it, " +
+		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThe server verifies no client certificates\nThen the 2 findings that it covers are news again. To keep it, " +
 			"change its spec.expires: `kubectl -n shop edit vulnerabilityexception openssl-not-reachable`",
 		"Exception kernel-headers expires on 2026-05-07 12:00 UTC\nThen the finding that it covers is news again.",
 		"`kubectl edit clustervulnerabilityexception kernel-headers`",
