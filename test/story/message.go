@@ -62,7 +62,7 @@ var (
 	findingLine   = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)`)
 	packageLine   = regexp.MustCompile(`^(\S+)(?: ([^\s→·]+))?`)
 	fixedVersion  = regexp.MustCompile(`→ (\S+)`)
-	inRepository  = regexp.MustCompile(` in (\S+)$`)
+	inRepository  = regexp.MustCompile(`^in (\S+)$`)
 )
 
 // readMessage reads a message from its blocks. It knows the form that the notifier gives them.
@@ -107,17 +107,19 @@ func (m *Message) section(text string) {
 	}
 }
 
-// summaryLines reads findings that stand for themselves: what, and in the line below it where.
+// summaryLines reads findings that stand for themselves: what, below it the package, and below that the repository.
 func summaryLines(text string) []Line {
 	var lines []Line
 	for line := range strings.SplitSeq(text, "\n") {
-		if what := findingLine.FindStringSubmatch(line); what != nil {
+		what, in, last := findingLine.FindStringSubmatch(line), inRepository.FindStringSubmatch(line), len(lines)-1
+		switch {
+		case what != nil:
 			lines = append(lines, Line{ID: what[1], Severity: what[2]})
-		} else if last := len(lines) - 1; last >= 0 && lines[last].Package == "" {
+		case last < 0:
+		case in != nil:
+			lines[last].Repository = in[1]
+		case lines[last].Package == "":
 			lines[last].readPackage(line)
-			if in := inRepository.FindStringSubmatch(line); in != nil {
-				lines[last].Repository = in[1]
-			}
 		}
 	}
 	return lines
