@@ -327,6 +327,9 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 		s.failure = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: failure.Message, RetryAfter: failure.RetryAfter}
 	}
 	status := &s.scan.Status
+	if status.Attempts == 0 {
+		status.FailedSince = &metav1.Time{Time: r.Clock.Now()}
+	}
 	status.Attempts++
 	wait := lastRetry
 	if status.Attempts < 7 { // 2^6 minutes are more than the last

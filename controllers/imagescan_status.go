@@ -51,7 +51,7 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 	}
 	status := &s.scan.Status
 	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
-	status.Attempts, status.NextAttempt = 0, nil
+	status.Attempts, status.NextAttempt, status.FailedSince = 0, nil, nil
 	s.progress = nil
 	return nil
 }

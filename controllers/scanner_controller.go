@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -62,6 +64,8 @@ type scannerScope struct {
 	storeTrouble string
 	// rival says that another operator works on the Scanner too.
 	rival bool
+	// unknownReceivers says which receivers pods name that there are not; empty if there are none.
+	unknownReceivers string
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -111,7 +115,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if scanner.Status.StoreID == r.Store.ID() {
 		r.rivals.wrote(req.NamespacedName)
 	}
-	r.tell(before, &scanner)
+	r.tell(before, s)
 	return next, nil
 }
 
@@ -154,7 +158,10 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	if err := r.setBackend(ctx, s); err != nil {
 		return err
 	}
-	r.setReceivers(s.scanner, receivers)
+	if s.unknownReceivers, err = (inventory{client: r.Client, jobs: r.Store}).unknownReceivers(ctx, s.scanner); err != nil {
+		return err
+	}
+	r.setReceivers(s, receivers)
 	return nil
 }
 
@@ -180,7 +187,8 @@ func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.Na
 }
 
 // tell makes an event of each change of a condition that users would ask about.
-func (r *ScannerReconciler) tell(before, after *v1alpha1.Scanner) {
+func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
+	after := s.scanner
 	for _, condition := range after.Status.Conditions {
 		switch condition.Type {
 		case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
@@ -188,6 +196,10 @@ func (r *ScannerReconciler) tell(before, after *v1alpha1.Scanner) {
 				r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", condition.Message)
 			}
 		}
+	}
+	if told := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
+		(told == nil || !strings.Contains(told.Message, s.unknownReceivers)) {
+		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", s.unknownReceivers)
 	}
 }
 
@@ -198,6 +210,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
+		WatchesMetadata(&corev1.Namespace{}, settled(r.ofNamespace), builder.WithPredicates(receiversChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
 		Complete(patient{r})
 }
@@ -208,8 +221,9 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
+// ofNamespace are the Scanners of the namespace that an object is in, or is.
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(o.GetNamespace()))
+	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(cmp.Or(o.GetNamespace(), o.GetName())))
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.

@@ -255,6 +255,7 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 		},
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
+			After: NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
 			Exceptions: exceptions,
 		},
 		&ExceptionReconciler{

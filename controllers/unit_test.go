@@ -65,6 +65,8 @@ func (s *scripted) DataVersion(context.Context) (store.DataVersion, error) {
 
 func (s *scripted) DataProblem(store.DataVersion) string { return s.problem }
 
+func (s *scripted) MaxDataAge() time.Duration { return 120 * time.Hour }
+
 // says is an engine's answer.
 func says(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {
 	return func(backend.Image) (backend.Progress, error) { return progress, err }

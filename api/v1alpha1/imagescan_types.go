@@ -146,6 +146,10 @@ type ImageScanStatus struct {
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 
+	// failedSince is when the first of these attempts failed.
+	// +optional
+	FailedSince *metav1.Time `json:"failedSince,omitempty"`
+
 	// nextAttempt is when a failed image is tried again.
 	// +optional
 	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`

@@ -284,6 +284,9 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
 		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore,
+		After: controllers.NoticeTimes{
+			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
+		},
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
@@ -299,10 +302,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.clairs.Run,
 		op.watchStore,
 		op.inspectStore,
-		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {
-			_, err := op.store.Sweep(ctx, op.clock.Now().Add(-unusedRecords))
-			return err
-		}),
+		every(op.options.SweepInterval, "Sweeping the store", op.sweep),
 		every(certificateRefresh, "Refreshing certificates", op.refreshCertificates),
 	}
 	for _, loop := range loops {
@@ -311,6 +311,14 @@ func (op *operator) addLoops(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sweep deletes from the store what nobody needs any more.
+func (op *operator) sweep(ctx context.Context) error {
+	now := op.clock.Now()
+	_, err := op.store.Sweep(ctx, now.Add(-unusedRecords))
+	_, messagesErr := op.store.SweepMessages(ctx, now.Add(-op.config.Notifications.LogRetention.Duration))
+	return errors.Join(err, messagesErr)
 }
 
 // every calls work now and then until the context ends. An error is logged; the next time may do better.
