@@ -198,7 +198,7 @@ func TestUnusedManifestsAmongMany(t *testing.T) {
 // TestEnginesOfOlderStores: a store from before engines listed images each for itself keeps all that it has.
 func TestEnginesOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	olderStore(t, path,
+	olderStore(t, path, 4,
 		`INSERT INTO meta (name, value) VALUES ('id', 'older')`,
 		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, '`+digest("app")+`', '', 0), (2, '`+digest("invented")+`', 'shop', 0)`,
 		`INSERT INTO images (digest, platform, scope, manifest_id) VALUES ('`+key("app").Digest+`', 'linux/amd64', '', 1)`,
@@ -230,14 +230,14 @@ func TestEnginesOfOlderStores(t *testing.T) {
 	equal(t, "references that lead nowhere", broken, 0)
 }
 
-// olderStore makes a store of version 4.
-func olderStore(t *testing.T, path string, statements ...string) {
+// olderStore makes a store of an older version.
+func olderStore(t *testing.T, path string, version int64, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
 	must(t, err)
 	provider, err := migrationsOf(db)
 	must(t, err)
-	_, err = provider.UpTo(context.Background(), 4)
+	_, err = provider.UpTo(context.Background(), version)
 	must(t, err)
 	for _, statement := range statements {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {

@@ -49,6 +49,7 @@ type SQLite struct {
 	file   os.FileInfo
 	health health
 	counts countMemory
+	quiet  quietMemory
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex

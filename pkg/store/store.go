@@ -522,7 +522,8 @@ type Announcements interface {
 	// Messages returns the log of a Scanner's messages, the latest first: at most limit, from before an id on (0 for the latest),
 	// to one receiver or (empty) to all.
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error)
-	// SweepMessages deletes from the log what was said before a time, and what is beyond MaxMessages for a receiver.
+	// SweepMessages deletes from the log what was said before a time, and returns how much. What is beyond MaxMessages for a receiver
+	// goes with each new message.
 	SweepMessages(ctx context.Context, before time.Time) (int, error)
 }
 
