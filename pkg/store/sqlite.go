@@ -49,6 +49,8 @@ type SQLite struct {
 	file   os.FileInfo
 	health health
 	counts countMemory
+	// suspicions remembers what Suspicion has found out.
+	suspicions suspicionMemory
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex
