@@ -193,7 +193,7 @@ func TestChangesAreTold(t *testing.T) {
 // A rollout to an image without it fixes it, if the whole repository is known.
 func TestFixedByARollout(t *testing.T) {
 	r := newReceiver(t)
-	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
+	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", alsoCalled("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
 	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
@@ -302,17 +302,17 @@ func TestAnotherIDWithAFix(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("GHSA-aaaa", "a"))
 	r.tells(t, "first", "New r GHSA-aaaa High")
-	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("GHSA-aaaa"), fixed))
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", alsoCalled("GHSA-aaaa"), fixed))
 	r.tells(t, "another id and a fix", "FixAvailable r CVE-2026-0001 High")
 }
 
 // An advisory covers several vulnerabilities: that they have it in common does not make them one. Nor does a name in another package.
 func TestAnAdvisoryInCommonLinksNothing(t *testing.T) {
 	r := newReceiver(t)
-	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")))
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", alsoCalled("RHSA-2026:1")))
 	r.tells(t, "first", "New r CVE-2026-0001 High")
-	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")), vulnerable("CVE-2026-0002", "a", aliases("RHSA-2026:1")),
-		vulnerable("CVE-2026-0003", "b", aliases("CVE-2026-0001")))
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", alsoCalled("RHSA-2026:1")), vulnerable("CVE-2026-0002", "a", alsoCalled("RHSA-2026:1")),
+		vulnerable("CVE-2026-0003", "b", alsoCalled("CVE-2026-0001")))
 	r.tells(t, "others", "New r CVE-2026-0002 High", "New r CVE-2026-0003 High")
 }
 
@@ -489,7 +489,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 // What was true when something was told is not known of older stores: nothing is claimed to have changed until it is.
 func TestRecordsOfOlderStores(t *testing.T) {
 	r := newReceiver(t)
-	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", alsoCalled("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	r.tells(t, "first", "New r CVE-2026-0001 High")
 	_, err := r.writer.Exec(`
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at) SELECT id, 'r', 'CVE-2026-0002', 'a', '1', 1 FROM receivers`)
