@@ -137,7 +137,7 @@ func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) 
 	r := &ScannerReconciler{Store: w.store}
 	states, err := r.receivers(w.t.Context(), w.scanner)
 	w.must(err)
-	r.setReceivers(w.scanner, states)
+	r.setReceivers(&scannerScope{scanner: w.scanner}, states)
 	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]
 }
 

@@ -49,6 +49,7 @@ type SQLite struct {
 	file   os.FileInfo
 	health health
 	counts countMemory
+	quiet  quietMemory
 	// suspicions remembers what Suspicion has found out.
 	suspicions suspicionMemory
 

@@ -20,7 +20,10 @@ ALTER TABLE vulnerabilities ADD COLUMN known_exploited_since INTEGER;
 UPDATE vulnerabilities SET known_exploited_since = (SELECT min(first_seen) FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)
 WHERE known_exploited = 1;
 
--- The receivers that a workload names, as a JSON list; '' if it names none.
+-- Since when an engine has its data; NULL if that is not known.
+ALTER TABLE data_versions ADD COLUMN since INTEGER;
+
+-- The receivers that a workload names, sorted and joined by commas; '' if it names none.
 ALTER TABLE workloads ADD COLUMN receivers TEXT NOT NULL DEFAULT '';
 
 -- What was true of a finding when it was told last: what differs from it now is news. -1 where that was not recorded: then
