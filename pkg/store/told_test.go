@@ -252,8 +252,8 @@ func TestAnotherIDIsNoNews(t *testing.T) {
 	for name, test := range map[string]struct{ before, after finding.Finding }{
 		"the new one has the old one as an alias": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa))},
 		"the old one had the new one as an alias": {vulnerable(cve, "a", aliases(ghsa)), vulnerable(ghsa, "a")},
-		"both":                                    {vulnerable(ghsa, "a", aliases(cve)), vulnerable(cve, "a", aliases(ghsa))},
-		"below the threshold now":                 {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa), severity(finding.Low))},
+		"both":                    {vulnerable(ghsa, "a", aliases(cve)), vulnerable(cve, "a", aliases(ghsa))},
+		"below the threshold now": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa), severity(finding.Low))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t)
