@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -284,7 +285,7 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		equal(t, engine+": news", ids(news), want.news)
 		equal(t, engine+": total", total, 2)
 		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", NewsFilter{}, 9)).Counts, want.counts)
-		equal(t, engine+": reported", got[map[image.Key]bool](t)(f.Reported(t.Context(), scanner, engine)), map[image.Key]bool{key("app"): true})
+		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), scanner, engine)))), []image.Key{key("app")})
 		equal(t, engine+": in use", got[bool](t)(f.InUse(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": wanted", got[bool](t)(f.Wanted(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
@@ -329,7 +330,7 @@ func TestEngineOfNews(t *testing.T) {
 	news, _, err := f.News(t.Context(), "s-"+clair, "slack", NewsFilter{}, 0)
 	must(t, err)
 	equal(t, "what was not announced with all of one", ids(news), []string{"CVE-2026-0009"})
-	equal(t, "reported by Clair", got[map[image.Key]bool](t)(f.Reported(t.Context(), "s-"+clair, clair)), map[image.Key]bool{key("app"): true})
+	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
 }
 
 // TestRunsOfTwoEngines: who runs CVE-X is told once, with all engines that found it, on whatever pages.

@@ -24,12 +24,12 @@ const (
 	// selectPassing lists what passes a filter in the order of finding.Worse, as numbers only; selectGone does of what has gone.
 	selectPassing = `SELECT f.id
 		FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		WHERE f.report_id = @report AND f.gone_at IS NULL` + passing
+		WHERE f.report_id = @report AND f.gone_at IS NULL` + filtered
 	selectGone = `SELECT f.id
 		FROM findings f CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		WHERE f.report_id = @report AND f.gone_at IS NOT NULL` + passing
+		WHERE f.report_id = @report AND f.gone_at IS NOT NULL` + filtered
 
-	passing = `
+	filtered = `
 		AND (@severities = '' OR f.severity IN (SELECT value FROM json_each(NULLIF(@severities, ''))))
 		AND (@fixable IS NULL OR f.fixable = @fixable) AND (@exploited IS NULL OR f.known_exploited = @exploited)
 		AND (@package = '' OR f.package = @package)

@@ -173,19 +173,23 @@ func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err err
 
 // The plus keeps SQLite from going through all that an engine has, of any Scanner.
 const selectReported = `
-	SELECT si.digest, si.platform FROM scanner_images si
+	SELECT si.digest, si.platform, r.matched_at, r.data_version = coalesce(d.version, r.data_version) FROM scanner_images si
 	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+	LEFT JOIN data_versions d ON d.engine = r.engine
 	WHERE si.scanner = ? AND +si.engine = ?`
 
 // Reported implements Usage.
-func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error) {
-	reported := make(map[image.Key]bool)
+func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
+	reported := make(map[image.Key]ReportAge)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectReported, scanner, engine)
 		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 			var key image.Key
-			err := rows.Scan(&key.Digest, (*platform)(&key.Platform))
-			reported[key] = true
+			var matched millis
+			var age ReportAge
+			err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &matched, &age.Current)
+			age.MatchedAt = matched.Time
+			reported[key] = age
 			return struct{}{}, err
 		})
 		return err

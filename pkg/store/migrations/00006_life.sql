@@ -20,6 +20,9 @@ ALTER TABLE vulnerabilities ADD COLUMN known_exploited_since INTEGER;
 UPDATE vulnerabilities SET known_exploited_since = (SELECT min(first_seen) FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)
 WHERE known_exploited = 1;
 
+-- Since when an engine has its data; NULL if that is not known.
+ALTER TABLE data_versions ADD COLUMN since INTEGER;
+
 -- The receivers that a workload names, sorted and joined by commas; '' if it names none.
 ALTER TABLE workloads ADD COLUMN receivers TEXT NOT NULL DEFAULT '';
 
