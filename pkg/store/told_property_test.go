@@ -311,6 +311,7 @@ func (m *toldModel) settled(t *rapid.T) {
 	beside, err := OpenSQLiteReadOnly(m.store.path)
 	m.try(t, err)
 	defer beside.Close()
+	beside.now = m.store.now
 	m.try(t, beside.FollowUp(context.Background(), "scanner", "slack", m.filter))
 }
 
