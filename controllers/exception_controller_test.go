@@ -368,7 +368,7 @@ func TestNotifiedWithExceptions(t *testing.T) {
 	w.must(w.client.Create(context.Background(), e))
 	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), shop)
 	w.must(err)
-	if got := w.reconciler.settings(w.scanner, slackReceiver("team"), set).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
+	if got := w.reconciler.settings(&outlook{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
 		t.Errorf("a receiver is told by the exceptions %q, want %q", got.Key(), set.Key())
 	}
 	result, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})

@@ -126,7 +126,7 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	})
 	w.reconciler = &NotificationReconciler{
 		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooses}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
-		After: NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+		After:      NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
 		Exceptions: cluster.Source{Reader: w.client, Clock: w.clock},
 	}
 	return w
@@ -250,7 +250,7 @@ func TestNotifications(t *testing.T) {
 		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
 	}
 	next, sent := w.after(30 * time.Second)
-	if len(sent) != 1 || next != 0 {
+	if len(sent) != 1 || next != noticeInterval {
 		t.Fatalf("%d messages and the next look in %s, want the summary and no hurry", len(sent), next)
 	}
 	want := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"}
@@ -273,7 +273,7 @@ func TestNotifications(t *testing.T) {
 	if len(sent) != 1 || sent[0].Digest.Totals.Total() != 1 || sent[0].Digest.Sections[0].Workloads[0] != "Deployment shop/web" {
 		t.Fatalf("messages %+v, want the new finding with its workload", sent)
 	}
-	if next, sent = w.after(time.Hour); len(sent) != 0 || next != 0 {
+	if next, sent = w.after(time.Hour); len(sent) != 0 || next != noticeInterval {
 		t.Errorf("%d messages and the next look in %s, want nothing more", len(sent), next)
 	}
 }

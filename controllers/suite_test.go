@@ -61,6 +61,8 @@ type operatorUnderTest struct {
 	config *rest.Config
 	client client.Client // uncached: it sees what was written
 	store  store.Store
+	// uses is the same store.
+	uses   *uses
 	engine *fake.Backend
 	// wakeups belong to one manager.
 	wakeups *Wakeups
@@ -188,9 +190,12 @@ func (o *operatorUnderTest) openStore() error {
 		return err
 	}
 	stops = append(stops, func() error { return os.RemoveAll(dir) })
-	if o.store, err = store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now); err != nil {
+	opened, err := store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now)
+	if err != nil {
 		return err
 	}
+	o.uses = &uses{Store: opened}
+	o.store = o.uses
 	stops = append(stops, o.store.Close)
 	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
 	return nil
@@ -255,7 +260,7 @@ func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 		},
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
-			After: NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+			After:      NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
 			Exceptions: exceptions,
 		},
 		&ExceptionReconciler{

@@ -157,7 +157,7 @@ func TestReported(t *testing.T) {
 		t.Helper()
 		reported := make(map[image.Key]ReportAge)
 		for _, name := range want {
-			reported[key(name)] = ReportAge{Current: current}
+			reported[key(name)] = ReportAge{MatchedAt: f.clock.Now(), Current: current}
 		}
 		equal(t, what, got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "scanner", grype)), reported)
 	}
