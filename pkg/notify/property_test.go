@@ -195,8 +195,14 @@ func (l *life) rest() {
 	}
 }
 
-// setUp draws what a receiver wants.
+// setUp draws what a receiver wants and what runs at the beginning.
 func (l *life) setUp() {
+	for _, repository := range repositories {
+		l.rollOut(repository, 1)
+	}
+	if rapid.Bool().Draw(l.rt, "scanned") {
+		l.scanAll()
+	}
 	s := &l.settings
 	s.FirstScan = rapid.SampledFrom([]FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll}).Draw(l.rt, "firstScan")
 	s.StoreRenewed = rapid.IntRange(0, 4).Draw(l.rt, "store renewed") == 0
@@ -251,14 +257,15 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"scan": func(rt *rapid.T) {
 				l.scan(rapid.SampledFrom(l.all()).Draw(rt, "image"))
 			},
-			"scan all":      func(*rapid.T) { l.scanAll() },
-			"new data":      func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")); l.scanAll() },
-			"data trickles": func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")) },
-			"bulk":          func(*rapid.T) { l.loseBulk(); l.scanAll() },
-			"exception":     func(*rapid.T) { l.decide() },
-			"engine":        func(rt *rapid.T) { l.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(rt, "engine")) },
-			"tool":          func(rt *rapid.T) { l.tools[l.engine()] = rapid.IntRange(1, 2).Draw(rt, "version") },
-			"filter":        func(*rapid.T) { l.widen() },
+			"scan all":            func(*rapid.T) { l.scanAll() },
+			"new data":            func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")); l.scanAll() },
+			"data trickles":       func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")) },
+			"bulk":                func(*rapid.T) { l.loseBulk(); l.scanAll() },
+			"exception":           func(*rapid.T) { l.decide() },
+			"exception and visit": func(*rapid.T) { l.decide(); l.waitFor(1) },
+			"engine":              func(rt *rapid.T) { l.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(rt, "engine")) },
+			"tool":                func(rt *rapid.T) { l.tools[l.engine()] = rapid.IntRange(1, 2).Draw(rt, "version") },
+			"filter":              func(*rapid.T) { l.widen() },
 			"notice": func(rt *rapid.T) {
 				id := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "notice")
 				l.notices[id] = !l.notices[id]
@@ -269,11 +276,10 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"clock put back": func(rt *rapid.T) {
 				l.putBack(time.Duration(rapid.IntRange(1, 30*3600).Draw(rt, "seconds")) * time.Second)
 			},
-			"manager crashes":   func(rt *rapid.T) { l.archive.broken = rapid.IntRange(1, 2).Draw(rt, "writes lost"); l.visit() },
-			"manager restarts":  func(*rapid.T) { l.restart() },
-			"notifier restarts": func(*rapid.T) { l.restartNotifier() },
-			"Scanner changes":   func(*rapid.T) { l.settings.Generation++ },
-			"":                  func(*rapid.T) { l.audience.check() },
+			"manager crashes": func(rt *rapid.T) { l.archive.broken = rapid.IntRange(1, 2).Draw(rt, "writes lost"); l.visit() },
+			"restarts":        func(*rapid.T) { l.restart(); l.restartNotifier() },
+			"Scanner changes": func(*rapid.T) { l.settings.Generation++ },
+			"":                func(*rapid.T) { l.audience.check() },
 		})
 		l.settleDown()
 	})

@@ -23,7 +23,7 @@ const (
 	singles = 6
 	bulk    = 60
 	// maxMade bounds the images that are ever made, so that the bulk is a large part of all findings.
-	maxMade = 6
+	maxMade = 7
 )
 
 // bulkRepository is that of an image that always runs and has nothing but the bulk.
