@@ -284,7 +284,10 @@ func (a *audience) take(id string) {
 	case a.elapsed-a.last < interval:
 		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
 	default:
-		a.heard.adopt(m.covers)
+		// What was followed up since counts for what a summary covers, which is recorded before it is sent.
+		for t := range m.covers {
+			a.heard[t] = a.recorded[t]
+		}
 		a.heard.learn(m.said)
 		a.read(m.digest.Notices)
 	}
