@@ -78,7 +78,7 @@ func TestExceptionConditions(t *testing.T) {
 		"for ever":            {anException("a", "CVE-1"), []string{"Ready=True InForce"}, "in force; it does not expire", "", 0},
 		"for a while":         {ends(anException("a", "CVE-1"), in(time.Hour)), []string{"Ready=True InForce"}, "in force until 2026-03-01T13:00:00Z", "", time.Hour},
 		"of the cluster":      {ends(aClusterException("a", nil, "CVE-1"), in(time.Hour)), []string{"Ready=True InForce"}, "in force until 2026-03-01T13:00:00Z", "", time.Hour},
-		"nearly over":         {ends(anException("a", "CVE-1"), in(time.Nanosecond)), []string{"Ready=True InForce"}, "in force until 2026-03-01T12:00:00Z", "", time.Millisecond},
+		"nearly over":         {ends(anException("a", "CVE-1"), in(time.Second)), []string{"Ready=True InForce"}, "in force until 2026-03-01T12:00:01Z", "", time.Second},
 		"in the far future":   {ends(anException("a", "CVE-1"), &metav1.Time{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}), []string{"Ready=True InForce"}, "in force until 9999-01-01T00:00:00Z", "", 1<<63 - 1},
 		"over at this moment": {ends(anException("a", "CVE-1"), in(0)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T12:00:00Z, and its findings are news again: set spec.expires to a later time, or delete it", "Warning Expired it ended", 0},
 		"over, and wrong":     {ends(aClusterException("a", wrongSelector, "CVE-1"), in(-time.Hour)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T11:00:00Z, and its findings are news again: set spec.expires to a later time, or delete it", "Warning Expired it ended", 0},
@@ -368,7 +368,7 @@ func TestNotifiedWithExceptions(t *testing.T) {
 	w.must(w.client.Create(context.Background(), e))
 	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), shop)
 	w.must(err)
-	if got := w.reconciler.settings(w.scanner, slackReceiver("team"), set).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
+	if got := w.reconciler.settings(&outlook{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
 		t.Errorf("a receiver is told by the exceptions %q, want %q", got.Key(), set.Key())
 	}
 	result, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})

@@ -10,22 +10,48 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// line is an item of a section. Lead is the line above it with its package, for the first one in each package.
+// line is an item of a section. Lead is what stands above it, for the first one in each package.
 type line struct{ lead, text string }
 
 func (l line) String() string { return l.lead + l.text + "\n" }
 
-// linesOf shows items by package, as they are ordered: consecutive ones of one package and version stand below one line.
+// linesOf shows items by package, as they are ordered: consecutive ones of one package and version stand below one line, and so do
+// those that are fixed.
 func linesOf(items []notify.Item) []line {
 	var lines []line
 	for len(items) > 0 {
 		n := 1
-		for n < len(items) && items[n].Package == items[0].Package && items[n].Version == items[0].Version {
+		for n < len(items) && together(items[0], items[n]) {
 			n++
 		}
-		lines = append(lines, packageLines(items[:n])...)
+		if items[0].Change == store.ChangeFixed {
+			lines = append(lines, fixedLines(items[:n])...)
+		} else {
+			lines = append(lines, packageLines(items[:n])...)
+		}
 		items = items[n:]
 	}
+	return lines
+}
+
+func together(a, b notify.Item) bool {
+	if a.Change == store.ChangeFixed || b.Change == store.ChangeFixed {
+		return a.Change == b.Change
+	}
+	return a.Package == b.Package && a.Version == b.Version
+}
+
+// fixedLines are short: nothing remains to be done.
+func fixedLines(items []notify.Item) []line {
+	var lines []line
+	for _, i := range items {
+		text := fmt.Sprintf("• *%s* %s in %s", link(i.URL, i.ID), i.Severity, name(i.Package, maxPackage))
+		if !i.FirstSeen.IsZero() {
+			text += " · first seen " + date(i.FirstSeen)
+		}
+		lines = append(lines, line{text: text})
+	}
+	lines[0].lead = "\n*Fixed*\n"
 	return lines
 }
 
@@ -100,8 +126,6 @@ func history(i notify.Item) []string {
 		}
 	case store.ChangeRegressed:
 		parts = append(parts, "*is back*")
-	case store.ChangeFixed:
-		parts = append(parts, "*fixed*")
 	default:
 		if !i.ExceptionEnded {
 			return nil

@@ -107,7 +107,6 @@ func anyText() *rapid.Generator[string] {
 		rapid.SampledFrom([]string{"", " ", "\n", "<!channel>", "<@U1|x>", "&", "&lt;", "a|b", "`", "*", "\u202e", "\u05d0\u05d1 1.0", "\xff", "\x00\x1b[31m", "@here", "<https://a.example/|x>"}),
 		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("&<é", n) }),
 		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("x", n) }),
-		rapid.SampledFrom([]string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)}),
 	)
 }
 
@@ -224,6 +223,22 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 			ReadMore: anyURL().Draw(t, "read more"),
 		}
 	})
+}
+
+// TestHugeTexts: texts of 100 kB wherever there can be one cost nothing but themselves.
+func TestHugeTexts(t *testing.T) {
+	for _, huge := range []string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)} {
+		item := notify.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
+		section := notify.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []notify.Item{item, item}}
+		notice := notify.Notice{Kind: notify.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
+		for _, kind := range []notify.Kind{notify.KindNews, notify.KindEngineUpdated} {
+			assertAcceptable(t, notify.Digest{
+				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, ReadMore: huge, Sections: []notify.Section{section, section},
+				Worst: []notify.Item{item}, Rest: notify.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
+				Notices: []notify.Notice{notice, notice}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
+			})
+		}
+	}
 }
 
 // TestDirection: no name changes the direction of what stands beside it.

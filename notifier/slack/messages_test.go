@@ -232,9 +232,9 @@ func imagesFailed() notify.Notice {
 func troubles() notify.Digest {
 	d := news()
 	d.Notices = []notify.Notice{
-		{ID: "ScansFailing", Kind: notify.NoticeScansFailing, Since: daysAgo(1), Count: 7, Detail: "6 wait for a catalog Job; 1 failed: PullFailed"},
-		{ID: "DataOutdated", Kind: notify.NoticeDataOutdated, Since: daysAgo(2), Detail: "It was built on 2026-04-27; newer data cannot be downloaded: no route to host"},
-		{ID: "DataSuspect", Kind: notify.NoticeDataSuspect, Since: noon, Count: 312},
+		{ID: "ScansFailing", Kind: notify.NoticeScansFailing, Since: daysAgo(1), Reason: "NoVulnerabilityData", Detail: "The vulnerability database cannot be downloaded: no route to host"},
+		{ID: "DataOutdated", Kind: notify.NoticeDataOutdated, Since: daysAgo(2), Detail: "The database was built on 2026-04-27: newer data cannot be downloaded: no route to host"},
+		{ID: "DataSuspect", Kind: notify.NoticeDataSuspect, Since: noon, Count: 312, Detail: "312 of 840 findings are gone"},
 		imagesFailed(),
 	}
 	return d
@@ -251,7 +251,7 @@ func troublesOver() notify.Digest {
 func exceptionExpires() notify.Digest {
 	d := news()
 	d.Notices = []notify.Notice{
-		{ID: "a", Kind: notify.NoticeExceptionExpires, Name: "shop/openssl-not-reachable", Until: noon.AddDate(0, 0, 7), Count: 2},
+		{ID: "a", Kind: notify.NoticeExceptionExpires, Name: "shop/openssl-not-reachable", Until: noon.AddDate(0, 0, 7), Count: 2, Detail: "The server verifies no client certificates"},
 		{ID: "b", Kind: notify.NoticeExceptionExpires, Name: "kernel-headers", Until: noon.AddDate(0, 0, 3), Count: 1},
 	}
 	return d

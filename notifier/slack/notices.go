@@ -52,9 +52,6 @@ func isWrong(n notify.Notice) string {
 	case notify.NoticeDataOutdated:
 		return "The vulnerability data is out of date" + since(n.Since)
 	case notify.NoticeDataSuspect:
-		if n.Count > 0 {
-			return "The vulnerability data looks wrong: " + count(n.Count, "finding") + " went with one version of it"
-		}
 		return "The vulnerability data looks wrong: too many findings went with one version of it"
 	case notify.NoticeImagesFailed:
 		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), name(n.Reason, maxReason))

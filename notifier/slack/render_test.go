@@ -82,7 +82,7 @@ func TestItems(t *testing.T) {
 		"more severe":               {escalated(), "golang.org/x/net v0.15.0 · no fix yet\n• GHSA-4374-p667-p6c8 High · was Medium · first seen 2026-03-25"},
 		"known exploited now":       {exploited(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · first seen 2026-03-25"},
 		"back":                      {regressed(), "zlib1g 1:1.2.13 · will not be fixed\n• CVE-2023-45853 Critical · is back · first seen 2026-02-03"},
-		"fixed":                     {fixed(), "libssl3\n• CVE-2023-5363 High · fixed · first seen 2026-03-25"},
+		"fixed":                     {fixed(), "Fixed\n• CVE-2023-5363 High in libssl3 · first seen 2026-03-25"},
 		"exception ended":           {exceptionEnded(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · exception ended · first seen 2026-03-25"},
 		"back, and exception ended": {fixAgain, "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · is back · exception ended · first seen 2026-03-25"},
 	} {
@@ -115,6 +115,14 @@ libssl3 3.0.9-1
 • CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · → 3.0.11-1 (fix known since 2026-04-30)
 • CVE-2024-0727 High · EPSS 3 % · → 3.0.13-1
 • CVE-2024-5535 High · EPSS 3 % · no fix yet
+`},
+		"fixed": {[]notify.Item{zlib(), fixedOther(), fixed()}, `
+zlib1g 1:1.2.13 · will not be fixed
+• CVE-2023-45853 Critical
+
+Fixed
+• CVE-2022-37434 High in zlib1g · first seen 2026-03-25
+• CVE-2023-5363 High in libssl3 · first seen 2026-03-25
 `},
 		"two versions": {[]notify.Item{openssl(), elsewhere}, `
 libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)
@@ -182,9 +190,9 @@ func TestLongMessageIsShared(t *testing.T) {
 func TestNotices(t *testing.T) {
 	begin, over := standin.Readable(encode(t, troubles())), standin.Readable(encode(t, troublesOver()))
 	for _, want := range []string{
-		"No scan has succeeded since 2026-05-03: 7 images without a new result\n6 wait for a catalog Job; 1 failed: PullFailed\n",
-		"The vulnerability data is out of date since 2026-05-02\nIt was built on 2026-04-27",
-		"The vulnerability data looks wrong: 312 findings went with one version of it\nNothing is said to be fixed until",
+		"No scan has succeeded since 2026-05-03\nThe vulnerability database cannot be downloaded: no route to host\n",
+		"The vulnerability data is out of date since 2026-05-02\nThe database was built on 2026-04-27",
+		"The vulnerability data looks wrong: too many findings went with one version of it\n312 of 840 findings are gone\nNothing is said to be fixed until",
 		"2 images cannot be scanned: OOMKilled\nghcr.io/shop/ml:v7, ghcr.io/shop/search:v3\n",
 		"`kubectl -n shop describe scanner all`", "`kubectl -n shop get imagescans`",
 	} {
@@ -201,7 +209,7 @@ func TestNotices(t *testing.T) {
 	}
 	expires := standin.Readable(encode(t, exceptionExpires()))
 	for _, want := range []string{
-		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThen the 2 findings that it covers are news again. To keep it, " +
+		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThe server verifies no client certificates\nThen the 2 findings that it covers are news again. To keep it, " +
 			"change its spec.expires: `kubectl -n shop edit vulnerabilityexception openssl-not-reachable`",
 		"Exception kernel-headers expires on 2026-05-07 12:00 UTC\nThen the finding that it covers is news again.",
 		"`kubectl edit clustervulnerabilityexception kernel-headers`",

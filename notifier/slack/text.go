@@ -26,7 +26,7 @@ const (
 	maxLink       = 300
 	maxName       = 63
 	maxCommand    = 400
-	maxDetail     = 300
+	maxDetail     = 700
 	maxExamples   = 400
 )
 

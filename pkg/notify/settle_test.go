@@ -124,7 +124,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("error of %d bytes %.20q, want the receiver's words, at most %d", len(got.LastError), got.LastError, MaxMessageBytes)
 	}
 	s.next()
-	if diff := cmp.Diff(ReceiverStatus{Begun: true, BaselineDone: true, LastDelivery: s.now, LastMessage: "1 new finding in shop"}, status(s)); diff != "" {
+	if diff := cmp.Diff(ReceiverStatus{Begun: true, BaselineDone: true, LastDelivery: s.now, LastMessage: "New: CVE-2026-0001 in shop"}, status(s)); diff != "" {
 		t.Errorf("after the delivery (-want +got):\n%s", diff)
 	}
 	if _, err := Status([]byte("{")); err == nil {

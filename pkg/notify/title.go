@@ -9,11 +9,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// maxTitleID bounds an id in a title, in bytes.
-const maxTitleID = 64
+const (
+	// MaxTitleBytes bounds Digest.Title.
+	MaxTitleBytes = 256
+	// maxTitleID bounds an id in it.
+	maxTitleID = 64
+)
 
-// Title says in one line of plain text what a message is about. Names in it are as they came: whoever shows it makes it harmless.
-func (d Digest) Title() string {
+// Title says in plain words what a message is about, in at most MaxTitleBytes. Names in it are as they came: whoever shows it makes
+// them harmless.
+func (d Digest) Title() string { return clip(d.subject(), MaxTitleBytes) }
+
+func (d Digest) subject() string {
 	findings, images := countOf(d.Totals.Total(), "finding"), countOf(d.Images, "image")
 	switch d.Kind {
 	case KindNews:

@@ -120,7 +120,7 @@ func (l *look) followChanges(ctx context.Context, now time.Time) (edits []edit, 
 	differing, err := l.differing(ctx)
 	for _, s := range differing {
 		if s.linked {
-			edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), aliases(s.Finding)))
+			edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), namesOf(s.Finding)))
 		}
 		for _, change := range s.changes(l.filter) {
 			if !l.wanted(s, change) {
@@ -145,10 +145,10 @@ func (l *look) asIfTold(s *sighting, change Change, now time.Time) edit {
 
 // facts are what is recorded of a finding.
 func facts(f finding.Finding) []any {
-	return []any{sql.Named("severity", int64(f.Severity)), sql.Named("fixable", f.Fixable()), sql.Named("exploited", f.KnownExploited), aliases(f)}
+	return []any{sql.Named("severity", int64(f.Severity)), sql.Named("fixable", f.Fixable()), sql.Named("exploited", f.KnownExploited), namesOf(f)}
 }
 
-func aliases(f finding.Finding) any { return sql.Named("aliases", list[string](f.Aliases)) }
+func namesOf(f finding.Finding) any { return sql.Named("aliases", list[string](f.Aliases)) }
 
 // followGone carries records over whose finding is there by other ids only, and records what is fixed if the receiver does not
 // want to hear of it, or an exception covered it.
@@ -156,7 +156,7 @@ func (l *look) followGone(ctx context.Context, now time.Time) (edits []edit, err
 	orphans, err := l.orphans(ctx)
 	for _, o := range orphans {
 		for _, f := range o.now {
-			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), aliases(f)))
+			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), namesOf(f)))
 		}
 		switch {
 		case len(o.now) > 0:

@@ -209,8 +209,8 @@ const (
 		wantedColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable UNION ALL` +
 		wantedColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown)`
 
-	// passing is the same for findings that are looked up by what they are about.
-	passing = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
+	// wantedToo is the same for findings that are looked up by what they are about.
+	wantedToo = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
 		AND f.id NOT IN (SELECT value FROM json_each(@covered))`
 )
 
@@ -249,7 +249,7 @@ const (
 		CROSS JOIN findings f INDEXED BY findings_by_vulnerability
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports)) AND f.package = k.value ->> 1` +
 		withRecord + `f.package
-		WHERE f.gone_at IS NULL AND (@every OR ` + passing + `)`
+		WHERE f.gone_at IS NULL AND (@every OR ` + wantedToo + `)`
 )
 
 // record is what a receiver was told of one thing. Numbers are -1 where that was not recorded.

@@ -80,7 +80,7 @@ const (
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
 		SELECT @receiver, @repository, canonical_id, package, @digest, @at, severity, fixable, known_exploited, aliases FROM (
 			SELECT v.canonical_id, f.package, f.severity, f.fixable, f.known_exploited, f.aliases,
-				max((f.known_exploited * 8 + f.severity) * 2 + f.fixable)
+				max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable)
 			FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
 			GROUP BY v.canonical_id, f.package)
 		WHERE true` + replaceRecord

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
@@ -57,6 +58,7 @@ func TestExceptions(t *testing.T) {
 	must(t, env.ApplyText(t.Context(), inCluster))
 	countsExcepted(t, ns, len(net)+len(crypto))
 	hears(t, ns, told)
+	showsExcepted(t, ns, map[string]string{inNet: "VulnerabilityException", inCrypto: "ClusterVulnerabilityException"})
 
 	must(t, env.DeleteText(t.Context(), inNamespace))
 	countsExcepted(t, ns, len(crypto))
@@ -109,6 +111,39 @@ func countsExcepted(t *testing.T, ns string, want int) {
 		}
 		return nil
 	})
+}
+
+// showsExcepted compares what the REST API shows as excepted of the only image of a namespace, each vulnerability with the kind of
+// what covers it, and what it exports.
+func showsExcepted(t *testing.T, ns string, want map[string]string) {
+	t.Helper()
+	url, client := forwarded(t)
+	api := restAPI(t, url, client, viewerOf(t, ns))
+	scans, err := env.ImageScans(t.Context(), ns)
+	must(t, err)
+	excepted := true
+	page, err := api.ListFindingsWithResponse(t.Context(), ns, scans[0].Name, &restv1.ListFindingsParams{Excepted: &excepted})
+	must(t, err)
+	if page.JSON200 == nil {
+		t.Fatalf("findings that are excepted: %s", page.Body)
+	}
+	got := map[string]string{}
+	for _, f := range page.JSON200.Items {
+		if f.Exception == nil {
+			t.Fatalf("%s in %s is listed as excepted without the exception", f.ID, f.Package.Name)
+		}
+		got[f.ID] = f.Exception.Kind
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("excepted findings in the REST API (-expected +got):\n%s", diff)
+	}
+	vex, err := api.GetOpenVEXWithResponse(t.Context(), ns, scans[0].Name, nil)
+	must(t, err)
+	for id := range want {
+		if !strings.Contains(string(vex.Body), id) {
+			t.Errorf("the OpenVEX document has no statement about %s:\n%s", id, vex.Body)
+		}
+	}
 }
 
 // hears waits until exactly these lines have come to a channel in all its messages, and a while longer.

@@ -59,11 +59,14 @@ var (
 	headlineCount = regexp.MustCompile(`(\d+) (?:new )?findings?`)
 	sectionTitle  = regexp.MustCompile(`^\*([^*\s]+)\*`)
 	noticeTitle   = regexp.MustCompile(`^\*([^*]+)\*$`)
-	findingLine   = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)`)
+	findingLine   = regexp.MustCompile(`^• \*(?:<[^|>]*\|)?([^*>]+)>?\* (\w+)(?: in (\S+))?`)
 	packageLine   = regexp.MustCompile(`^(\S+)(?: ([^\s→·]+))?`)
 	fixedVersion  = regexp.MustCompile(`→ (\S+)`)
-	inRepository  = regexp.MustCompile(` in (\S+)$`)
+	inRepository  = regexp.MustCompile(`^in (\S+)$`)
 )
+
+// fixedTitle stands above what is fixed, where else a package does.
+const fixedTitle = "*Fixed*"
 
 // readMessage reads a message from its blocks. It knows the form that the notifier gives them.
 func readMessage(m standin.Message) (Message, error) {
@@ -107,7 +110,7 @@ func (m *Message) section(text string) {
 	}
 }
 
-// summaryLines reads findings that stand for themselves: what, and in the line below it where.
+// summaryLines reads findings that stand for themselves: what, in the line below it the package, and in the next one the image.
 func summaryLines(text string) []Line {
 	var lines []Line
 	for line := range strings.SplitSeq(text, "\n") {
@@ -115,15 +118,15 @@ func summaryLines(text string) []Line {
 			lines = append(lines, Line{ID: what[1], Severity: what[2]})
 		} else if last := len(lines) - 1; last >= 0 && lines[last].Package == "" {
 			lines[last].readPackage(line)
-			if in := inRepository.FindStringSubmatch(line); in != nil {
-				lines[last].Repository = in[1]
-			}
+		} else if in := inRepository.FindStringSubmatch(line); last >= 0 && in != nil {
+			lines[last].Repository = in[1]
 		}
 	}
 	return lines
 }
 
-// newsLines reads the findings in an image, which stand below the line of their package; an empty line is above that.
+// newsLines reads the findings in an image, which stand below the line of their package, or name it if they are fixed; an empty line
+// is above each group.
 func newsLines(title, text string) []Line {
 	var image Line
 	if repository := sectionTitle.FindStringSubmatch(title); repository != nil {
@@ -133,9 +136,14 @@ func newsLines(title, text string) []Line {
 	for group := range strings.SplitSeq(text, "\n\n") {
 		in := image
 		for line := range strings.SplitSeq(strings.TrimPrefix(group, "\n"), "\n") {
-			if what := findingLine.FindStringSubmatch(line); what == nil {
+			switch what := findingLine.FindStringSubmatch(line); {
+			case line == fixedTitle:
+				in.Change = v1alpha1.ChangeFixed
+			case what == nil:
 				in.readPackage(line)
-			} else {
+			case in.Change == v1alpha1.ChangeFixed:
+				lines = append(lines, Line{Repository: in.Repository, ID: what[1], Severity: what[2], Package: what[3], Change: in.Change})
+			default:
 				lines = append(lines, in.with(what[1], what[2], line))
 			}
 		}
@@ -163,7 +171,7 @@ func (l Line) with(id, severity, line string) Line {
 	l.ExceptionEnded = strings.Contains(line, "*exception ended*")
 	l.readFix(line)
 	for words, change := range map[string]v1alpha1.Change{
-		"*fix available": v1alpha1.ChangeFixAvailable, "*fixed*": v1alpha1.ChangeFixed, "*is back*": v1alpha1.ChangeRegressed,
+		"*fix available": v1alpha1.ChangeFixAvailable, "*is back*": v1alpha1.ChangeRegressed,
 		"*was ": v1alpha1.ChangeEscalated, "*known exploited": v1alpha1.ChangeEscalated,
 	} {
 		if strings.Contains(line, words) {

@@ -43,7 +43,7 @@ func TestReadMessageOfNews(t *testing.T) {
 			}},
 			{Repository: "shop/api", Items: []notify.Item{
 				{Change: store.ChangeNew, ID: "GHSA-aaaa-bbbb-cccc", Severity: finding.High, Package: "golang.org/x/net", FixState: finding.FixStateNotFixed},
-				{Change: store.ChangeFixed, ID: "CVE-2021-38561", Severity: finding.High, Package: "golang.org/x/text", Version: "v0.3.6"},
+				{Change: store.ChangeFixed, ID: "CVE-2021-38561", Severity: finding.High, Package: "golang.org/x/text"},
 			}},
 		},
 	})
@@ -53,7 +53,7 @@ func TestReadMessageOfNews(t *testing.T) {
 		{Repository: web, ID: "CVE-2023-5678", Severity: "High", Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.13", Change: added},
 		{Repository: web, ID: "CVE-2023-4911", Severity: "High", Package: "libc6", Version: "2.36-9", FixedIn: "2.36-9+deb12u3", Change: added},
 		{Repository: "shop/api", ID: "GHSA-aaaa-bbbb-cccc", Severity: "High", Package: "golang.org/x/net", Change: added},
-		{Repository: "shop/api", ID: "CVE-2021-38561", Severity: "High", Package: "golang.org/x/text", Version: "v0.3.6", Change: v1alpha1.ChangeFixed},
+		{Repository: "shop/api", ID: "CVE-2021-38561", Severity: "High", Package: "golang.org/x/text", Change: v1alpha1.ChangeFixed},
 	}
 	if diff := cmp.Diff(want, got.Lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
@@ -86,8 +86,10 @@ func TestReadMessageOfOneChange(t *testing.T) {
 		"more severe": func(i *notify.Item, l *Line) {
 			i.Change, l.Change, i.SeverityBefore = store.ChangeEscalated, v1alpha1.ChangeEscalated, finding.Low
 		},
-		"back":  func(i *notify.Item, l *Line) { i.Change, l.Change = store.ChangeRegressed, v1alpha1.ChangeRegressed },
-		"fixed": func(i *notify.Item, l *Line) { i.Change, l.Change = store.ChangeFixed, v1alpha1.ChangeFixed },
+		"back": func(i *notify.Item, l *Line) { i.Change, l.Change = store.ChangeRegressed, v1alpha1.ChangeRegressed },
+		"fixed": func(i *notify.Item, l *Line) {
+			i.Change, l.Change, l.Version = store.ChangeFixed, v1alpha1.ChangeFixed, ""
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			item, want := with(change)
