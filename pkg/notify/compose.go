@@ -114,6 +114,7 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 	d.Totals, d.Excepted = present.Counts, present.Excepted
 	d.Images = len(l.coverage.scannedRepositories())
 	d.Remaining = l.coverage.remaining()
+	d.Notices, _ = l.untoldNotices()
 	for _, n := range present.Worst {
 		item := newItem(n)
 		item.Change, item.Repository = "", clip(n.Repository, maxText)
