@@ -36,8 +36,8 @@ var (
 	inRepository  = regexp.MustCompile(` · in (\S+)$`)
 )
 
-// readMessage reads a message from its blocks. It knows the form that the notifier gives them.
-func readMessage(m standin.Message) (Message, error) {
+// ReadMessage reads a message from its blocks. It knows the form that the notifier gives them.
+func ReadMessage(m standin.Message) (Message, error) {
 	type text struct{ Text string }
 	var payload struct {
 		Blocks []struct {
