@@ -201,7 +201,7 @@ func (c *cluster) startManager(name string) (*process.Process, error) {
 		"--notifier-url="+fmt.Sprintf("https://localhost:%d", c.notifierPort), "--notifier-token-file="+c.token,
 		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0", "--api-bind-address=0",
 		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0",
-		"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms")
+		"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=150ms")
 	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
 	return process.Start(c.dir, name, command)
 }

@@ -18,11 +18,13 @@ const (
 	notifier = "notifier"
 )
 
-// Mean times from start to kill. What a manager does begins when it has the lease of the one before, after three seconds.
+// Mean times from start to kill. What a manager does begins when it has the lease of the one before, after a second and a half.
 const (
-	managerLife  = 3500 * time.Millisecond
-	notifierLife = 3 * time.Second
+	managerLife  = 2500 * time.Millisecond
+	notifierLife = 2500 * time.Millisecond
 	longestLife  = 15 * time.Second
+	// knockWait is how long one who is to be killed with a message waits for it.
+	knockWait = 5 * time.Second
 	// knockDelay is how long after a message's arrival at Slack somebody is killed at most who is to be killed by it: shortly
 	// after the answer.
 	knockDelay = longestBefore + longestAfter + 200*time.Millisecond
@@ -152,7 +154,7 @@ func (t *trouble) killed() int {
 }
 
 // ahead is by what share of all kills may be ahead of messages, and the other way round.
-const ahead = 0.15
+const ahead = 0.2
 
 // mayKill says whether it is time for another kill: they are spread over the messages.
 func (t *trouble) mayKill() bool {
@@ -176,7 +178,7 @@ func (t *trouble) dies(d death, why error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deaths = append(t.deaths, d)
-	if n := byItself(t.deaths); n > 5+t.options.kills/10 {
+	if n := byItself(t.deaths); n > 5+t.options.kills/5 {
 		return fmt.Errorf("%d times a process ended that nobody killed: %w", n, why)
 	}
 	return nil
@@ -254,7 +256,7 @@ func (k *killer) moment(ctx context.Context) bool {
 	case <-k.slack.knocks: // of a message before
 	default:
 	}
-	return k.until(ctx, k.slack.knocks, longestLife) && k.until(ctx, nil, delay)
+	return k.until(ctx, k.slack.knocks, knockWait) && k.until(ctx, nil, delay)
 }
 
 // until waits for an event or for a time, unless the process ends before.
