@@ -74,12 +74,17 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
+
+# Messages of which docs/notifications.md has a picture.
+PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
+	engine-changed engine-updated filter-widened baseline-renewed troubles troubles-over exception-expires
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code
@@ -141,11 +146,11 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts but the last need only this machine, that with Clair as root, and are measured before a cluster takes a share
 # of it.
-BENCH_HERE := rematch catalogue scale store clair
+BENCH_HERE := rematch catalogue scale store clair noise
 BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalogue scale store clair latency)
+bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalogue scale store clair noise latency)
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }

@@ -155,14 +155,16 @@ func TestSamples(t *testing.T) {
 			if o.GetKind() == "" { // it is kustomize's
 				continue
 			}
-			o.SetNamespace(p.namespace)
+			if o.GetKind() != "ClusterVulnerabilityException" {
+				o.SetNamespace(p.namespace)
+			}
 			if err := p.client.Create(t.Context(), o, client.DryRunAll, client.FieldValidation("Strict")); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
 			kinds[o.GetKind()]++
 		}
 	}
-	if kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
+	if kinds["VulnerabilityException"] != 1 || kinds["ClusterVulnerabilityException"] != 1 || kinds["Scanner"] < 2 || kinds["Role"] < 3 || kinds["RoleBinding"] != kinds["Role"] {
 		t.Errorf("the samples are %v: is this test looking in the right place?", kinds)
 	}
 }
@@ -304,18 +306,18 @@ func TestPrinterColumns(t *testing.T) {
 	})
 	scanners := p.table("scanners")
 	p.Expect(scanners.columns).To(Equal([]string{
-		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Data", "Age", "Engine", "Message",
+		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Data", "Age", "Excepted", "Engine", "Message",
 	}))
 	p.Expect(scanners.rows).To(HaveLen(1))
 	p.Expect(scanners.rows[0][:8]).To(Equal([]any{"all", "True", int64(2), int64(1), int64(1), int64(1), int64(1), int64(0)}))
-	p.Expect(scanners.rows[0][10:]).To(Equal([]any{"Fake", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
+	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"Fake", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
 	scans := p.table("imagescans")
 	p.Expect(scans.columns).To(Equal([]string{
-		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Scanner", "Platform", "Reason", "Message",
+		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Excepted", "Scanner", "Platform", "Reason", "Message",
 	}))
 	row := scans.rows[1]
 	p.Expect(row[1:8]).To(Equal([]any{vulnerable, "Scanned", int64(1), int64(1), int64(0), int64(1), int64(1)}))
-	p.Expect(row[9:]).To(Equal([]any{"all", "linux/amd64", "Scanned", "2 findings: 1 critical, 1 high; 1 fixable, 0 known exploited"}))
+	p.Expect(row[10:]).To(Equal([]any{"all", "linux/amd64", "Scanned", "2 findings: 1 critical, 1 high; 1 fixable, 0 known exploited"}))
 	p.Expect(scans.rows[0][1:4]).To(Equal([]any{failing, "Failed", nil}), "an image without a result has no count, not even 0")
 }
 

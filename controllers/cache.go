@@ -69,7 +69,8 @@ func StripPod(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			Labels: pod.Labels, OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
-			Annotations: ownAnnotations(pod.Annotations), Finalizers: podFinalizers(pod.Finalizers),
+			CreationTimestamp: pod.CreationTimestamp,
+			Annotations:       ownAnnotations(pod.Annotations), Finalizers: podFinalizers(pod.Finalizers),
 		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets, ServiceAccountName: pod.Spec.ServiceAccountName,
@@ -95,15 +96,21 @@ func StripPod(o any) (any, error) {
 	return stripped, nil
 }
 
+// ownAnnotations are those that this operator leaves on pods, and that by which pods name receivers.
 func ownAnnotations(all map[string]string) map[string]string {
 	var own map[string]string
 	for key, value := range all {
-		if strings.HasSuffix(key, annotationSuffix) {
-			if own == nil {
-				own = map[string]string{}
-			}
-			own[key] = value
+		switch {
+		case strings.HasSuffix(key, annotationSuffix):
+		case key == v1alpha1.AnnotationReceiver:
+			value = value[:min(len(value), maxReceiverAnnotation)]
+		default:
+			continue
 		}
+		if own == nil {
+			own = map[string]string{}
+		}
+		own[key] = value
 	}
 	return own
 }
@@ -133,4 +140,22 @@ func StripNode(o any) (any, error) {
 			OperatingSystem: node.Status.NodeInfo.OperatingSystem, Architecture: node.Status.NodeInfo.Architecture,
 		}},
 	}, nil
+}
+
+// StripNamespace is a cache transform: it keeps a namespace's labels, by which exceptions select it, and the receivers that it names.
+func StripNamespace(o any) (any, error) {
+	namespace, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return o, nil
+	}
+	stripped := &metav1.PartialObjectMetadata{
+		TypeMeta: namespace.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels,
+		},
+	}
+	if names, found := namespace.Annotations[v1alpha1.AnnotationReceiver]; found {
+		stripped.Annotations = map[string]string{v1alpha1.AnnotationReceiver: names}
+	}
+	return stripped, nil
 }

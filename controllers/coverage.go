@@ -5,7 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,6 +34,10 @@ type coveredImage struct {
 	State imageState
 	// Reason of a failed image.
 	Reason string
+	// Since is when a pending image began to wait for a result, or a failed one first failed; zero if that is not known.
+	Since time.Time
+	// Report is that of a scanned image, and what another image has from before.
+	Report store.ReportAge
 	// NotCovered is what the report of a scanned image does not cover.
 	NotCovered []string
 	// Name is a reference for people.
@@ -59,7 +65,7 @@ func scannerCoverage(ctx context.Context, reader client.Reader, reports store.St
 	return inventory{client: reader, jobs: reports}.coverage(ctx, scanner, reported)
 }
 
-func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]bool) ([]coveredImage, error) {
+func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]store.ReportAge) ([]coveredImage, error) {
 	pods, err := i.selected(ctx, scanner)
 	if err != nil {
 		return nil, err
@@ -83,10 +89,12 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 		}
 		for _, img := range running {
 			resolvedNames[img.Reference.String()] = true
-			note(covered, stateOf(scanner, img, scans[img.Key], reported[img.Key]))
+			note(covered, stateOf(scanner, img, scans[img.Key], reported))
 		}
 		for _, img := range unresolved {
-			note(waiting, stateOfUnresolved(scanner, img))
+			state := stateOfUnresolved(scanner, img)
+			state.Since = pods[p].CreationTimestamp.Time
+			note(waiting, state)
 		}
 	}
 	for _, img := range waiting {
@@ -110,14 +118,17 @@ func note(covered map[string]coveredImage, img coveredImage) {
 		covered[img.ID] = img
 	case known.State == img.State:
 		known.Name, known.Reason = min(known.Name, img.Name), min(known.Reason, img.Reason)
+		known.Since = earliest(known.Since, img.Since)
 		known.Repositories = slices.Compact(slices.Sorted(slices.Values(slices.Concat(known.Repositories, img.Repositories))))
 		covered[img.ID] = known
 	}
 }
 
-func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan, reported bool) coveredImage {
+func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan, reports map[image.Key]store.ReportAge) coveredImage {
+	report, reported := reports[img.Key]
 	state := coveredImage{
 		ID: img.Key.String(), Name: img.Reference.String(), State: imagePending, Repositories: []string{img.Reference.Repository},
+		Report: report,
 	}
 	switch {
 	case excluded(scanner, img.Reference):
@@ -126,9 +137,37 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
 		state.State, state.NotCovered = imageScanned, scan.Status.NotCovered
 	case scan.Status.Attempts > 0: // also while it is tried again
-		state.State, state.Reason = imageFailed, readyReason(scan)
+		state.State, state.Reason, state.Since = imageFailed, readyReason(scan), failedSince(scan)
+	default:
+		state.Since = unreadySince(scan)
 	}
 	return state
+}
+
+// failedSince is when the first attempt failed that was followed by no success.
+func failedSince(scan *v1alpha1.ImageScan) time.Time {
+	if scan.Status.FailedSince != nil {
+		return scan.Status.FailedSince.Time
+	}
+	return unreadySince(scan)
+}
+
+// unreadySince is since when an image waits for a result.
+func unreadySince(scan *v1alpha1.ImageScan) time.Time {
+	if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
+		return ready.LastTransitionTime.Time
+	}
+	return scan.CreationTimestamp.Time
+}
+
+// earliest of some times; zero if none is known.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
 }
 
 func stateOfUnresolved(scanner *v1alpha1.Scanner, img unresolvedImage) coveredImage {
@@ -147,10 +186,8 @@ func stateOfUnresolved(scanner *v1alpha1.Scanner, img unresolvedImage) coveredIm
 }
 
 func readyReason(scan *v1alpha1.ImageScan) string {
-	for _, condition := range scan.Status.Conditions {
-		if condition.Type == v1alpha1.ConditionReady {
-			return condition.Reason
-		}
+	if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return ready.Reason
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // scanned and its like give an ImageScan a state.
@@ -191,7 +192,7 @@ func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, sca
 			reader.pods[i], reader.pods[j] = reader.pods[j], reader.pods[i]
 		}
 	}
-	reported := map[image.Key]bool{}
+	reported := map[image.Key]store.ReportAge{}
 	for _, scan := range scans {
 		reader.scans = append(reader.scans, *scan)
 		maps.Copy(reported, reportedIn(scan))
@@ -204,12 +205,12 @@ func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, sca
 }
 
 // reportedIn says that the store has the reports that these ImageScans speak of.
-func reportedIn(objects ...client.Object) map[image.Key]bool {
-	reported := map[image.Key]bool{}
+func reportedIn(objects ...client.Object) map[image.Key]store.ReportAge {
+	reported := map[image.Key]store.ReportAge{}
 	for _, o := range objects {
 		if scan, ok := o.(*v1alpha1.ImageScan); ok {
 			if key, err := keyOf(scan); err == nil {
-				reported[key] = true
+				reported[key] = store.ReportAge{Current: true}
 			}
 		}
 	}

@@ -137,7 +137,7 @@ func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) 
 	r := &ScannerReconciler{Store: w.store}
 	states, err := r.receivers(w.t.Context(), w.scanner)
 	w.must(err)
-	r.setReceivers(w.scanner, states)
+	r.setReceivers(&scannerScope{scanner: w.scanner}, states)
 	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]
 }
 
@@ -264,7 +264,7 @@ func (w *deliveryWorld) assertArrived(doubled bool) {
 	if condition.Status != metav1.ConditionTrue || receiver.LastError != "" || receiver.Pending != 0 || receiver.LastDelivery == nil {
 		w.t.Errorf("afterwards NotificationsDelivered is %s %s, receiver %+v, want all well", condition.Status, condition.Reason, receiver)
 	}
-	if next, sent := w.after(time.Hour); next != 0 || len(sent) != 0 || len(w.slack.Messages()) != want {
+	if next, sent := w.after(time.Hour); next != noticeInterval || len(sent) != 0 || len(w.slack.Messages()) != want {
 		w.t.Errorf("an hour later Slack has %d messages, want no more than %d", len(w.slack.Messages()), want)
 	}
 }

@@ -6,6 +6,7 @@
 //	ImageScanReconciler    ImageScan → indexed and matched by a backend; its summary
 //	ScannerReconciler      Scanner → coverage, findings, conditions
 //	NotificationReconciler Scanner → messages to its receivers
+//	ExceptionReconciler    exception → whether it is in force, and how many findings it covers
 //
 // Everything is level-triggered: each reconciler computes what should be from the cache and the store, and
 // nothing is lost when a step is missed or done twice.

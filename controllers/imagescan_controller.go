@@ -21,6 +21,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -39,6 +40,8 @@ type ImageScanReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
+	// Exceptions are left out of the counts.
+	Exceptions cluster.Source
 	// ShareSBOMs lets what one namespace's own Job found in an image count in all namespaces: only for clusters that trust
 	// all of them.
 	ShareSBOMs bool
@@ -95,7 +98,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			err = errors.Join(err, r.patchStatus(ctx, before, s))
 		}
 	}()
-	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.retire, r.hold, r.findBackend, r.index, r.prompt, r.match} {
+	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.hold, r.findBackend, r.index, r.prompt, r.match} {
 		wait, err := step(ctx, s)
 		var failure *backend.Failure
 		if errors.As(err, &failure) {
@@ -324,6 +327,9 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 		s.failure = &backend.Failure{Reason: v1alpha1.ReasonBackendError, Message: failure.Message, RetryAfter: failure.RetryAfter}
 	}
 	status := &s.scan.Status
+	if status.Attempts == 0 {
+		status.FailedSince = &metav1.Time{Time: r.Clock.Now()}
+	}
 	status.Attempts++
 	wait := lastRetry
 	if status.Attempts < 7 { // 2^6 minutes are more than the last

@@ -146,8 +146,8 @@ func TestFailures(t *testing.T) {
 		if got != wait || !status.NextAttempt.Time.Equal(u.clock.Now().Add(wait)) {
 			t.Errorf("after attempt %d the next is in %s, at %s; want in %s", attempt+1, got, status.NextAttempt, wait)
 		}
-		if status.Phase != v1alpha1.PhaseFailed || int(status.Attempts) != attempt+1 {
-			t.Errorf("phase %s after %d attempts, want Failed after %d", status.Phase, status.Attempts, attempt+1)
+		if status.Phase != v1alpha1.PhaseFailed || int(status.Attempts) != attempt+1 || !status.FailedSince.Time.Equal(noon) {
+			t.Errorf("phase %s after %d attempts since %s, want Failed after %d since %s", status.Phase, status.Attempts, status.FailedSince, attempt+1, noon)
 		}
 		if diff := cmp.Diff([]string{"Ready=False ImageNotFound"}, conditionsOf(status.Conditions)); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
@@ -166,7 +166,7 @@ func TestFailures(t *testing.T) {
 	u.engine.index = says(backend.Done, nil)
 	u.reported(web)
 	after, _ := u.reconcile(scan)
-	if after.Status.Attempts != 0 || after.Status.NextAttempt != nil || after.Status.Phase != v1alpha1.PhaseScanned {
+	if after.Status.Attempts != 0 || after.Status.NextAttempt != nil || after.Status.FailedSince != nil || after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("after a success: %+v", after.Status)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func fullStatus(text string) v1alpha1.ImageScanStatus {
 	at := metav1.Now().Rfc3339Copy()
 	counts := v1alpha1.FindingCounts{
-		Critical: 1 << 30, High: 1 << 30, Medium: 1 << 30, Low: 1 << 30, Negligible: 1 << 30, Unknown: 1 << 30, Fixable: 1 << 30, KnownExploited: 1 << 30,
+		Critical: 1 << 30, High: 1 << 30, Medium: 1 << 30, Low: 1 << 30, Negligible: 1 << 30, Unknown: 1 << 30, Fixable: 1 << 30, KnownExploited: 1 << 30, Excepted: 1 << 30,
 	}
 	status := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScannedAt: &at, Findings: &counts,

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -18,7 +19,9 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -42,21 +45,68 @@ const (
 
 // summarise copies the current report's summary into the status. store.ErrNotFound if there is none.
 func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) error {
-	summary, err := r.Store.Summary(ctx, s.subject(), store.Excepting{})
+	summary, err := r.count(ctx, s)
 	if err != nil {
 		return err
 	}
 	status := &s.scan.Status
-	counts, top := countsOf(summary.Counts), topOf(summary.Top)
+	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
+	status.Attempts, status.NextAttempt, status.FailedSince = 0, nil, nil
+	s.progress = nil
+	return nil
+}
+
+// count copies the current report's findings into the status, and of those that exceptions cover only the number.
+func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (store.Summary, error) {
+	exceptions, _, err := r.Exceptions.InForce(ctx, s.scan.Namespace)
+	if err != nil {
+		return store.Summary{}, err
+	}
+	summary, err := r.Store.Summary(ctx, s.subject(), store.Excepting{Exceptions: exceptions, Images: s.names()})
+	if err != nil {
+		return store.Summary{}, err
+	}
+	status := &s.scan.Status
+	counts, top := countsOf(summary.Counts, summary.Excepted), topOf(summary.Top)
 	// What is cut off below to fit would look like a change each time: compare the counts and the worst only.
 	if status.Findings == nil || *status.Findings != counts || !equality.Semantic.DeepEqual(status.TopFindings, top[:min(len(status.TopFindings), len(top))]) {
 		status.ScannedAt = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings = &counts, top
-	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
-	status.Attempts, status.NextAttempt = 0, nil
-	s.progress = nil
-	return nil
+	return summary, nil
+}
+
+// recount brings up to the exceptions that are in force what stays of a result of which nothing more is asked: that of an image
+// that is not used, of a suspended Scanner, or from before a failure.
+func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	stays := len(s.uses) == 0 || s.scanner.Spec.Suspend || s.scan.Status.Phase == v1alpha1.PhaseFailed
+	if !stays || s.backend == nil || s.scan.Status.Findings == nil {
+		return 0, nil
+	}
+	_, err := r.count(ctx, s)
+	return 0, ignoreMissing(err)
+}
+
+// names are those by which containers run the image here; of one that none runs, those by which it was run.
+func (s *imageScanScope) names() []exception.Image {
+	var names []exception.Image
+	add := func(ref image.Reference) {
+		if name := (exception.Image{Reference: ref, Digest: s.key.Digest}); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, u := range s.uses {
+		add(u.img.Reference)
+	}
+	if len(names) > 0 {
+		return names
+	}
+	for _, text := range s.scan.Spec.References {
+		if ref, err := image.ParseReference(text); err == nil {
+			add(ref)
+		}
+	}
+	return names
 }
 
 // setConditions derives phase, workloads and conditions from what the steps found.
@@ -185,10 +235,11 @@ func truncate(text string, limit int) string {
 	return text[:cut] + "…"
 }
 
-func countsOf(c finding.Counts) v1alpha1.FindingCounts {
+func countsOf(c finding.Counts, excepted int) v1alpha1.FindingCounts {
 	return v1alpha1.FindingCounts{
 		Critical: clamp(c.Critical), High: clamp(c.High), Medium: clamp(c.Medium), Low: clamp(c.Low),
 		Negligible: clamp(c.Negligible), Unknown: clamp(c.Unknown), Fixable: clamp(c.Fixable), KnownExploited: clamp(c.KnownExploited),
+		Excepted: clamp(excepted),
 	}
 }
 
@@ -298,10 +349,17 @@ func describeFindings(c *v1alpha1.FindingCounts) string {
 		return ""
 	}
 	total := int64(c.Critical) + int64(c.High) + int64(c.Medium) + int64(c.Low) + int64(c.Negligible) + int64(c.Unknown)
-	if total == 0 {
+	switch {
+	case total == 0 && c.Excepted == 0:
 		return noFindings
+	case total == 0:
+		return fmt.Sprintf("%d findings, all excepted", c.Excepted)
 	}
-	return fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
+	found := fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
+	if c.Excepted > 0 {
+		found += fmt.Sprintf("; %d more excepted", c.Excepted)
+	}
+	return found
 }
 
 func compareWorkloads(a, b store.Workload) int {

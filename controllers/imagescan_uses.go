@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,11 +25,17 @@ const (
 type use struct {
 	pod *corev1.Pod
 	img runningImage
+	// receivers that the pod concerns; none if neither it nor its namespace names any.
+	receivers []string
 }
 
 // findUses lists the containers that run the image, and what follows for pulling it.
 func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	pods, err := r.inventory().selected(ctx, s.scanner, client.MatchingFields{podsByDigest: s.key.Digest})
+	if err != nil {
+		return 0, err
+	}
+	ofNamespace, err := namespaceReceivers(ctx, r.Client, s.scan.Namespace)
 	if err != nil {
 		return 0, err
 	}
@@ -44,7 +51,7 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 		}
 		for _, img := range running {
 			if img.Key == s.key && !excluded(s.scanner, img.Reference) {
-				s.uses = append(s.uses, use{pod: &pods[i], img: img})
+				s.uses = append(s.uses, use{pod: &pods[i], img: img, receivers: validReceivers(namedBy(&pods[i], ofNamespace))})
 			}
 		}
 	}
@@ -143,17 +150,21 @@ func (r *ImageScanReconciler) RecordUse(ctx context.Context, scan *v1alpha1.Imag
 	return err
 }
 
+// workloadsOf lists each workload once, with the receivers of all its pods.
 func workloadsOf(uses []use) []store.Workload {
-	var workloads []store.Workload
+	named := map[store.Workload][]string{}
 	for _, u := range uses {
 		kind, name := workloadOf(u.pod)
 		w := store.Workload{
 			Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
 			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(),
 		}
-		if !slices.Contains(workloads, w) {
-			workloads = append(workloads, w)
-		}
+		named[w] = append(named[w], u.receivers...)
+	}
+	var workloads []store.Workload
+	for w, receivers := range named {
+		w.Receivers = strings.Join(someOf(receivers, maxNamedReceivers), ",")
+		workloads = append(workloads, w)
 	}
 	slices.SortFunc(workloads, compareWorkloads)
 	return workloads

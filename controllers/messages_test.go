@@ -77,7 +77,7 @@ func TestSuspendedScannerIsSilent(t *testing.T) {
 	p.becomes(scanner, phasesOf{
 		p.unique("vulnerable"): v1alpha1.PhaseScanned, p.unique("vulnerable-second"): v1alpha1.PhaseScanned, p.unique("vulnerable-third"): v1alpha1.PhaseScanned,
 	})
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "team New vulnerable-second vulnerable-third"}))
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "team News vulnerable-second vulnerable-third"}))
 	p.Consistently(p.told("all"), quiet).Should(HaveLen(2), "there is no second summary")
 }
 
@@ -94,14 +94,14 @@ func TestReceiversChange(t *testing.T) {
 	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan"}))
 	p.changes(scanner, telling("boss"))
 	p.creates(aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
-	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan", "boss New vulnerable-second"}))
+	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan", "boss FirstScan", "boss News vulnerable-second"}))
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Receivers).To(HaveLen(1))
 		g.Expect(status.Receivers[0].Name).To(Equal("boss"))
 	})
 
 	p.changes(scanner, telling("boss", "team"))
-	all := []string{"team FirstScan", "boss FirstScan", "boss New vulnerable-second", "team New vulnerable-second"}
+	all := []string{"team FirstScan", "boss FirstScan", "boss News vulnerable-second", "team News vulnerable-second"}
 	p.Eventually(p.told("all"), patience).Should(Equal(all))
 	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Notifications[0].Slack.WebhookURLSecretRef.Name = "another-channel" })
 	p.Consistently(p.told("all"), quiet).Should(Equal(all), "another address for the same receiver is no reason to begin anew")
@@ -119,7 +119,7 @@ func TestScannersTellApart(t *testing.T) {
 	p.deletes(one)
 	p.creates(aScanner(p.namespace, "renamed", telling("team")), aPod(p.namespace, "second", running("main", p.unique("vulnerable-second"))))
 	p.Eventually(p.told("renamed"), patience).Should(ContainElement("team FirstScan"))
-	p.Eventually(p.told("two"), patience).Should(ConsistOf("team FirstScan", "boss FirstScan", "team New vulnerable-second", "boss New vulnerable-second"))
+	p.Eventually(p.told("two"), patience).Should(ConsistOf("team FirstScan", "boss FirstScan", "team News vulnerable-second", "boss News vulnerable-second"))
 	p.Consistently(p.told("one"), quiet).Should(HaveLen(1), "nobody speaks for a Scanner that has gone")
 }
 
@@ -177,7 +177,7 @@ func TestMessageOnItsWay(t *testing.T) {
 			if len(sent) != 1 || sent[0].Digest.ID != first[0].Digest.ID {
 				t.Fatalf("messages %+v, want the one that was on its way", sent)
 			}
-			if next, sent := w.after(time.Hour); len(sent) != 0 || next != 0 {
+			if next, sent := w.after(time.Hour); len(sent) != 0 || next != noticeInterval {
 				t.Errorf("afterwards %d messages and another look in %s, want nothing more", len(sent), next)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -46,9 +48,16 @@ type NotificationReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	Sender   notify.Sender
+	// Exceptions cover what no message is about.
+	Exceptions cluster.Source
 	// ReadMore is what messages say about where to read more; empty for a kubectl command.
 	ReadMore string
+	// After says when receivers are told that something goes wrong.
+	After NoticeTimes
 }
+
+// noticeInterval is how often receivers are visited at least: that something goes wrong for a while comes with no event.
+const noticeInterval = 10 * time.Minute
 
 // Reconcile visits the receivers of a Scanner, all at the same time: one that fails, or takes its time to, does not
 // keep the others waiting.
@@ -60,22 +69,21 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
-	engine := r.Backends.For(&scanner)
-	covered, err := scannerCoverage(ctx, r.Client, r.Store, &scanner, engineOf(engine))
+	o, err := r.look(ctx, &scanner)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	coverage := describeCoverage(covered, neverCovered(engine), dataSince(&scanner))
 	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
 	visits := make([]receiverVisit, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {
 		visiting.Go(func() {
-			visits[i] = r.visit(ctx, courier, &scanner, receiver, coverage)
+			visits[i] = r.visit(ctx, courier, o, receiver)
 		})
 	}
 	visiting.Wait()
-	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, visits))}, nil
+	// What an exception covers is news when it ends.
+	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, receiverVisit{next: o.exceptionEnds})))}, nil
 }
 
 // receiverVisit is when to visit a receiver again (zero: when something changes), or why the store did not let it be visited.
@@ -86,12 +94,12 @@ type receiverVisit struct {
 
 // visit visits one receiver and tells at once what came of it.
 func (r *NotificationReconciler) visit(
-	ctx context.Context, courier notify.Courier, scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver, coverage notify.Coverage,
+	ctx context.Context, courier notify.Courier, o *outlook, receiver v1alpha1.Receiver,
 ) receiverVisit {
-	progress, err := courier.Visit(ctx, string(scanner.UID), r.settings(scanner, receiver), coverage)
-	r.tell(ctx, scanner, receiver.Name, progress)
+	progress, err := courier.Visit(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverage)
+	r.tell(ctx, o.scanner, receiver.Name, progress)
 	if !reflect.DeepEqual(progress.Before, progress.After) {
-		r.Wakeups.Scanner(ctx, scanner)
+		r.Wakeups.Scanner(ctx, o.scanner)
 	}
 	return receiverVisit{next: progress.Next, err: err}
 }
@@ -122,36 +130,39 @@ func (r *NotificationReconciler) ForgetReceivers(ctx context.Context) error {
 	}
 	var errs []error
 	for _, scanner := range scanners.Items {
-		var names []string
-		for _, receiver := range scanner.Spec.Notifications {
-			names = append(names, receiver.Name)
-		}
-		errs = append(errs, r.Store.KeepReceivers(ctx, string(scanner.UID), names))
+		errs = append(errs, r.Store.KeepReceivers(ctx, string(scanner.UID), receiverNames(&scanner)))
 	}
 	return errors.Join(errs...)
 }
 
-// until is how long to wait for a time; 0 for none.
+// until is how long to wait for a time (zero: none), or for the next look at what goes wrong.
 func (r *NotificationReconciler) until(next time.Time) time.Duration {
 	if next.IsZero() {
-		return 0
+		return noticeInterval
 	}
-	return max(next.Sub(r.Clock.Now()), time.Millisecond)
+	return min(max(next.Sub(r.Clock.Now()), time.Millisecond), noticeInterval)
 }
 
 // settings translates what the API says about a receiver.
-func (r *NotificationReconciler) settings(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver) notify.Settings {
+func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver) notify.Settings {
+	scanner := o.scanner
 	settings := notify.Settings{
 		Namespace: scanner.Namespace, Scanner: scanner.Name, Receiver: receiver.Name, Generation: scanner.Generation,
 		Filter: store.NewsFilter{
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],
 			OnlyFixable: receiver.OnlyFixable,
-			Engine:      engineOf(r.Backends.For(scanner)),
+			Changes:     changesOf(receiver),
+			Engine:      o.engine,
+			Route:       routeOf(scanner, receiver),
+			Exceptions:  o.exceptions,
 		},
 		GroupWait: defaultGroupWait, GroupInterval: defaultGroupInterval,
 		FirstScan:    firstScans[cmp.Or(receiver.FirstScan, v1alpha1.FirstScanSummary)],
 		ReadMore:     cmp.Or(r.ReadMore, fmt.Sprintf("kubectl get imagescans -n %s", scanner.Namespace)),
+		Tool:         o.data.Tool,
+		NewImages:    slices.Contains(receiver.Announce, v1alpha1.ChangeNewImage),
+		Notices:      receiver.Health != v1alpha1.Disabled,
 		StoreRenewed: scanner.Status.StoreID != "" && scanner.Status.StoreID != r.Store.ID(),
 	}
 	if receiver.GroupWait != nil {
@@ -167,6 +178,32 @@ func (r *NotificationReconciler) settings(scanner *v1alpha1.Scanner, receiver v1
 		}
 	}
 	return settings
+}
+
+// changesOf are the changes that a receiver is told of; nil if it does not say.
+func changesOf(receiver v1alpha1.Receiver) (changes []store.Change) {
+	for _, change := range receiver.Announce {
+		changes = append(changes, store.Change(change)) // they have the same names
+	}
+	return changes
+}
+
+// routeOf says which workloads concern a receiver; nil for all.
+func routeOf(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver) *store.Route {
+	if receiver.Workloads == v1alpha1.WorkloadsAll {
+		return nil
+	}
+	return &store.Route{
+		Receiver: receiver.Name, Known: receiverNames(scanner), Unassigned: receiver.Workloads != v1alpha1.WorkloadsOwn,
+	}
+}
+
+// receiverNames are those of a Scanner.
+func receiverNames(scanner *v1alpha1.Scanner) (names []string) {
+	for _, receiver := range scanner.Spec.Notifications {
+		names = append(names, receiver.Name)
+	}
+	return names
 }
 
 var unknownPolicies = map[v1alpha1.UnknownSeverityPolicy]store.UnknownPolicy{
@@ -207,7 +244,7 @@ const maxScannersAtOnce = 16
 
 // SetupWithManager registers the controller.
 func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("notification").
 		For(&v1alpha1.Scanner{}).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).

@@ -22,6 +22,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
@@ -124,6 +126,8 @@ func newNotifyWorld(t *testing.T, change func(*v1alpha1.Scanner)) *notifyWorld {
 	})
 	w.reconciler = &NotificationReconciler{
 		Client: w.client, Store: w.store, Backends: backend.Choosers{v1alpha1.BackendGrype: w.chooses}, Clock: w.clock, Events: w.events, Sender: w.receivers, Wakeups: &Wakeups{},
+		After:      NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+		Exceptions: cluster.Source{Reader: w.client, Clock: w.clock},
 	}
 	return w
 }
@@ -246,7 +250,7 @@ func TestNotifications(t *testing.T) {
 		t.Fatalf("%d messages and the next look in %s, want none and 30s", len(sent), next)
 	}
 	next, sent := w.after(30 * time.Second)
-	if len(sent) != 1 || next != 0 {
+	if len(sent) != 1 || next != noticeInterval {
 		t.Fatalf("%d messages and the next look in %s, want the summary and no hurry", len(sent), next)
 	}
 	want := notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"}
@@ -269,7 +273,7 @@ func TestNotifications(t *testing.T) {
 	if len(sent) != 1 || sent[0].Digest.Totals.Total() != 1 || sent[0].Digest.Sections[0].Workloads[0] != "Deployment shop/web" {
 		t.Fatalf("messages %+v, want the new finding with its workload", sent)
 	}
-	if next, sent = w.after(time.Hour); len(sent) != 0 || next != 0 {
+	if next, sent = w.after(time.Hour); len(sent) != 0 || next != noticeInterval {
 		t.Errorf("%d messages and the next look in %s, want nothing more", len(sent), next)
 	}
 }
@@ -381,24 +385,38 @@ func TestReceiverSettings(t *testing.T) {
 	full := slackReceiver("team")
 	full.MinSeverity, full.UnknownSeverity, full.OnlyFixable, full.FirstScan = "Low", v1alpha1.UnknownHold, true, v1alpha1.FirstScanSilent
 	full.GroupWait, full.GroupInterval = &metav1.Duration{Duration: time.Second}, &metav1.Duration{Duration: time.Hour}
+	full.Announce, full.Workloads, full.Health = []v1alpha1.Change{v1alpha1.ChangeFixed, v1alpha1.ChangeNewImage}, v1alpha1.WorkloadsAll, v1alpha1.Disabled
+	own := slackReceiver("team")
+	own.Announce, own.Workloads = []v1alpha1.Change{v1alpha1.ChangeNew}, v1alpha1.WorkloadsOwn
+	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, slackReceiver("other"))
+	covering := exception.NewSet([]exception.Exception{{UID: "uid", Vulnerabilities: []string{"CVE-2026-0001"}}}, notifyNoon)
 	base := notify.Settings{
-		Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1, ReadMore: "kubectl get imagescans -n shop",
+		Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1, ReadMore: "kubectl get imagescans -n shop", Tool: "grype 0.110.0",
 		Address: notify.ReceiverRef{Type: notify.ReceiverTypeSlack, Namespace: "shop", SecretName: "slack-team", SecretKey: "url"},
 	}
-	defaults, custom := base, base
+	defaults, custom, onlyOwn := base, base, base
 	defaults.Filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: "grype"}
+	defaults.Filter.Exceptions, defaults.Notices = covering, true
+	defaults.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "other"}, Unassigned: true}
 	defaults.GroupWait, defaults.GroupInterval, defaults.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
 	custom.Filter = store.NewsFilter{MinSeverity: finding.Low, Unknown: store.UnknownNever, OnlyFixable: true, Engine: "grype"}
+	custom.Filter.Exceptions, custom.Filter.Changes, custom.NewImages = covering, []store.Change{store.ChangeFixed, store.ChangeNewImage}, true
+	onlyOwn.Filter, onlyOwn.Notices = defaults.Filter, true
+	onlyOwn.Filter.Changes, onlyOwn.Filter.Route = []store.Change{store.ChangeNew}, &store.Route{Receiver: "team", Known: []string{"team", "other"}}
+	onlyOwn.GroupWait, onlyOwn.GroupInterval, onlyOwn.FirstScan = 30*time.Second, 5*time.Minute, notify.FirstScanSummary
 	custom.GroupWait, custom.GroupInterval, custom.FirstScan = time.Second, time.Hour, notify.FirstScanSilent
 	for name, tt := range map[string]struct {
 		receiver v1alpha1.Receiver
 		want     notify.Settings
-	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}} {
-		if diff := cmp.Diff(tt.want, w.reconciler.settings(w.scanner, tt.receiver)); diff != "" {
+	}{"defaults": {slackReceiver("team"), defaults}, "custom": {full, custom}, "only its own": {own, onlyOwn}} {
+		o := &outlook{scanner: w.scanner, engine: "grype", data: store.DataVersion{Tool: "grype 0.110.0"}, exceptions: covering}
+		if diff := cmp.Diff(tt.want, w.reconciler.settings(o, tt.receiver), cmp.Comparer(sameSet)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
+
+func sameSet(a, b exception.Set) bool { return a.Key() == b.Key() }
 
 // TestForgetReceivers: who is no longer listed is forgotten, and begins anew if listed again.
 func TestForgetReceivers(t *testing.T) {

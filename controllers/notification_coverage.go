@@ -26,7 +26,8 @@ func describeCoverage(covered []coveredImage, never []string, since time.Time) n
 		if len(img.Repositories) > 0 && img.State != imageExcluded {
 			coverage.Images = append(coverage.Images, notify.Image{
 				Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
-				Partly: len(heldGaps(img.NotCovered, never)) > 0,
+				Partly:  len(heldGaps(img.NotCovered, never)) > 0,
+				Current: img.Report.Current,
 			})
 			continue
 		}

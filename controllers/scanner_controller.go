@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -22,7 +24,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
-	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -41,6 +43,9 @@ type ScannerReconciler struct {
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
+	// Exceptions are left out of the counts, and what they cover goes to Covered.
+	Exceptions cluster.Source
+	Covered    *Covered
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
@@ -59,6 +64,8 @@ type scannerScope struct {
 	storeTrouble string
 	// rival says that another operator works on the Scanner too.
 	rival bool
+	// unknownReceivers says which receivers pods name that there are not; empty if there are none.
+	unknownReceivers string
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -73,6 +80,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if err != nil {
 		r.rivals.forget(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
+		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
 	undone, err := r.keepFinalizers(ctx, &scanner)
@@ -107,7 +115,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if scanner.Status.StoreID == r.Store.ID() {
 		r.rivals.wrote(req.NamespacedName)
 	}
-	r.tell(before, &scanner)
+	r.tell(before, s)
 	return next, nil
 }
 
@@ -140,11 +148,9 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 		return err
 	}
 	status.Images = countImages(s.images)
-	totals, err := r.Store.ScannerTotals(ctx, string(s.scanner.UID), exception.Set{})
-	if err != nil {
+	if err := r.count(ctx, s.scanner); err != nil {
 		return err
 	}
-	status.Findings = countsOf(totals.Counts)
 	receivers, err := r.receivers(ctx, s.scanner)
 	if err != nil {
 		return err
@@ -152,12 +158,37 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	if err := r.setBackend(ctx, s); err != nil {
 		return err
 	}
-	r.setReceivers(s.scanner, receivers)
+	if s.unknownReceivers, err = (inventory{client: r.Client, jobs: r.Store}).unknownReceivers(ctx, s.scanner); err != nil {
+		return err
+	}
+	r.setReceivers(s, receivers)
 	return nil
 }
 
+// count sets what was found, and passes on what exceptions cover.
+func (r *ScannerReconciler) count(ctx context.Context, scanner *v1alpha1.Scanner) error {
+	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
+	if err != nil {
+		return err
+	}
+	totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), exceptions)
+	if err != nil {
+		return err
+	}
+	scanner.Status.Findings = countsOf(totals.Counts, totals.Excepted)
+	r.wakeExceptions(ctx, r.Covered.count(client.ObjectKeyFromObject(scanner), exceptions, totals.ByException))
+	return nil
+}
+
+func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.NamespacedName) {
+	for _, name := range names {
+		r.Wakeups.Exception(ctx, name)
+	}
+}
+
 // tell makes an event of each change of a condition that users would ask about.
-func (r *ScannerReconciler) tell(before, after *v1alpha1.Scanner) {
+func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
+	after := s.scanner
 	for _, condition := range after.Status.Conditions {
 		switch condition.Type {
 		case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
@@ -166,15 +197,20 @@ func (r *ScannerReconciler) tell(before, after *v1alpha1.Scanner) {
 			}
 		}
 	}
+	if told := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
+		(told == nil || !strings.Contains(told.Message, s.unknownReceivers)) {
+		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", s.unknownReceivers)
+	}
 }
 
 // SetupWithManager registers the controller.
 func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).
+	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
+		WatchesMetadata(&corev1.Namespace{}, settled(r.ofNamespace), builder.WithPredicates(receiversChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
 		Complete(patient{r})
 }
@@ -185,8 +221,9 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
+// ofNamespace are the Scanners of the namespace that an object is in, or is.
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(o.GetNamespace()))
+	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(cmp.Or(o.GetNamespace(), o.GetName())))
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.

@@ -65,7 +65,18 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
 		}
 	}
-	return nil
+	suspicion, err := r.Store.Suspicion(ctx, s.backend.Engine())
+	if suspicion != nil {
+		condition.Reason, condition.Message = v1alpha1.ReasonDataSuspect, describeSuspicion(suspicion)
+	}
+	return err
+}
+
+// describeSuspicion says what looks wrong about the data, what is not told meanwhile and what can be done.
+func describeSuspicion(s *store.Suspicion) string {
+	return fmt.Sprintf("%d of %d findings went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
+		"is said to be fixed; what is new is told as ever. See whether the data's publisher or mirror has lost a part of it. "+
+		"If the findings stay away, the data is believed 14 days after that", s.Missing, s.Of, s.Since.UTC().Format(time.RFC3339))
 }
 
 // seconds is a time as precise as the API keeps it, so that it equals what was written before.
@@ -93,8 +104,12 @@ func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Sca
 	return states, nil
 }
 
+// maxTitleBytes bounds the title of a message, as the API does.
+const maxTitleBytes = 256
+
 // setReceivers says whether everybody was told what there is to tell.
-func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[string]notify.ReceiverStatus) {
+func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]notify.ReceiverStatus) {
+	scanner := s.scanner
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionNotificationsDelivered, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonDelivered, ObservedGeneration: scanner.Generation,
@@ -105,7 +120,9 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 	scanner.Status.Receivers = nil
 	for _, receiver := range scanner.Spec.Notifications {
 		state := states[receiver.Name]
-		status := v1alpha1.ReceiverStatus{Name: receiver.Name, Pending: clamp(state.Pending), LastError: lastError(state)}
+		status := v1alpha1.ReceiverStatus{
+			Name: receiver.Name, Pending: clamp(state.Pending), LastError: lastError(state), LastMessage: truncate(state.LastMessage, maxTitleBytes),
+		}
 		if !state.LastDelivery.IsZero() {
 			at := seconds(state.LastDelivery)
 			status.LastDelivery = &at
@@ -128,6 +145,12 @@ func (r *ScannerReconciler) setReceivers(scanner *v1alpha1.Scanner, states map[s
 		condition.Message = truncate(strings.Join(failed, "; "), 4*v1alpha1.MaxMessageBytes)
 	case pending > 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonDeliveryPending, fmt.Sprintf("%d findings wait for the next message", pending)
+	}
+	if s.unknownReceivers != "" {
+		if condition.Reason == v1alpha1.ReasonDelivered {
+			condition.Reason = v1alpha1.ReasonUnknownReceiver
+		}
+		condition.Message = strings.TrimPrefix(condition.Message+"; "+s.unknownReceivers, "; ")
 	}
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
 }
@@ -249,6 +272,9 @@ func changed(before []metav1.Condition, now metav1.Condition) bool {
 }
 
 func eventType(c metav1.Condition) string {
+	if c.Reason == v1alpha1.ReasonDataSuspect {
+		return corev1.EventTypeWarning
+	}
 	if c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonSomeFailed {
 		return corev1.EventTypeNormal
 	}

@@ -36,7 +36,7 @@ func (a *ailing) Health() error {
 	return fmt.Errorf("store /data/store.db: %w", a.trouble)
 }
 
-func (a *ailing) Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error) {
+func (a *ailing) Reported(ctx context.Context, scanner, engine string) (map[image.Key]store.ReportAge, error) {
 	if a.trouble != nil && a.unreadable {
 		return nil, a.Health()
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -60,6 +61,8 @@ type operatorUnderTest struct {
 	config *rest.Config
 	client client.Client // uncached: it sees what was written
 	store  store.Store
+	// uses is the same store.
+	uses   *uses
 	engine *fake.Backend
 	// wakeups belong to one manager.
 	wakeups *Wakeups
@@ -187,9 +190,12 @@ func (o *operatorUnderTest) openStore() error {
 		return err
 	}
 	stops = append(stops, func() error { return os.RemoveAll(dir) })
-	if o.store, err = store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now); err != nil {
+	opened, err := store.OpenSQLite(context.Background(), filepath.Join(dir, "store.db"), time.Now)
+	if err != nil {
 		return err
 	}
+	o.uses = &uses{Store: opened}
+	o.store = o.uses
 	stops = append(stops, o.store.Close)
 	o.engine = &fake.Backend{Store: o.store, Clock: clock.RealClock{}}
 	return nil
@@ -212,8 +218,11 @@ func (o *operatorUnderTest) startManager(namespaces fields.Selector) (stop func(
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:         {Transform: StripPod, Field: namespaces},
 			&corev1.Node{}:        {Transform: StripNode},
+			&corev1.Namespace{}:   {Transform: StripNamespace},
 			&v1alpha1.Scanner{}:   {Field: namespaces},
 			&v1alpha1.ImageScan{}: {Field: namespaces},
+
+			&v1alpha1.VulnerabilityException{}: {Field: namespaces},
 		}},
 	})
 	if err != nil {
@@ -238,16 +247,24 @@ type setup interface{ SetupWithManager(ctrl.Manager) error }
 func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
 	backends := backend.Choosers{v1alpha1.BackendFake: backend.Always(o.engine)}
-	imageScans := &ImageScanReconciler{Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups}
+	exceptions, covered := cluster.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &Covered{}
+	imageScans := &ImageScanReconciler{
+		Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,
+	}
 	return []setup{
 		&PodReconciler{Client: mgr.GetClient(), Jobs: o.store, Uses: imageScans, Clock: clock.RealClock{}, Events: events},
 		imageScans,
 		&ScannerReconciler{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events,
-			Wakeups: o.wakeups, StoreAdvice: "mount a volume",
+			Wakeups: o.wakeups, Exceptions: exceptions, Covered: covered, StoreAdvice: "mount a volume",
 		},
 		&NotificationReconciler{
 			Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Sender: o.slack,
+			After:      NoticeTimes{ScansFailing: 6 * time.Hour, ImagesFailed: time.Hour},
+			Exceptions: exceptions,
+		},
+		&ExceptionReconciler{
+			Client: mgr.GetClient(), Exceptions: exceptions, Clock: clock.RealClock{}, Events: events, Covered: covered, Wakeups: o.wakeups,
 		},
 	}
 }
@@ -276,7 +293,7 @@ func newPlace(t *testing.T) *place {
 // empty removes what the test made, so that its Scanners do no more work.
 func (p *place) empty() {
 	ctx := context.Background()
-	for _, kind := range []client.Object{&v1alpha1.Scanner{}, &corev1.Pod{}, &v1alpha1.ImageScan{}} {
+	for _, kind := range []client.Object{&v1alpha1.Scanner{}, &corev1.Pod{}, &v1alpha1.ImageScan{}, &v1alpha1.VulnerabilityException{}} {
 		if err := p.client.DeleteAllOf(ctx, kind, client.InNamespace(p.namespace), client.GracePeriodSeconds(0)); err != nil {
 			p.t.Errorf("removing what the test made: %v", err)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -64,6 +65,8 @@ func (s *scripted) DataVersion(context.Context) (store.DataVersion, error) {
 
 func (s *scripted) DataProblem(store.DataVersion) string { return s.problem }
 
+func (s *scripted) MaxDataAge() time.Duration { return 120 * time.Hour }
+
 // says is an engine's answer.
 func says(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {
 	return func(backend.Image) (backend.Progress, error) { return progress, err }
@@ -80,6 +83,8 @@ type unit struct {
 	// writes are the status patches that were sent.
 	writes int
 
+	exceptions cluster.Source
+
 	pods     *PodReconciler
 	scans    *ImageScanReconciler
 	scanners *ScannerReconciler
@@ -89,7 +94,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	t.Helper()
 	u := &unit{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(1000)}
 	builder := fakeclient.NewClientBuilder().WithScheme(newTestScheme()).
-		WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ImageScan{}).
+		WithStatusSubresource(&v1alpha1.Scanner{}, &v1alpha1.ImageScan{}, &v1alpha1.VulnerabilityException{}, &v1alpha1.ClusterVulnerabilityException{}).
 		WithObjects(node(nodeAMD, "amd64"), node(nodeARM, "arm64")).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(
 			ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
@@ -110,9 +115,10 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
 	}
 	engines := backend.Choosers{v1alpha1.BackendFake: backend.Always(u.engine)}
-	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}}
+	u.exceptions = cluster.Source{Reader: u.client, Clock: u.clock}
+	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
 	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
-	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, StoreDurable: true}
+	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Covered: &Covered{}, StoreDurable: true}
 	return u
 }
 

@@ -31,11 +31,6 @@ import (
 // (client.Deadline) is longer.
 const patience = 27 * time.Second
 
-// Receiver posts a message to an address, once, within its own deadline. The outcome never holds the address.
-type Receiver interface {
-	Post(ctx context.Context, address string, d notify.Digest) notify.Outcome
-}
-
 // Addresses finds where a receiver is to be posted to. An outcome is returned instead when there is no usable address.
 type Addresses interface {
 	Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome)

@@ -29,7 +29,7 @@ func TestDeliver(t *testing.T) {
 	if len(messages) != 1 {
 		t.Fatalf("Slack has %d messages, want 1", len(messages))
 	}
-	if len(messages[0].Violations) > 0 || !strings.Contains(messages[0].Text, "CVE-2024-1 Critical · openssl 1") {
+	if len(messages[0].Violations) > 0 || !strings.Contains(messages[0].Text, "openssl 1\n• CVE-2024-1 Critical") {
 		t.Errorf("Slack got %q with violations %v", messages[0].Text, messages[0].Violations)
 	}
 }

@@ -146,6 +146,10 @@ type ImageScanStatus struct {
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 
+	// failedSince is when the first of these attempts failed.
+	// +optional
+	FailedSince *metav1.Time `json:"failedSince,omitempty"`
+
 	// nextAttempt is when a failed image is tried again.
 	// +optional
 	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
@@ -184,6 +188,7 @@ const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 // +kubebuilder:printcolumn:name="Fixable",type=integer,JSONPath=`.status.findings.fixable`
 // +kubebuilder:printcolumn:name="Workloads",type=integer,JSONPath=`.status.workloadCount`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Excepted",type=integer,priority=1,JSONPath=`.status.findings.excepted`
 // +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scanner`
 // +kubebuilder:printcolumn:name="Platform",type=string,priority=1,JSONPath=`.spec.platform`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

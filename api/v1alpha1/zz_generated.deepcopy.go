@@ -434,6 +434,10 @@ func (in *ImageScanStatus) DeepCopyInto(out *ImageScanStatus) {
 		in, out := &in.UnusedSince, &out.UnusedSince
 		*out = (*in).DeepCopy()
 	}
+	if in.FailedSince != nil {
+		in, out := &in.FailedSince, &out.FailedSince
+		*out = (*in).DeepCopy()
+	}
 	if in.NextAttempt != nil {
 		in, out := &in.NextAttempt, &out.NextAttempt
 		*out = (*in).DeepCopy()

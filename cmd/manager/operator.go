@@ -34,6 +34,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	inforce "github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -129,8 +130,9 @@ func newManager(o options) (manager.Manager, error) {
 	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme: newScheme(),
 		Cache: cache.Options{ByObject: map[ctrlclient.Object]cache.ByObject{
-			&corev1.Pod{}:  {Transform: controllers.StripPod},
-			&corev1.Node{}: {Transform: controllers.StripNode},
+			&corev1.Pod{}:       {Transform: controllers.StripPod},
+			&corev1.Node{}:      {Transform: controllers.StripNode},
+			&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
 		}},
 		// Secrets, Jobs and claims are read one by one where they are needed: nothing watches them.
 		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
@@ -243,9 +245,10 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	exceptions, covered := op.exceptions(), &controllers.Covered{}
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		StoreDurable: durable, StoreAdvice: advice,
+		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice,
 	}
 	if err := op.manager.Add(every(forgetInterval, "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
 		return err
@@ -256,13 +259,16 @@ func (op *operator) addControllers(ctx context.Context) error {
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		ShareSBOMs: op.options.ShareSBOMs,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events},
 		imageScans,
 		scanners,
 		notifications,
+		&controllers.ExceptionReconciler{
+			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Covered: covered, Wakeups: op.wakeups,
+		},
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {
 			return err
@@ -271,11 +277,19 @@ func (op *operator) addControllers(ctx context.Context) error {
 	return nil
 }
 
+// exceptions reads the exceptions that are in the cache.
+func (op *operator) exceptions() inforce.Source {
+	return inforce.Source{Reader: op.manager.GetClient(), Clock: op.clock}
+}
+
 // notifications wires the reconciler that tells receivers.
 func (op *operator) notifications() *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
-		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, ReadMore: op.options.ReadMore,
+		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore,
+		After: controllers.NoticeTimes{
+			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
+		},
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
@@ -291,10 +305,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.clairs.Run,
 		op.watchStore,
 		op.inspectStore,
-		every(op.options.SweepInterval, "Sweeping the store", func(ctx context.Context) error {
-			_, err := op.store.Sweep(ctx, op.clock.Now().Add(-unusedRecords))
-			return err
-		}),
+		every(op.options.SweepInterval, "Sweeping the store", op.sweep),
 		every(certificateRefresh, "Refreshing certificates", op.refreshCertificates),
 	}
 	for _, loop := range loops {
@@ -303,6 +314,14 @@ func (op *operator) addLoops(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sweep deletes from the store what nobody needs any more.
+func (op *operator) sweep(ctx context.Context) error {
+	now := op.clock.Now()
+	_, err := op.store.Sweep(ctx, now.Add(-unusedRecords))
+	_, messagesErr := op.store.SweepMessages(ctx, now.Add(-op.config.Notifications.LogRetention.Duration))
+	return errors.Join(err, messagesErr)
 }
 
 // every calls work now and then until the context ends. An error is logged; the next time may do better.

@@ -29,8 +29,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
-	"github.com/scanner-operator/scanner-operator/notifier/slack"
-	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
 // shutdownTimeout is longer than a delivery takes.
@@ -77,14 +75,12 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	server := notifier.New(notifier.Config{
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
-		Receivers: map[string]notifier.Receiver{
-			notify.ReceiverTypeSlack: slack.NewPoster(roots, http.ProxyFromEnvironment),
-		},
-		Budget:  notifier.NewBudget(clock.RealClock{}, notifier.Sleep),
-		Memory:  notifier.NewMemory(clock.RealClock{}),
-		Metrics: notifier.NewMetrics(registry),
-		Log:     log,
-		Now:     time.Now,
+		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}),
+		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep),
+		Memory:    notifier.NewMemory(clock.RealClock{}),
+		Metrics:   notifier.NewMetrics(registry),
+		Log:       log,
+		Now:       time.Now,
 	})
 	go certificate.Run(ctx, notifier.Sleep)
 	log.Info("the notifier starts", "listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)

@@ -102,10 +102,7 @@ func tell(ctx context.Context, options story.Options) error {
 	if err != nil {
 		return err
 	}
-	var steps []story.Step
-	for _, part := range [][]story.Step{environment.SetUp(), environment.FirstAct(), environment.SecondAct()} {
-		steps = append(steps, part...)
-	}
+	steps := append(environment.SetUp(), environment.Acts()...)
 	began := time.Now()
 	err = story.Tell(ctx, os.Stdout, time.Now, steps)
 	if err == nil {
@@ -151,7 +148,7 @@ func down(ctx context.Context, options story.Options) error {
 func explain(shop string) {
 	fmt.Printf(`Everything goes on running. Look around:
 
-  make cluster-exec CMD="kubectl get scanners,imagescans -A"
+  make cluster-exec CMD="kubectl get scanners,imagescans,vulnerabilityexceptions -A"
   make cluster-exec CMD="kubectl describe scanner -n %[1]s"
   make cluster-exec CMD="kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator findings -namespace %[1]s"
   make cluster-exec CMD="kubectl -n demo-infra logs deploy/slack"

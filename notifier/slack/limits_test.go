@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
@@ -55,33 +56,44 @@ func TestAnyDigestIsAcceptable(t *testing.T) {
 		d := anyDigest().Draw(t, "digest")
 		assertAcceptable(t, d)
 		if d.Kind == notify.KindNews {
+			d.Notices = anyNotices(t, "notice")
 			assertCounted(t, d)
 		}
 	})
 }
 
-// assertCounted: findings shown, those counted as "and N more", and those of images left out are all there are.
+// assertCounted: what is shown, what is counted as "and N more", and what is only counted are together all that is told.
 func assertCounted(t *rapid.T, d notify.Digest) {
-	want := 0
+	want, got := d.Rest.Findings, 0
 	for _, s := range d.Sections {
 		want += len(s.Items) + s.MoreItems
 	}
-	got := 0
+	notices := len(d.Notices)
 	for line := range strings.Lines(standin.Readable(encode(t, d))) {
-		var n, images int
+		var n int
 		switch {
 		case strings.HasPrefix(line, "• "):
 			got++
-		case scan(line, "and %d more image with %d finding", &images, &n), scan(line, "and %d more images with %d finding", &images, &n):
+		case scan(line, "Only counted: %d more finding", &n):
 			got += n
+		case scan(line, "and %d more notice", &n):
+			notices -= n
 		case scan(line, "and %d more", &n):
 			got += n
+		case strings.HasPrefix(line, seeWhy), strings.HasPrefix(line, isPast):
+			notices--
 		}
 	}
 	if got != want {
 		t.Fatalf("the message accounts for %d findings, the digest has %d", got, want)
 	}
+	if notices != 0 {
+		t.Fatalf("the message lacks %d of %d notices", notices, len(d.Notices))
+	}
 }
+
+// seeWhy and isPast begin lines of notices of no known kind, which all those of anyNotice are.
+const seeWhy, isPast = "See why: ", "notice is over"
 
 func scan(line, format string, into ...any) bool {
 	_, err := fmt.Sscanf(line, format, into...)
@@ -92,7 +104,7 @@ func scan(line, format string, into ...any) bool {
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringN(0, 40, 200),
-		rapid.SampledFrom([]string{"", " ", "\n", "<!channel>", "<@U1|x>", "&", "&lt;", "a|b", "`", "*", "\u202e", "\xff", "@here", "<https://a.example/|x>"}),
+		rapid.SampledFrom([]string{"", " ", "\n", "<!channel>", "<@U1|x>", "&", "&lt;", "a|b", "`", "*", "\u202e", "\u05d0\u05d1 1.0", "\xff", "\x00\x1b[31m", "@here", "<https://a.example/|x>"}),
 		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("&<é", n) }),
 		rapid.Map(rapid.IntRange(1, 5000), func(n int) string { return strings.Repeat("x", n) }),
 	)
@@ -111,6 +123,61 @@ func anyItem() *rapid.Generator[notify.Item] {
 			FixState: rapid.SampledFrom([]string{finding.FixStateFixed, finding.FixStateWontFix, finding.FixStateNotFixed, ""}).Draw(t, "fix state"),
 			EPSS:     rapid.Float64().Draw(t, "epss"), KnownExploited: rapid.Bool().Draw(t, "exploited"),
 			URL: anyURL().Draw(t, "url"), Repository: anyText().Draw(t, "repository"),
+			Change:         anyChange().Draw(t, "change"),
+			SeverityBefore: finding.Severity(rapid.IntRange(-1, 7).Draw(t, "severity before")), ExceptionEnded: rapid.Bool().Draw(t, "exception ended"),
+			FirstSeen: anyTime().Draw(t, "first seen"), FixSince: anyTime().Draw(t, "fix since"), ExploitedSince: anyTime().Draw(t, "exploited since"),
+		}
+	})
+}
+
+// alike makes items of few packages, as they come.
+func alike() *rapid.Generator[notify.Item] {
+	return rapid.Custom(func(t *rapid.T) notify.Item {
+		item := anyItem().Draw(t, "item")
+		item.Package, item.Version = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "package"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version")
+		return item
+	})
+}
+
+func anyChange() *rapid.Generator[store.Change] {
+	return rapid.SampledFrom([]store.Change{
+		store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed, store.ChangeNewImage, "", "Other",
+	})
+}
+
+func anyTime() *rapid.Generator[time.Time] {
+	return rapid.Map(rapid.Int64Range(-1<<35, 1<<35), func(seconds int64) time.Time {
+		if seconds < 0 {
+			return time.Time{}
+		}
+		return time.Unix(seconds, 0)
+	})
+}
+
+func anyNotice(kind notify.NoticeKind) *rapid.Generator[notify.Notice] {
+	return rapid.Custom(func(t *rapid.T) notify.Notice {
+		return notify.Notice{
+			ID: anyText().Draw(t, "id"), Kind: kind, Since: anyTime().Draw(t, "since"), Until: anyTime().Draw(t, "until"),
+			Reason: anyText().Draw(t, "reason"), Name: anyText().Draw(t, "name"), Detail: anyText().Draw(t, "detail"),
+			Count: rapid.IntRange(0, 1_000_000).Draw(t, "count"), Examples: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "examples"),
+			Over: rapid.Bool().Draw(t, "over"),
+		}
+	})
+}
+
+// anyNotices has every kind, or only such as can be counted.
+func anyNotices(t *rapid.T, kinds ...notify.NoticeKind) (notices []notify.Notice) {
+	for range rapid.IntRange(0, 12).Draw(t, "notices") {
+		notices = append(notices, anyNotice(rapid.SampledFrom(kinds).Draw(t, "kind")).Draw(t, "notice"))
+	}
+	return notices
+}
+
+func anyRest() *rapid.Generator[notify.Rest] {
+	return rapid.Custom(func(t *rapid.T) notify.Rest {
+		return notify.Rest{
+			Images: rapid.IntRange(0, 1000).Draw(t, "images"), Findings: rapid.IntRange(0, 1_000_000).Draw(t, "findings"),
+			Repositories: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "repositories"),
 		}
 	})
 }
@@ -128,7 +195,7 @@ func anySection() *rapid.Generator[notify.Section] {
 			Repository: anyText().Draw(t, "repository"), References: rapid.SliceOfN(anyText(), 0, 6).Draw(t, "references"),
 			Workloads: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "workloads"), MoreWorkloads: rapid.IntRange(0, 1000).Draw(t, "more workloads"),
 			FirstTime: rapid.Bool().Draw(t, "first time"), Totals: anyCounts().Draw(t, "totals"),
-			Items: rapid.SliceOfN(anyItem(), 0, 12).Draw(t, "items"), MoreItems: rapid.IntRange(0, 1_000_000).Draw(t, "more items"),
+			Items: rapid.SliceOfN(rapid.OneOf(anyItem(), alike()), 0, 12).Draw(t, "items"), MoreItems: rapid.IntRange(0, 1_000_000).Draw(t, "more items"),
 		}
 	})
 }
@@ -136,11 +203,18 @@ func anySection() *rapid.Generator[notify.Section] {
 func anyDigest() *rapid.Generator[notify.Digest] {
 	return rapid.Custom(func(t *rapid.T) notify.Digest {
 		return notify.Digest{
-			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{notify.KindNews, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, "Other"}).Draw(t, "kind"),
+			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{
+				notify.KindNews, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, "Other",
+			}).Draw(t, "kind"),
 			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"),
 			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),
 			Totals: anyCounts().Draw(t, "totals"), Images: rapid.IntRange(0, 1000).Draw(t, "images"),
-			Sections: rapid.SliceOfN(anySection(), 0, 60).Draw(t, "sections"), MoreSections: rapid.IntRange(0, 100).Draw(t, "more sections"),
+			Sections: rapid.SliceOfN(anySection(), 0, 60).Draw(t, "sections"), Rest: anyRest().Draw(t, "rest"),
+			Changes:   rapid.MapOfN(anyChange(), rapid.IntRange(0, 1_000_000), 0, 8).Draw(t, "changes"),
+			NewImages: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "new images"), MoreNewImages: rapid.IntRange(0, 1000).Draw(t, "more new images"),
+			Notices: anyNotices(t, "notice", notify.NoticeScansFailing, notify.NoticeDataOutdated, notify.NoticeDataSuspect, notify.NoticeImagesFailed,
+				notify.NoticeExceptionExpires),
+			Excepted: rapid.IntRange(0, 1000).Draw(t, "excepted"), Untold: rapid.IntRange(0, 1000).Draw(t, "untold"),
 			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
 			Remaining: notify.Remaining{
 				Pending: rapid.IntRange(0, 9).Draw(t, "pending"), Excluded: rapid.IntRange(0, 9).Draw(t, "excluded"),
@@ -151,9 +225,40 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 	})
 }
 
+// TestHugeTexts: texts of 100 kB wherever there can be one cost nothing but themselves.
+func TestHugeTexts(t *testing.T) {
+	for _, huge := range []string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)} {
+		item := notify.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
+		section := notify.Section{Repository: huge, References: []string{huge}, Workloads: []string{huge}, Items: []notify.Item{item, item}}
+		notice := notify.Notice{Kind: notify.NoticeImagesFailed, Reason: huge, Detail: huge, Name: huge, Examples: []string{huge}}
+		for _, kind := range []notify.Kind{notify.KindNews, notify.KindEngineUpdated} {
+			assertAcceptable(t, notify.Digest{
+				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, ReadMore: huge, Sections: []notify.Section{section, section},
+				Worst: []notify.Item{item}, Rest: notify.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
+				Notices: []notify.Notice{notice, notice}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
+			})
+		}
+	}
+}
+
+// TestDirection: no name changes the direction of what stands beside it.
+func TestDirection(t *testing.T) {
+	for given, want := range map[string]string{
+		"open\u202essl":              "openssl",
+		"\u2067a\u2069":              "a",
+		"\u05d0\u05d1":               "\u2068\u05d0\u05d1\u2069",
+		"a \u0627":                   "\u2068a \u0627\u2069",
+		strings.Repeat("\u05d0", 90): "\u2068" + strings.Repeat("\u05d0", 35) + "…\u2069",
+	} {
+		if got := name(given, maxPackage); got != want || len(got) > maxPackage {
+			t.Errorf("%q becomes %q, want %q", given, got, want)
+		}
+	}
+}
+
 // FuzzRender feeds digests as they arrive at the notifier: any JSON.
 func FuzzRender(f *testing.F) {
-	for _, d := range []notify.Digest{newDigest(), firstScan(), hostile(), firstTime()} {
+	for _, d := range messages() {
 		seed, err := json.Marshal(d)
 		if err != nil {
 			f.Fatal(err)
@@ -171,6 +276,9 @@ func FuzzRender(f *testing.F) {
 
 // plausible leaves out numbers whose sum does not fit into an int.
 func plausible(d notify.Digest) bool {
+	if d.Rest.Findings < 0 || d.Rest.Findings > 1<<40 || d.Rest.Images < 0 || d.Rest.Images > 1<<40 {
+		return false
+	}
 	for _, s := range d.Sections {
 		if s.MoreItems < 0 || s.MoreItems > 1<<40 {
 			return false

@@ -2,42 +2,80 @@ package slack
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
+// Shares of a message.
+const (
+	// moreReserve is the room for one "and N more" line with any number, without its link.
+	moreReserve = 48
+	// leftOutReserve is the room for what stands below the sections when some do not fit.
+	leftOutReserve = 800
+	// maxSections, each with a divider, leave blocks for what stands above and below them.
+	maxSections = (maxBlocks - 8 - maxNotices) / 2
+	maxNames    = 500
+)
+
 // draft is a section while lines are handed out.
 type draft struct {
-	section notify.Section
-	title   string
-	lines   []string
-	length  int
-	full    bool
+	title string
+	// lines are all items; the first shown of them fit.
+	lines []line
+	shown int
+	// more is how many the digest only counts.
+	more int
+	// readMore is where to read of those.
+	readMore string
+	length   int
+	full     bool
 }
 
-// news shows one section per repository. Room is handed out in rounds, one finding per section and round, so
-// that a long first section leaves no other without its worst finding.
+// news shows totals, one section per repository, what is only counted, new images, and what the Scanner says about itself.
+// Room is handed out in rounds, one finding per section and round, so that a long first section leaves no other without its
+// worst finding.
 func (m *message) news(d notify.Digest) {
-	room := maxTotalText - m.size - closingReserve
-	drafts := openDrafts(d.Sections, &room)
-	for round := 1; addRound(drafts, round, &room); round++ {
+	m.section(newsTotals(d))
+	below := &message{}
+	below.section(newImages(d))
+	below.notices(d)
+	room := maxTotalText - m.size - below.size - len(readMore(d.ReadMore)) - leftOutReserve
+	drafts := openDrafts(d, &room)
+	for addRound(drafts, &room) {
 	}
-	for _, dr := range drafts {
+	for i, dr := range drafts {
+		if i > 0 {
+			m.divider()
+		}
 		m.section(dr.text())
 	}
-	m.section(leftOut(d.Sections[len(drafts):], d.Rest.Images))
+	m.section(leftOut(d.Sections[len(drafts):], d.Rest))
+	if len(drafts) > 0 && len(below.blocks) > 0 {
+		m.divider()
+	}
+	m.blocks = append(m.blocks, below.blocks...)
+	m.size += below.size
+}
+
+// newsTotals stands above the sections when there are several; one section speaks for itself.
+func newsTotals(d notify.Digest) string {
+	if len(d.Sections) < 2 && d.Rest.Findings == 0 {
+		return ""
+	}
+	return totals(d.Totals)
 }
 
 // openDrafts gives each section its title and its worst finding, as long as there is room.
-func openDrafts(sections []notify.Section, room *int) []*draft {
+func openDrafts(d notify.Digest, room *int) []*draft {
 	var drafts []*draft
-	for _, s := range sections[:min(len(sections), maxSections)] {
-		dr := &draft{section: s, title: title(s)}
-		dr.length = len(dr.title) + moreReserve
-		if len(s.Items) > 0 {
-			dr.lines = []string{itemLine(s.Items[0])}
-			dr.length += len(dr.lines[0]) + 1
+	for _, s := range d.Sections[:min(len(d.Sections), maxSections)] {
+		dr := &draft{title: sectionTitle(s), lines: linesOf(s.Items), more: max(0, s.MoreItems), readMore: d.ReadMore}
+		dr.length = len(dr.title) + moreReserve + len(linkTo(d.ReadMore, ""))
+		if len(dr.lines) > 0 {
+			dr.shown = 1
+			dr.length += 1 + len(dr.lines[0].String())
 		}
 		if dr.length > *room {
 			break
@@ -48,20 +86,19 @@ func openDrafts(sections []notify.Section, room *int) []*draft {
 	return drafts
 }
 
-// addRound adds the finding with an index to each section that has one and room for it. False: nothing was added.
-func addRound(drafts []*draft, index int, room *int) bool {
+// addRound adds the next finding to each section that has one and room for it. False: nothing was added.
+func addRound(drafts []*draft, room *int) bool {
 	added := false
 	for _, dr := range drafts {
-		if dr.full || index >= len(dr.section.Items) {
+		if dr.full || dr.shown >= len(dr.lines) {
 			continue
 		}
-		line := itemLine(dr.section.Items[index])
-		cost := len(line) + 1
+		cost := len(dr.lines[dr.shown].String())
 		// A section that is full stays full: a shorter line further down would hide what is worse.
 		if dr.full = cost > *room || dr.length+cost > maxSectionText; dr.full {
 			continue
 		}
-		dr.lines = append(dr.lines, line)
+		dr.shown++
 		dr.length += cost
 		*room -= cost
 		added = true
@@ -71,15 +108,19 @@ func addRound(drafts []*draft, index int, room *int) bool {
 
 // text is the section as it is sent.
 func (dr *draft) text() string {
-	lines := append([]string{dr.title}, dr.lines...)
-	if more := dr.section.MoreItems + len(dr.section.Items) - len(dr.lines); more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
+	var b strings.Builder
+	b.WriteString(dr.title + "\n")
+	for _, l := range dr.lines[:dr.shown] {
+		b.WriteString(l.String())
 	}
-	return strings.Join(lines, "\n")
+	if more := dr.more + len(dr.lines) - dr.shown; more > 0 {
+		b.WriteString("\n" + linkTo(dr.readMore, "and "+strconv.Itoa(more)+" more"))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// title names the image, its tags, who runs it and, for a new image, what is in it.
-func title(s notify.Section) string {
+// sectionTitle names the image, its tags, who runs it and, for a new image, what is in it.
+func sectionTitle(s notify.Section) string {
 	first := "*" + name(s.Repository, maxRepository) + "*"
 	if len(s.References) > 0 {
 		first += " · " + list(s.References, maxTag, maxNames/2, 0)
@@ -89,23 +130,36 @@ func title(s notify.Section) string {
 		lines = append(lines, "Runs in "+runs)
 	}
 	if s.FirstTime {
-		lines = append(lines, "New image: "+totals(s.Totals))
+		lines = append(lines, strings.TrimSuffix("New image: "+totals(s.Totals), ": "))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// leftOut says what is not shown: here for lack of room, or since it is part of the next message.
-func leftOut(hidden []notify.Section, next int) string {
-	var lines []string
-	if len(hidden) > 0 {
-		findings := 0
-		for _, s := range hidden {
-			findings += len(s.Items) + max(0, s.MoreItems)
-		}
-		lines = append(lines, fmt.Sprintf("and %s with %s that did not fit here", count(len(hidden), "more image"), count(findings, "finding")))
+// leftOut counts what has no section: here for lack of room, or from the beginning. It is part of no later message.
+func leftOut(hidden []notify.Section, rest notify.Rest) string {
+	findings, images := rest.Findings, rest.Images
+	var names []string
+	for _, s := range hidden {
+		findings += len(s.Items) + max(0, s.MoreItems)
+		images++
+		names = append(names, s.Repository)
 	}
-	if next > 0 {
-		lines = append(lines, fmt.Sprintf("%s with news will follow in the next message", count(next, "more image")))
+	if findings <= 0 && images <= 0 {
+		return ""
 	}
-	return strings.Join(lines, "\n")
+	names = append(names, rest.Repositories...)
+	text := fmt.Sprintf("*Only counted:* %s in %s", count(findings, "more finding"), count(images, "more image"))
+	if named := list(names, maxRepository, maxNames, images-len(names)); named != "" {
+		text += ": " + named
+	}
+	return text + ". They do not come in a later message."
+}
+
+// newImages names the images that run for the first time and have no section.
+func newImages(d notify.Digest) string {
+	names := list(d.NewImages, maxRepository, maxNames, d.MoreNewImages)
+	if names == "" {
+		return ""
+	}
+	return "*Runs here for the first time, with no finding to tell:* " + names
 }

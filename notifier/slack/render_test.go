@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,96 +16,24 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
 var update = flag.Bool("update", false, "write the golden files: go test ./notifier/slack -update")
 
-var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-
-func openssl() notify.Item {
-	return notify.Item{
-		ID: "CVE-2023-5363", Severity: finding.Critical, Package: "openssl", Version: "3.0.9-1", FixedIn: "3.0.11-1",
-		FixState: finding.FixStateFixed, EPSS: 0.94, KnownExploited: true, URL: "https://nvd.nist.gov/vuln/detail/CVE-2023-5363",
-	}
-}
-
-func zlib() notify.Item {
-	return notify.Item{
-		ID: "CVE-2023-45853", Severity: finding.High, Package: "zlib1g", Version: "1:1.2.13", FixState: finding.FixStateWontFix, EPSS: 0.004,
-	}
-}
-
-func newDigest() notify.Digest {
-	return notify.Digest{
-		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindNews, Namespace: "shop", Scanner: "default", CreatedAt: noon,
-		Totals: finding.Counts{Critical: 1, High: 2, Fixable: 1, KnownExploited: 1}, Images: 2,
-		Sections: []notify.Section{
-			{
-				Repository: "docker.io/library/nginx", References: []string{"1.25", "1.26"},
-				Workloads: []string{"Deployment shop/api", "CronJob shop/backup"}, MoreWorkloads: 3,
-				Totals: finding.Counts{Critical: 1, High: 1, Fixable: 1, KnownExploited: 1},
-				Items:  []notify.Item{openssl(), zlib()},
-			},
-			{
-				Repository: "ghcr.io/shop/cart", References: []string{"v2"}, Workloads: []string{"Deployment shop/cart"},
-				Totals: finding.Counts{High: 1},
-				Items:  []notify.Item{{ID: "GHSA-aaaa-bbbb-cccc", Severity: finding.High, Package: "golang.org/x/net", Version: "v0.1.0", FixState: finding.FixStateNotFixed}},
-			},
-		},
-		ReadMore: "kubectl -n shop get imagescans",
-	}
-}
-
-func firstScan() notify.Digest {
-	worst := openssl()
-	worst.Repository = "docker.io/library/nginx"
-	return notify.Digest{
-		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "default", CreatedAt: noon,
-		Totals: finding.Counts{Critical: 4, High: 31, Medium: 70, Low: 12, Unknown: 1, Fixable: 40, KnownExploited: 1}, Images: 6,
-		Worst:     []notify.Item{worst},
-		Remaining: notify.Remaining{Pending: 1, Failed: map[string]int{"NotPulled": 1, "OOMKilled": 2}, Excluded: 2},
-		ReadMore:  "https://scanner.example.com/shop?a=1&b=2",
-	}
-}
-
-func hostile() notify.Digest {
-	d := newDigest()
-	d.Sections = d.Sections[:1]
-	d.Sections[0].Repository = "evil.io/<!channel>|<https://evil.io|click>&amp;"
-	d.Sections[0].Workloads = []string{"Deployment shop/@here\n*bold*\u202egnirts"}
-	d.Sections[0].Items = []notify.Item{
-		{ID: "CVE-1|<!here>", Severity: finding.High, Package: "<!everyone>", Version: "1&2", FixedIn: "\x00\x1b[31m", URL: "https://evil.io/>|<!channel>"},
-		{ID: "CVE-2024-1000", Severity: finding.High, Package: strings.Repeat("&", 500), Version: strings.Repeat("é", 500), URL: "javascript:alert(1)"},
-		{ID: "CVE-2024-1001", Severity: finding.Low, Package: "http", Version: "1", URL: "http://plain.example.com/CVE-2024-1001"},
-		{ID: "", Severity: finding.Severity(42), Package: "\xff\xfe", URL: "https://user:password@example.com/"},
-	}
-	return d
-}
-
-func firstTime() notify.Digest {
-	d := newDigest()
-	d.Sections = d.Sections[:1]
-	d.Totals = finding.Counts{Critical: 3, High: 40, Fixable: 12}
-	d.Sections[0].FirstTime, d.Sections[0].Totals, d.Sections[0].MoreItems = true, d.Totals, 41
-	d.MoreSections = 2
-	return d
-}
-
 // TestRenderGolden compares whole messages. Each golden file is also checked by the Slack stand-in.
 func TestRenderGolden(t *testing.T) {
-	renewed := firstScan()
-	renewed.Kind = notify.KindBaselineRenewed
-	engine := firstScan()
-	engine.Kind, engine.EngineBefore, engine.Engine = notify.KindEngineChanged, "grype", "clair https://clair.example.com/<!channel>"
-	clean := notify.Digest{Kind: notify.KindFirstScan, Namespace: "shop", Scanner: "default", CreatedAt: noon, Images: 2}
-	parts := clean
-	parts.Remaining.Partly = 2
-	for file, d := range map[string]notify.Digest{
-		"new": newDigest(), "first-scan": firstScan(), "baseline-renewed": renewed, "engine-changed": engine, "nothing-found": clean,
-		"nothing-found-in-parts": parts,
-		"new-image":              firstTime(), "hostile": hostile(), "long": long(),
-	} {
+	golden, err := filepath.Glob(filepath.Join("testdata", "*.golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range golden {
+		if _, known := messages()[strings.TrimSuffix(filepath.Base(path), ".golden.json")]; !known {
+			t.Errorf("%s is the golden file of no message: delete it", path)
+		}
+	}
+	for file, d := range messages() {
 		t.Run(file, func(t *testing.T) {
 			payload := encode(t, d)
 			if violations := standin.Check(payload); len(violations) > 0 {
@@ -132,25 +61,93 @@ func TestRenderGolden(t *testing.T) {
 	}
 }
 
-// long is as much as a message of the planner can hold, with names as long as they come.
-func long() notify.Digest {
-	d := newDigest()
-	d.Sections, d.Totals = nil, finding.Counts{High: 8 * 15}
-	for i := range 8 {
-		s := notify.Section{
-			Repository: fmt.Sprintf("registry.example.com/a/rather/long/path/to/an/image-%d", i), References: []string{"2026.05.04-1234567890"},
-			Workloads: []string{"Deployment shop/a-workload-with-quite-a-long-name"}, MoreItems: 5, Totals: finding.Counts{High: 15},
+// TestItems: what is said of an item, by what has become of it.
+func TestItems(t *testing.T) {
+	noFix, unseen := goNet(), fixAvailable()
+	noFix.FixState = finding.FixStateUnknown
+	unseen.FixSince, unseen.FirstSeen = time.Time{}, time.Time{}
+	fixAgain := exceptionEnded()
+	fixAgain.Change = store.ChangeRegressed
+	for name, tt := range map[string]struct {
+		item notify.Item
+		want string
+	}{
+		"new":                       {opensslToo(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2024-0727 High · EPSS 3 %"},
+		"known exploited":           {openssl(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %"},
+		"will not be fixed":         {zlib(), "zlib1g 1:1.2.13 · will not be fixed\n• CVE-2023-45853 Critical"},
+		"no fix":                    {goNet(), "golang.org/x/net v0.15.0 · no fix yet\n• GHSA-4374-p667-p6c8 High"},
+		"nothing known of a fix":    {noFix, "golang.org/x/net v0.15.0\n• GHSA-4374-p667-p6c8 High"},
+		"fix available":             {fixAvailable(), "libssl3 3.0.9-1 → 3.0.11-1\n• CVE-2023-5363 High · EPSS 94 % · fix available since 2026-05-03 · first seen 2026-03-25"},
+		"fix available, no dates":   {unseen, "libssl3 3.0.9-1 → 3.0.11-1\n• CVE-2023-5363 High · EPSS 94 % · fix available"},
+		"more severe":               {escalated(), "golang.org/x/net v0.15.0 · no fix yet\n• GHSA-4374-p667-p6c8 High · was Medium · first seen 2026-03-25"},
+		"known exploited now":       {exploited(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · first seen 2026-03-25"},
+		"back":                      {regressed(), "zlib1g 1:1.2.13 · will not be fixed\n• CVE-2023-45853 Critical · is back · first seen 2026-02-03"},
+		"fixed":                     {fixed(), "Fixed\n• CVE-2023-5363 High in libssl3 · first seen 2026-03-25"},
+		"exception ended":           {exceptionEnded(), "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · exception ended · first seen 2026-03-25"},
+		"back, and exception ended": {fixAgain, "libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)\n• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · is back · exception ended · first seen 2026-03-25"},
+	} {
+		text := standin.Readable(encode(t, one(tt.item)))
+		if !strings.Contains(text, "3 more\n\n"+tt.want+"\n") {
+			t.Errorf("%s: the message is\n%s\nand lacks\n%s", name, text, tt.want)
 		}
-		for j := range 10 {
-			item := openssl()
-			item.ID = fmt.Sprintf("CVE-2024-%d%02d", 100+i, j)
-			item.URL = "https://security-tracker.debian.org/tracker/" + item.ID
-			item.Package = "a-package-name-that-is-longer-than-most"
-			s.Items = append(s.Items, item)
-		}
-		d.Sections = append(d.Sections, s)
 	}
-	return d
+}
+
+// TestPackages: findings in one package stand together, and with it the fix if it is the same for all.
+func TestPackages(t *testing.T) {
+	other := opensslToo()
+	other.FixedIn, other.FixSince = "3.0.13-1", time.Time{}
+	without := opensslToo()
+	without.ID, without.FixedIn, without.FixState = "CVE-2024-5535", "", finding.FixStateNotFixed
+	elsewhere := opensslToo()
+	elsewhere.Version = "1.1.1"
+	for name, tt := range map[string]struct {
+		items []notify.Item
+		want  string
+	}{
+		"one fix": {[]notify.Item{openssl(), opensslToo()}, `
+libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)
+• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %
+• CVE-2024-0727 High · EPSS 3 %
+`},
+		"three fixes": {[]notify.Item{openssl(), other, without}, `
+libssl3 3.0.9-1
+• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 % · → 3.0.11-1 (fix known since 2026-04-30)
+• CVE-2024-0727 High · EPSS 3 % · → 3.0.13-1
+• CVE-2024-5535 High · EPSS 3 % · no fix yet
+`},
+		"fixed": {[]notify.Item{zlib(), fixedOther(), fixed()}, `
+zlib1g 1:1.2.13 · will not be fixed
+• CVE-2023-45853 Critical
+
+Fixed
+• CVE-2022-37434 High in zlib1g · first seen 2026-03-25
+• CVE-2023-5363 High in libssl3 · first seen 2026-03-25
+`},
+		"two versions": {[]notify.Item{openssl(), elsewhere}, `
+libssl3 3.0.9-1 → 3.0.11-1 (fix known since 2026-04-30)
+• CVE-2023-5363 High · known exploited since 2026-05-03 · EPSS 94 %
+
+libssl3 1.1.1 → 3.0.11-1 (fix known since 2026-04-30)
+• CVE-2024-0727 High · EPSS 3 %
+`},
+	} {
+		if text := standin.Readable(encode(t, news(cart(tt.items...)))); !strings.Contains(text, tt.want) {
+			t.Errorf("%s: the message is\n%s\nand lacks\n%s", name, text, tt.want)
+		}
+	}
+}
+
+// TestMoreIsALink: what is only counted leads to where it can be read.
+func TestMoreIsALink(t *testing.T) {
+	d := firstTime()
+	if payload := string(encode(t, d)); !strings.Contains(payload, `\u003chttps://scanner.example.com/shop|and 41 more\u003e`) {
+		t.Errorf("no link at what is only counted:\n%s", payload)
+	}
+	d.ReadMore = command
+	if text := standin.Readable(encode(t, d)); !strings.Contains(text, "\nand 41 more\n") || !strings.Contains(text, "All findings: `"+command+"`") {
+		t.Errorf("want what is only counted, and the command, in\n%s", text)
+	}
 }
 
 func encode(t interface {
@@ -186,5 +183,52 @@ func TestLongMessageIsShared(t *testing.T) {
 		if worst := fmt.Sprintf("CVE-2024-%d00", 100+i); !strings.Contains(text, worst) {
 			t.Errorf("image %d is without its worst finding %s", i, worst)
 		}
+	}
+}
+
+// TestNotices: each says what is wrong, what follows from it, and where to look; and that it is over.
+func TestNotices(t *testing.T) {
+	begin, over := standin.Readable(encode(t, troubles())), standin.Readable(encode(t, troublesOver()))
+	for _, want := range []string{
+		"No scan has succeeded since 2026-05-03\nThe vulnerability database cannot be downloaded: no route to host\n",
+		"The vulnerability data is out of date since 2026-05-02\nThe database was built on 2026-04-27",
+		"The vulnerability data looks wrong: too many findings went with one version of it\n312 of 840 findings are gone\nNothing is said to be fixed until",
+		"2 images cannot be scanned: OOMKilled\nghcr.io/shop/ml:v7, ghcr.io/shop/search:v3\n",
+		"`kubectl -n shop describe scanner all`", "`kubectl -n shop get imagescans`",
+	} {
+		if !strings.Contains(begin, want) {
+			t.Errorf("the notices lack %q:\n%s", want, begin)
+		}
+	}
+	for _, want := range []string{
+		"Scans succeed again", "The vulnerability data is up to date again", "The vulnerability data is trusted again", "No image fails any more with OOMKilled",
+	} {
+		if !strings.Contains(over, want) {
+			t.Errorf("the notices lack %q:\n%s", want, over)
+		}
+	}
+	expires := standin.Readable(encode(t, exceptionExpires()))
+	for _, want := range []string{
+		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThe server verifies no client certificates\nThen the 2 findings that it covers are news again. To keep it, " +
+			"change its spec.expires: `kubectl -n shop edit vulnerabilityexception openssl-not-reachable`",
+		"Exception kernel-headers expires on 2026-05-07 12:00 UTC\nThen the finding that it covers is news again.",
+		"`kubectl edit clustervulnerabilityexception kernel-headers`",
+	} {
+		if !strings.Contains(expires, want) {
+			t.Errorf("the notices lack %q:\n%s", want, expires)
+		}
+	}
+}
+
+// TestManyNotices: those that do not fit are counted.
+func TestManyNotices(t *testing.T) {
+	d := news()
+	d.Notices = slices.Repeat([]notify.Notice{imagesFailed()}, 20)
+	text := standin.Readable(encode(t, d))
+	if shown := strings.Count(text, "cannot be scanned: OOMKilled"); shown != maxNotices-1 {
+		t.Errorf("%d notices are shown, want %d", shown, maxNotices-1)
+	}
+	if !strings.Contains(text, "and 13 more notices: `kubectl -n shop describe scanner all`") {
+		t.Errorf("the other notices are not counted:\n%s", text)
 	}
 }

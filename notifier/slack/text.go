@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -23,6 +24,10 @@ const (
 	maxWorkload   = 100
 	maxReason     = 40
 	maxLink       = 300
+	maxName       = 63
+	maxCommand    = 400
+	maxDetail     = 700
+	maxExamples   = 400
 )
 
 var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
@@ -31,8 +36,22 @@ var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 // text itself, such as <!channel> (https://docs.slack.dev/messaging/formatting-message-text#escaping).
 func escape(s string) string { return mrkdwnEscaper.Replace(s) }
 
-// name is a name from outside, as mrkdwn of at most limit bytes. An escaped character is never cut in two.
+// name is a name from outside, as mrkdwn of at most limit bytes. An escaped character is never cut in two. Letters that are written
+// from right to left are isolated (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), so that what stands beside
+// them, such as the version that helps, stays in its place.
 func name(s string, limit int) string {
+	if !strings.ContainsFunc(clip(s, 4*limit), isRightToLeft) {
+		return isolated(s, limit)
+	}
+	const first, pop = "\u2068", "\u2069"
+	return first + isolated(s, limit-len(first+pop)) + pop
+}
+
+func isRightToLeft(r rune) bool {
+	return unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko)
+}
+
+func isolated(s string, limit int) string {
 	cleaned := clean(s, limit)
 	if escaped := escape(cleaned); len(escaped) <= limit {
 		return escaped
@@ -90,6 +109,33 @@ func link(address, id string) string {
 		return label
 	}
 	return "<" + escape(address) + "|" + label + ">"
+}
+
+// linkTo makes a link of a text of our own, or leaves it as it is.
+func linkTo(address, text string) string {
+	if !linkable(address) {
+		return text
+	}
+	return "<" + escape(address) + "|" + text + ">"
+}
+
+// code is a command to type.
+func code(command string) string {
+	return "`" + strings.ReplaceAll(name(command, maxCommand), "`", "'") + "`"
+}
+
+func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
+// since is " since" a day, or nothing if that is not known.
+func since(t time.Time) string { return orSince(t, "") }
+
+func orSince(t time.Time, unknown string) string {
+	if t.IsZero() {
+		return unknown
+	}
+	return " since " + date(t)
 }
 
 // linkable says whether an address is a short https URL without anything that ends a link early.

@@ -35,6 +35,8 @@ type DataReporter interface {
 	// DataProblem says in one line what is wrong with the data in use, which is the zero value if there is none: that it
 	// is old, or why newer data is not in use. Empty if there is no such trouble.
 	DataProblem(current store.DataVersion) string
+	// MaxDataAge is the age from which on the data in use is too old; 0 if that cannot be said.
+	MaxDataAge() time.Duration
 }
 
 // Chooser gives the backend for a Scanner, by what the Scanner says about its engine. It never fails: what is wrong with the

@@ -20,6 +20,8 @@ type Config struct {
 	Grype Grype `json:"grype"`
 	// Clair configures the Clair backend.
 	Clair Clair `json:"clair"`
+	// Notifications says when receivers are told what, and how long that is remembered.
+	Notifications Notifications `json:"notifications"`
 	// Registries says how to reach registries that need more than the defaults. Each host stands once.
 	Registries []Registry `json:"registries,omitempty"`
 }
@@ -97,6 +99,17 @@ type Match struct {
 	Resources corev1.ResourceRequirements `json:"resources"`
 }
 
+// Notifications says when receivers are told what, and how long that is remembered.
+type Notifications struct {
+	// ScansFailingAfter is how long images may wait without any of them getting a result, or the engine may be unavailable, until
+	// receivers are told. Default 6h, between 1m and 720h.
+	ScansFailingAfter metav1.Duration `json:"scansFailingAfter"`
+	// ImagesFailedAfter is how long an image has failed before receivers are told. Default 1h, between 1m and 720h.
+	ImagesFailedAfter metav1.Duration `json:"imagesFailedAfter"`
+	// LogRetention is how long messages stay in the log of what was said. Default 2160h (90 days), between 1h and 87600h.
+	LogRetention metav1.Duration `json:"logRetention"`
+}
+
 // Registry says how to reach one registry.
 type Registry struct {
 	// Host name as it stands in image references, with its port if it has one there. Docker Hub is docker.io.
@@ -144,7 +157,7 @@ type ClairInstance struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Clair: defaultClair(), Grype: Grype{
+	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -167,6 +180,13 @@ func defaultClair() Clair {
 	return Clair{
 		PollInterval: metav1.Duration{Duration: time.Minute}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
 		MaxIndexing: 4, MaxIndexingPerNamespace: 2, IndexTimeout: metav1.Duration{Duration: 10 * time.Minute}, ReportsPerSecond: 20,
+	}
+}
+
+func defaultNotifications() Notifications {
+	return Notifications{
+		ScansFailingAfter: metav1.Duration{Duration: 6 * time.Hour}, ImagesFailedAfter: metav1.Duration{Duration: time.Hour},
+		LogRetention: metav1.Duration{Duration: 90 * 24 * time.Hour},
 	}
 }
 
@@ -226,7 +246,20 @@ func (c Config) Validate() error {
 	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
 	errs = append(errs, c.validateRegistries()...)
 	errs = append(errs, c.Clair.validate()...)
+	errs = append(errs, c.Notifications.validate()...)
 	return errors.Join(errs...)
+}
+
+func (n Notifications) validate() (errs []error) {
+	check := func(value metav1.Duration, least, most time.Duration, field, want string) {
+		if value.Duration < least || value.Duration > most {
+			errs = append(errs, fmt.Errorf("notifications.%s: must be between %s", field, want))
+		}
+	}
+	check(n.ScansFailingAfter, time.Minute, 720*time.Hour, "scansFailingAfter", "1m and 720h")
+	check(n.ImagesFailedAfter, time.Minute, 720*time.Hour, "imagesFailedAfter", "1m and 720h")
+	check(n.LogRetention, time.Hour, 87600*time.Hour, "logRetention", "1h and 87600h")
+	return errs
 }
 
 // validateMemory wants a ladder that rises. Rungs that are not above the limit of the first attempt are passed over,

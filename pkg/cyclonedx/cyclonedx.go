@@ -14,6 +14,7 @@ import (
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -43,6 +44,8 @@ type Report struct {
 	// Revision names what was found: another report of the same image has another one. May be empty.
 	Revision string
 	Findings []finding.Finding
+	// Excepted has the exceptions that cover findings, by the finding's key.
+	Excepted map[string]*exception.Exception
 }
 
 // Write writes the document. The only errors are those of w.
@@ -97,19 +100,13 @@ func (r Report) subject() cdx.Component {
 	return component
 }
 
-// imagePURL names the image (https://github.com/package-url/purl-spec/blob/main/types/oci-definition.json); empty if its
-// repository is not known.
+// imagePURL is empty if the image's repository is not known.
 func (r Report) imagePURL() string {
 	ref, err := image.ParseReference(r.Reference)
 	if err != nil {
 		return ""
 	}
-	name := ref.Repository[strings.LastIndex(ref.Repository, "/")+1:]
-	purl := "pkg:oci/" + escape(strings.ToLower(name)) + "@" + escape(r.Digest) + "?"
-	if r.Platform.Architecture != "" {
-		purl += "arch=" + escape(r.Platform.Architecture) + "&"
-	}
-	return purl + "repository_url=" + escape(ref.Repository)
+	return image.PURL(ref.Repository, image.Key{Digest: r.Digest, Platform: r.Platform})
 }
 
 // tool is the engine, with its version if that is known for this report.

@@ -34,7 +34,7 @@ func group(r Report) ([]cdx.Component, []cdx.Vulnerability) {
 		byID[f.ID] = append(byID[f.ID], f)
 	}
 	for _, id := range ids {
-		vulnerabilities = append(vulnerabilities, vulnerabilityOf(r.Engine, byID[id]))
+		vulnerabilities = append(vulnerabilities, vulnerabilityOf(r, byID[id]))
 	}
 	return components, vulnerabilities
 }
@@ -75,13 +75,13 @@ func componentOf(f finding.Finding) cdx.Component {
 }
 
 // vulnerabilityOf unites the findings of one id. The first is the worst and speaks for all.
-func vulnerabilityOf(engine string, findings []finding.Finding) cdx.Vulnerability {
+func vulnerabilityOf(r Report, findings []finding.Finding) cdx.Vulnerability {
 	worst := findings[0]
 	v := cdx.Vulnerability{
 		BOMRef: "vulnerability:" + worst.ID, ID: worst.ID, Source: sourceOf(worst.ID, findings), Description: worst.Description,
 		Recommendation: recommend(findings), Properties: propertiesOf(findings),
 	}
-	if ratings := ratingsOf(engine, findings); len(ratings) > 0 {
+	if ratings := ratingsOf(r.Engine, findings); len(ratings) > 0 {
 		v.Ratings = &ratings
 	}
 	if references := referencesOf(findings); len(references) > 0 {
@@ -92,6 +92,7 @@ func vulnerabilityOf(engine string, findings []finding.Finding) cdx.Vulnerabilit
 	}
 	affects := affectsOf(findings)
 	v.Affects = &affects
+	v.Analysis = analysisOf(r, findings)
 	return v
 }
 

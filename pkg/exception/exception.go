@@ -29,7 +29,7 @@ type Exception struct {
 	Reason, Action string
 	// Vulnerabilities are ids or aliases, in any case; empty for all.
 	Vulnerabilities []string
-	// Packages that it is about; empty for all. Never both empty.
+	// Packages that it is about; empty for all. With neither vulnerabilities nor packages it covers nothing.
 	Packages []Package
 	// Images are globs (image.Match) of repository, repository:tag or repository@digest; empty for all.
 	Images []string
@@ -112,6 +112,9 @@ func keyOf(exceptions []prepared) string {
 // Key names what the set covers: sets with the same key cover the same. Empty for a set that covers nothing.
 func (s Set) Key() string { return s.key }
 
+// Equal says whether two sets cover the same by the same exceptions.
+func (s Set) Equal(other Set) bool { return s.key == other.key }
+
 // All are the exceptions of the set, that which expires last first.
 func (s Set) All() []Exception {
 	all := make([]Exception, 0, len(s.exceptions))
@@ -149,7 +152,7 @@ func (s Set) CoveringAll(images []Image, f finding.Finding) *Exception {
 }
 
 func (p *prepared) covers(img Image, f finding.Finding) bool {
-	return p.names(f) && p.selects(f.Package) && p.isAbout(img)
+	return len(p.vulnerabilities)+len(p.Packages) > 0 && p.names(f) && p.selects(f.Package) && p.isAbout(img)
 }
 
 // names says whether the exception is about the finding's vulnerability, by any of its ids.

@@ -108,14 +108,33 @@ func listBytes(list []string) (n int) {
 	return n
 }
 
-// Worse orders findings by what to look at first: known exploited, severity, probability of exploitation,
-// fix available, then id and package so that the order is total. Negative when a is worse than b.
+// The bands of the probability of exploitation. They are coarse, since the figure moves a little every day: only where it is of
+// another order it outweighs a severity. Most vulnerabilities are far below the lower bound.
+const (
+	epssLikely   = 0.5 // exploited within 30 days as likely as not
+	epssPossible = 0.1 // at least one of ten is
+)
+
+// likelihood is the band that a finding's probability of exploitation is in: 2, 1 or, below both bounds or unknown, 0.
+func (f Finding) likelihood() int {
+	switch {
+	case f.EPSS >= epssLikely:
+		return 2
+	case f.EPSS >= epssPossible:
+		return 1
+	}
+	return 0
+}
+
+// Worse orders findings by what to look at first: known exploited, likelihood of exploitation, severity, fix available, the
+// probability itself, then id and package so that the order is total. Negative when a is worse than b.
 func Worse(a, b Finding) int {
 	return cmp.Or(
 		compareBool(b.KnownExploited, a.KnownExploited),
+		cmp.Compare(b.likelihood(), a.likelihood()),
 		cmp.Compare(b.Severity, a.Severity),
-		cmp.Compare(b.EPSS, a.EPSS),
 		compareBool(b.Fixable(), a.Fixable()),
+		cmp.Compare(b.EPSS, a.EPSS),
 		cmp.Compare(a.ID, b.ID),
 		cmp.Compare(a.Package.Name, b.Package.Name),
 		cmp.Compare(a.Package.Version, b.Package.Version),

@@ -12,14 +12,16 @@ import (
 func TestWorse(t *testing.T) {
 	exploited := deb("CVE-2024-0009", "a", "1", func(f *Finding) { f.Severity, f.KnownExploited = Low, true })
 	critical := deb("CVE-2024-0008", "a", "1", func(f *Finding) { f.Severity = Critical })
-	likely := deb("CVE-2024-0007", "a", "1", func(f *Finding) { f.EPSS = 0.9 })
+	likely := deb("CVE-2024-0007", "a", "1", func(f *Finding) { f.Severity, f.EPSS = Negligible, 0.5 })
+	possible := deb("CVE-2024-0005", "a", "1", func(f *Finding) { f.Severity, f.EPSS = Low, 0.1 })
+	hardly := deb("CVE-2024-0009", "b", "1", func(f *Finding) { f.EPSS = 0.09 })
 	fixable := deb("CVE-2024-0006", "a", "1", func(f *Finding) { f.FixState, f.FixVersions = FixStateFixed, []string{"2"} })
 	first := deb("CVE-2024-0001", "a", "1")
 	second := deb("CVE-2024-0001", "b", "1")
 	newer := deb("CVE-2024-0001", "b", "2")
 	unknown := deb("CVE-2024-0000", "a", "1", func(f *Finding) { f.Severity = Unknown })
 
-	want := []Finding{exploited, critical, likely, fixable, first, second, newer, unknown}
+	want := []Finding{exploited, likely, possible, critical, fixable, hardly, first, second, newer, unknown}
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, Worse)

@@ -1,6 +1,9 @@
 package notify
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // settled returns the state as it would be if the clock had always gone as it does now. A clock that was put back
 // leaves times behind that are still to come though they are of something that has happened; what waits for a while
@@ -13,6 +16,7 @@ func (s State) settled(now time.Time) State {
 	}
 	// What pointers lead to belongs to the state before as well.
 	s.Outbox, s.Stopped, s.LastError = clone(s.Outbox), clone(s.Stopped), clone(s.LastError)
+	s.Notices = maps.Clone(s.Notices)
 	back := func(at *time.Time) { *at = at.Add(-ahead) }
 	s.eachTime(back)
 	if !s.NextAttempt.IsZero() {
@@ -36,6 +40,12 @@ func (s *State) eachTime(visit func(*time.Time)) {
 	for _, at := range times {
 		if !at.IsZero() {
 			visit(at)
+		}
+	}
+	for id, told := range s.Notices {
+		if !told.AbsentSince.IsZero() {
+			visit(&told.AbsentSince)
+			s.Notices[id] = told
 		}
 	}
 }

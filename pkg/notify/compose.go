@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Bounds of a message. What is beyond them is counted in it, or part of the next one.
+// Bounds of a message. What is beyond them is counted in it.
 const (
 	maxSections       = 8
 	maxItems          = 10
@@ -23,14 +23,16 @@ const (
 	maxWorst          = 5
 	maxWorkloads      = 10
 	maxReferences     = 5
+	maxNewImages      = 10
+	maxRest           = 10
 	// maxText and maxURL keep the largest message far below MaxDeliveryBytes, whatever an image names its packages.
 	maxText = 256
 	maxURL  = 2048
 )
 
-// digest composes the message about what is new: the worst repositories, each with its worst findings. All
-// findings of these repositories count as told, those too that are only counted in it; other repositories wait.
-func (l *look) digest() (Outbox, error) {
+// digest composes the message about what is new: the worst repositories with the worst findings of each, the names of
+// new images, and what the Scanner says about itself. All findings count as told, those too that are only counted.
+func (l *look) digest(notices []Notice) (Outbox, error) {
 	known, err := l.source.KnownRepositories(l.ctx)
 	if err != nil {
 		return Outbox{}, err
@@ -39,21 +41,58 @@ func (l *look) digest() (Outbox, error) {
 	if err != nil {
 		return Outbox{}, err
 	}
-	repositories := byRepository(l.loaded.news)
-	more := max(0, len(repositories)-maxSections)
-	outbox := Outbox{}
-	for _, news := range repositories[:len(repositories)-more] {
+	outbox := Outbox{Findings: len(l.news), Said: saidOf(l.news), Repositories: slices.Clone(l.newImages)}
+	repositories := byRepository(l.news)
+	for i, news := range repositories {
 		repository := news[0].Repository
-		firstTime := l.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
-		section := newSection(news, firstTime)
-		d.Sections = append(d.Sections, section)
-		d.Totals = sum(d.Totals, section.Totals)
-		outbox.Said = append(outbox.Said, saidOf(news)...)
 		outbox.Repositories = append(outbox.Repositories, repository)
+		if i < maxSections {
+			firstTime := l.settings.FirstScan != FirstScanAll && !slices.Contains(known, repository)
+			d.Sections = append(d.Sections, newSection(news, firstTime))
+		} else {
+			d.Rest.add(news)
+		}
 	}
-	d.Images = len(d.Sections)
-	outbox.Digest, outbox.Findings = d, len(outbox.Said)
+	d.Images = len(repositories)
+	d.Totals, d.Changes = totalsOf(l.news), changesOf(l.news, len(l.newImages))
+	for _, repository := range l.newImages[:min(len(l.newImages), maxNewImages)] {
+		d.NewImages = append(d.NewImages, clip(repository, maxText))
+	}
+	d.MoreNewImages = len(l.newImages) - len(d.NewImages)
+	d.Notices = notices
+	outbox.Digest = d
 	return outbox, nil
+}
+
+// add counts what is new in a repository without a section.
+func (r *Rest) add(news []store.News) {
+	r.Images++
+	r.Findings += len(news)
+	if len(r.Repositories) < maxRest {
+		r.Repositories = append(r.Repositories, clip(news[0].Repository, maxText))
+	}
+}
+
+// changesOf counts what is told by kind.
+func changesOf(news []store.News, newImages int) map[store.Change]int {
+	changes := map[store.Change]int{}
+	for _, n := range news {
+		changes[n.Change]++
+	}
+	if newImages > 0 {
+		changes[store.ChangeNewImage] = newImages
+	}
+	return changes
+}
+
+// totalsOf counts findings, but for those that are fixed.
+func totalsOf(news []store.News) (totals finding.Counts) {
+	for _, n := range news {
+		if n.Change != store.ChangeFixed {
+			totals = sum(totals, countsOf(n.Finding))
+		}
+	}
+	return totals
 }
 
 // summary composes the message about everything that is there. What passes the filter counts as told; what
@@ -63,15 +102,21 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 	if err != nil {
 		return Outbox{}, err
 	}
-	if d.Kind == KindEngineChanged {
+	switch d.Kind {
+	case KindEngineChanged:
 		d.Engine, d.EngineBefore = clip(l.state.Engine, maxText), clip(l.state.Baseline.EngineBefore, maxText)
+	case KindEngineUpdated:
+		d.Engine, d.EngineBefore = clip(l.state.Tool, maxText), clip(l.state.Baseline.ToolBefore, maxText)
 	}
-	d.Totals = present.Counts
+	if l.state.Baseline.onlyIfUntold() {
+		d.Untold = present.News
+	}
+	d.Totals, d.Excepted = present.Counts, present.Excepted
 	d.Images = len(l.coverage.scannedRepositories())
 	d.Remaining = l.coverage.remaining()
 	for _, n := range present.Worst {
 		item := newItem(n)
-		item.Repository = clip(n.Repository, maxText)
+		item.Change, item.Repository = "", clip(n.Repository, maxText)
 		d.Worst = append(d.Worst, item)
 	}
 	return Outbox{Digest: d, Repositories: l.heardOf(present), Findings: present.News}, nil
@@ -82,6 +127,10 @@ func (l *look) summaryKind() Kind {
 	switch b := l.state.Baseline; {
 	case b.EngineBefore != "":
 		return KindEngineChanged
+	case l.updated():
+		return KindEngineUpdated
+	case b.onlyIfUntold():
+		return KindFilterWidened
 	case b.Renewed:
 		return KindBaselineRenewed
 	}
@@ -107,41 +156,66 @@ func (l *look) newDigest(kind Kind) (Digest, error) {
 	}, nil
 }
 
-// byRepository groups news, worst repository first, each with its worst finding first.
+// byRepository groups news, that with the worst repository first; in each by package.
 func byRepository(news []store.News) [][]store.News {
+	groups := grouped(news, func(n store.News) string { return n.Repository })
+	for i, group := range groups {
+		// By package, but for what is fixed.
+		groups[i] = slices.Concat(grouped(group, func(n store.News) string {
+			if n.Change == store.ChangeFixed {
+				return fixedPackages
+			}
+			return n.Finding.Package.Name
+		})...)
+	}
+	return groups
+}
+
+// fixedPackages groups what is fixed: no package is named so, since a name has no NUL.
+const fixedPackages = "\x00"
+
+// grouped gives groups with the same key, that with the worst first and in each the worst first.
+func grouped(news []store.News, key func(store.News) string) [][]store.News {
 	index := map[string]int{}
 	var groups [][]store.News
-	for _, n := range news {
-		i, found := index[n.Repository]
+	for _, n := range slices.SortedFunc(slices.Values(news), worseNews) {
+		i, found := index[key(n)]
 		if !found {
 			i = len(groups)
-			index[n.Repository] = i
+			index[key(n)] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], n)
 	}
-	for _, group := range groups {
-		slices.SortFunc(group, worseNews)
-	}
-	slices.SortFunc(groups, func(a, b []store.News) int { return worseNews(a[0], b[0]) })
 	return groups
 }
 
+// worseNews orders by what to look at first; what is fixed comes last.
 func worseNews(a, b store.News) int {
-	return cmp.Or(finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
+	return cmp.Or(
+		compareBool(a.Change == store.ChangeFixed, b.Change == store.ChangeFixed),
+		finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
+}
+
+// compareBool puts what is true last.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 func newSection(news []store.News, firstTime bool) Section {
-	s := Section{Repository: clip(news[0].Repository, maxText), FirstTime: firstTime}
+	s := Section{Repository: clip(news[0].Repository, maxText), FirstTime: firstTime, Totals: totalsOf(news)}
 	limit := maxItems
 	if firstTime {
 		limit = maxFirstTimeItems
 	}
-	for i, n := range news {
-		s.Totals = sum(s.Totals, countsOf(n.Finding))
-		if i < limit {
-			s.Items = append(s.Items, newItem(n))
-		}
+	for _, n := range news[:min(len(news), limit)] {
+		s.Items = append(s.Items, newItem(n))
 	}
 	s.MoreItems = len(news) - len(s.Items)
 	s.Workloads, s.MoreWorkloads = workloadsOf(news)
@@ -152,25 +226,31 @@ func newSection(news []store.News, firstTime bool) Section {
 func newItem(n store.News) Item {
 	f := n.Finding
 	item := Item{
-		ID: clip(f.ID, maxText), Severity: f.Severity,
+		Change: n.Change, ID: clip(f.ID, maxText), Severity: f.Severity, SeverityBefore: n.SeverityBefore,
 		Package: clip(f.Package.Name, maxText), Version: clip(f.Package.Version, maxText),
-		FixState: clip(f.FixState, maxText), KnownExploited: f.KnownExploited, FirstSeen: n.FirstSeen,
+		FixState: clip(f.FixState, maxText), KnownExploited: f.KnownExploited, ExceptionEnded: n.ExceptionEnded,
+		FirstSeen: encodable(n.FirstSeen), FixSince: encodable(n.FixSince), ExploitedSince: encodable(n.ExploitedSince),
 	}
 	if f.Fixable() {
 		item.FixedIn = clip(strings.Join(f.FixVersions, ", "), maxText)
 	}
-	// JSON has no NaN and no year beyond 9999; neither may keep a message from being sent.
+	// JSON has no NaN, which may not keep a message from being sent.
 	if f.EPSS > 0 && f.EPSS <= 1 && !math.IsNaN(f.EPSS) {
 		item.EPSS = f.EPSS
-	}
-	if year := n.FirstSeen.UTC().Year(); year < 1 || year > 9998 {
-		item.FirstSeen = time.Time{}
 	}
 	// Half an address leads nowhere.
 	if len(f.URL) <= maxURL {
 		item.URL = f.URL
 	}
 	return item
+}
+
+// encodable is a time, or zero for one that JSON cannot hold: years beyond 9999.
+func encodable(at time.Time) time.Time {
+	if year := at.UTC().Year(); year < 1 || year > 9998 {
+		return time.Time{}
+	}
+	return at
 }
 
 // workloadsOf names the workloads once each, however many containers and findings they have.

@@ -41,7 +41,8 @@ type Progress struct {
 // covers, send it, hear of clean repositories, look at the news.
 const maxSteps = 6
 
-// Visit does all that can be done for a receiver now: at most one message. The scanner is the Scanner's UID.
+// Visit does all that can be done for a receiver now: at most one message. The scanner is the Scanner's UID. What is settled
+// is taken from the coverage, whatever the filter says.
 // An error is the store's; nothing is lost by it, the visit is to be repeated.
 func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, coverage Coverage) (Progress, error) {
 	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
@@ -51,6 +52,12 @@ func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, c
 	state, err := ParseState(stored)
 	if err != nil {
 		return Progress{}, fmt.Errorf("receiver %s: %w", settings.Receiver, err)
+	}
+	if coverage.Known {
+		settings.Filter.Settled = coverage.settledRepositories()
+		if err := c.Store.FollowUp(ctx, scanner, settings.Receiver, settings.Filter); err != nil {
+			return Progress{Before: state, After: state}, fmt.Errorf("follow up what receiver %s was told: %w", settings.Receiver, err)
+		}
 	}
 	v := &visit{Courier: c, scanner: scanner, settings: settings, stored: stored, state: state}
 	v.progress = Progress{Before: state, After: state}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 const (
@@ -19,7 +18,7 @@ const (
 func (s *story) switchTo(engine string) {
 	s.settings.Filter.Engine = engine
 	s.settings.Generation++
-	s.ledger.present = map[store.AnnouncementKey]store.News{}
+	clear(s.findings)
 	for _, img := range s.coverage.Images {
 		s.image(img.Repositories[0], ImagePending)
 	}
@@ -29,7 +28,7 @@ func (s *story) switchTo(engine string) {
 func told(t *testing.T, policy FirstScan) *story {
 	t.Helper()
 	s := newStory(t)
-	s.settings.Filter.Engine, s.settings.FirstScan = grype, policy
+	s.settings.FirstScan = policy
 	s.find("web", finding.Critical, 1, 3)
 	s.visit()
 	s.next()
@@ -124,8 +123,6 @@ func TestEngineChangedAsleep(t *testing.T) {
 // difference.
 func TestEngineChangedPolicies(t *testing.T) {
 	silent := begun(t, "web")
-	silent.settings.Filter.Engine = grype
-	none(t, silent.visit(), "an engine that was never known is no change")
 	silent.pass(time.Hour)
 	silent.switchTo(clair)
 	silent.find("web", finding.Critical, 1, 10)
@@ -158,7 +155,7 @@ func TestEngineOfEarlierStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ledger.state = encoded
+	s.must(s.store.SaveReceiverState(t.Context(), scannerUID, s.settings.Receiver, encoded))
 	for _, engine := range []string{"", grype, "", grype} {
 		s.settings.Filter.Engine = engine
 		none(t, s.visit(), fmt.Sprintf("engine %q is no change", engine))
@@ -186,7 +183,6 @@ func TestEngineChangedWhileOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
-			s.settings.Filter.Engine = grype
 			if tt.first {
 				s.image("web", ImagePending)
 				s.visit()
@@ -226,7 +222,6 @@ func TestEngineChangedOnTheWay(t *testing.T) {
 		},
 		"the first summary": func(t *testing.T) *story {
 			s := newStory(t)
-			s.settings.Filter.Engine = grype
 			s.find("web", finding.Critical, 1, 3)
 			return s
 		},
@@ -245,6 +240,7 @@ func TestEngineChangedOnTheWay(t *testing.T) {
 			}
 			s.find("web", finding.Critical, 1, 20)
 			none(t, s.visit(), "the snapshot is open")
+			none(t, s.next(), "groupInterval")
 			if d := only(t, s.next()); d.Kind != KindEngineChanged || d.Totals.Critical != 20 {
 				t.Errorf("message %+v, want one summary", d)
 			}
@@ -273,7 +269,6 @@ func TestEngineSummaryTooOld(t *testing.T) {
 // TestEngineChangedLate: a baseline that is open waits as long for the new engine as it would have for the one before.
 func TestEngineChangedLate(t *testing.T) {
 	s := newStory(t)
-	s.settings.Filter.Engine = grype
 	s.image("web", ImagePending)
 	s.visit()
 	s.pass(baselinePatience - time.Minute)

@@ -27,8 +27,7 @@ const newsLimit = 10_000
 
 // Source is what the planner asks of the store about one receiver. FromStore makes one.
 type Source interface {
-	// News lists what the receiver has not been told, ordered by repository and then finding.Worse: at most
-	// limit entries, and how many there are in all.
+	// News lists what the receiver has not been told, ordered by repository: at most limit entries, and how many there are in all.
 	News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error)
 	// Present looks at everything that is there at one moment, with the worst of what the receiver was not told.
 	Present(ctx context.Context, f store.NewsFilter, worst int) (store.Present, error)
@@ -55,8 +54,8 @@ type Planner struct {
 
 // Plan says what to do about one receiver now, and how its state changes by that. It only reads from source.
 //
-// The order is fixed: a message on its way comes first, then the baseline, then news; so there is never more
-// than one message on its way to a receiver, and none before its baseline.
+// The order is fixed: a message on its way comes first, then the baseline, then news; so there is never more than one
+// message on its way to a receiver, and no news before its baseline. What the Scanner says about itself does not wait for that.
 func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, state State, coverage Coverage, source Source) (State, Action, error) {
 	state = state.settled(now)
 	coverage.DataSince = earlier(coverage.DataSince, now)
@@ -65,7 +64,7 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 		(*look).begin,
 		(*look).deliver,
 		(*look).finishBaseline,
-		(*look).hearOfCleanRepositories,
+		(*look).hearOfRepositories,
 		(*look).announce,
 	} {
 		action, err := step(l)
@@ -89,15 +88,13 @@ type look struct {
 	random   io.Reader
 	// state is what changes.
 	state State
-	// loaded is what loadNews read, for the steps that follow.
-	loaded *loadedNews
-}
-
-type loadedNews struct {
-	news  []store.News
-	total int
-	// cut says that some were left out.
-	cut bool
+	// loaded says that news were read; total is how many there are, and cut that some of them were left out.
+	loaded bool
+	news   []store.News
+	total  int
+	cut    bool
+	// newImages are repositories that the receiver has never heard of, with nothing else to tell of them.
+	newImages []string
 }
 
 // begin takes the snapshot of the images at the receiver's first sight. The snapshot stays open for the time
@@ -114,7 +111,8 @@ func (l *look) begin() (*Action, error) {
 			b.Phase = BaselineDone
 		}
 	}
-	l.followEngine()
+	l.followSettings()
+	l.followNotices()
 	if b.Phase == BaselineOpen && l.snapshotOpen() {
 		for _, img := range l.coverage.Images {
 			if !slices.Contains(b.Images, img.Key) {
@@ -125,39 +123,6 @@ func (l *look) begin() (*Action, error) {
 	b.Pulling = b.Phase == BaselineOpen && l.coverage.Others.Pending > 0
 	return nil, nil
 }
-
-// followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
-// new. Repositories that do not run now are new to it too, when they do. A message on its way is of the engine before, and is
-// brought to its end first. A receiver that wants everything is told of the difference instead.
-func (l *look) followEngine() {
-	before, now := l.state.Engine, l.settings.Filter.Engine
-	if now == "" || before == now || l.state.Outbox != nil {
-		return
-	}
-	l.state.Engine = now
-	b := &l.state.Baseline
-	switch {
-	case before == "":
-		// New here, or from before engines were remembered.
-	case b.Phase == BaselineOpen && b.EngineBefore == now:
-		// Back before anything was said of the other one.
-		b.finish()
-	case b.Phase == BaselineOpen:
-		b.Started, b.Images = l.now, nil
-	case l.settings.FirstScan != FirstScanAll:
-		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
-	}
-}
-
-// snapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
-// looked at belong to it as well.
-func (l *look) snapshotOpen() bool {
-	return !l.now.After(l.snapshotEnd()) || l.state.Baseline.Pulling && !l.now.After(l.pullEnd())
-}
-
-func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
-
-func (l *look) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullPatience) }
 
 // deliver brings the message on its way to its end before anything else happens, however long ago it was composed
 // if the receiver may have it. One that it certainly does not have is too old after outboxAge.
@@ -193,134 +158,73 @@ func (l *look) mayAttempt() time.Time {
 	return later(earliest, l.state.NextAttempt)
 }
 
+// mayTell is when the receiver may be told of something that is not on its way yet.
+func (l *look) mayTell() time.Time {
+	if l.state.LastDelivery.IsZero() {
+		return l.mayAttempt()
+	}
+	return later(l.mayAttempt(), l.state.LastDelivery.Add(l.settings.GroupInterval))
+}
+
 // put puts a message into the outbox.
 func (l *look) put(outbox Outbox) {
 	l.state.Outbox = &outbox
 	l.state.Pending = max(l.state.Pending, outbox.Findings)
 }
 
-// finishBaseline ends the baseline when its images have results, or when waiting has become pointless.
-func (l *look) finishBaseline() (*Action, error) {
-	b := &l.state.Baseline
-	if b.Phase == BaselineDone {
-		return nil, nil
-	}
-	if wait := l.baselineWait(); wait != nil {
-		return wait, nil
-	}
-	others := l.coverage.Others
-	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
-	if nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0) {
-		// There was nothing to sum up. What comes later is new here, and is said to be.
-		b.finish()
-		return nil, nil
-	}
-	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed
-	if !silent && l.now.Before(l.mayAttempt()) {
-		return &Action{Until: l.mayAttempt()}, nil
-	}
-	present, err := l.source.Present(l.ctx, l.settings.Filter, maxWorst)
-	if err != nil {
-		return nil, err
-	}
-	if silent {
-		return l.passOver(present), nil
-	}
-	return l.sumUp(present)
-}
-
-// sumUp puts the summary into the outbox. What it covers is recorded as told at once, by the message's id, since
-// later nobody could say what was there when it was composed; if it never arrives, that is taken back.
-func (l *look) sumUp(present store.Present) (*Action, error) {
-	outbox, err := l.summary(present)
-	if err != nil {
-		return nil, err
-	}
-	l.put(outbox)
-	return &Action{Mark: &store.Announced{
-		DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present), ForgetRepositories: l.state.Baseline.EngineBefore != "",
-	}}, nil
-}
-
-// everything is what a baseline covers.
-func (l *look) everything(present store.Present) *store.All {
-	return &store.All{Filter: l.settings.Filter, Moment: present.Moment}
-}
-
-// baselineWait says until when the baseline has to wait; nil when it need not.
-func (l *look) baselineWait() *Action {
-	b := l.state.Baseline
-	if l.now.Before(l.snapshotEnd()) {
-		return &Action{Until: l.snapshotEnd()}
-	}
-	if b.Pulling && l.now.Before(l.pullEnd()) {
-		return &Action{Until: earlier(l.now.Add(pullCheck), l.pullEnd())}
-	}
-	waiting := slices.ContainsFunc(l.coverage.Images, func(img Image) bool {
-		return img.State == ImagePending && slices.Contains(b.Images, img.Key)
-	})
-	switch deadline := later(l.coverage.DataSince, b.Started).Add(baselinePatience); {
-	case !waiting:
-		return nil
-	case l.coverage.DataSince.IsZero():
-		// Nothing can be matched. The Scanner says so; a summary of nothing would not help.
-		return &Action{}
-	case l.now.Before(deadline):
-		return &Action{Until: deadline}
-	}
-	return nil
-}
-
-// passOver ends the baseline without a message.
-func (l *look) passOver(present store.Present) *Action {
-	forget := l.state.Baseline.EngineBefore != ""
-	l.state.Baseline.finish()
-	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), ForgetRepositories: forget, Repositories: l.heardOf(present)}}
-}
-
-// hearOfCleanRepositories records repositories that have nothing to tell of. When something is found in them
-// later, that is news in a known repository, and not the first scan of a new one.
-func (l *look) hearOfCleanRepositories() (*Action, error) {
-	loaded, err := l.loadNews()
-	if err != nil || loaded.cut {
+// hearOfRepositories records repositories that have nothing to tell of. When something is found in them later, that is
+// news in a known repository, and not the first scan of a new one. A receiver that is told of new images is told of them first.
+func (l *look) hearOfRepositories() (*Action, error) {
+	if err := l.loadNews(); err != nil || l.cut {
 		return nil, err
 	}
 	known, err := l.source.KnownRepositories(l.ctx)
 	if err != nil {
 		return nil, err
 	}
-	heard := slices.DeleteFunc(l.coverage.settledRepositories(), func(repository string) bool {
-		return slices.Contains(known, repository) ||
-			slices.ContainsFunc(loaded.news, func(n store.News) bool { return n.Repository == repository })
-	})
+	concerning := l.coverage.concerning(l.settings.Filter.Route)
+	var heard []string
+	for _, repository := range l.coverage.settledRepositories() {
+		switch {
+		case slices.Contains(known, repository),
+			slices.ContainsFunc(l.news, func(n store.News) bool { return n.Repository == repository }):
+		case l.settings.NewImages && concerning[repository]:
+			l.newImages = append(l.newImages, repository)
+		default:
+			heard = append(heard, repository)
+		}
+	}
 	if len(heard) == 0 {
 		return nil, nil
 	}
 	return &Action{Mark: &store.Announced{At: l.now, Repositories: heard}}, nil
 }
 
-// announce sends what is new, when enough time has passed since it was noticed and since the message before.
+// announce sends what is new.
 func (l *look) announce() (*Action, error) {
-	loaded, err := l.loadNews()
-	if err != nil {
+	if err := l.loadNews(); err != nil {
 		return nil, err
 	}
-	l.state.Pending = loaded.total
-	if len(loaded.news) == 0 {
+	l.state.Pending = l.total
+	return l.speak(time.Time{})
+}
+
+// speak sends what there is to say, when enough time has passed since it was noticed and since the message before. Until is when
+// to look again anyway; zero for never.
+func (l *look) speak(until time.Time) (*Action, error) {
+	notices, next := l.untoldNotices()
+	until = soonest(until, next)
+	if len(l.news)+len(l.newImages)+len(notices) == 0 {
 		l.state.PendingSince = time.Time{}
-		return &Action{}, nil
+		return &Action{Until: until}, nil
 	}
 	if l.state.PendingSince.IsZero() {
 		l.state.PendingSince = l.now
 	}
-	due := later(l.state.PendingSince.Add(l.settings.GroupWait), l.mayAttempt())
-	if !l.state.LastDelivery.IsZero() {
-		due = later(due, l.state.LastDelivery.Add(l.settings.GroupInterval))
+	if due := later(l.state.PendingSince.Add(l.settings.GroupWait), l.mayTell()); l.now.Before(due) {
+		return &Action{Until: soonest(until, due)}, nil
 	}
-	if l.now.Before(due) {
-		return &Action{Until: due}, nil
-	}
-	outbox, err := l.digest()
+	outbox, err := l.digest(notices)
 	if err != nil {
 		return nil, err
 	}
@@ -330,21 +234,21 @@ func (l *look) announce() (*Action, error) {
 
 // loadNews reads what the receiver has not been told. When there is too much, the last repository, of which
 // some may be missing, is left for the next message, unless it is the only one.
-func (l *look) loadNews() (*loadedNews, error) {
-	if l.loaded != nil {
-		return l.loaded, nil
+func (l *look) loadNews() error {
+	if l.loaded {
+		return nil
 	}
 	news, total, err := l.source.News(l.ctx, l.settings.Filter, newsLimit)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cut := total > len(news)
-	if cut && len(news) > 0 && news[0].Repository != news[len(news)-1].Repository {
+	l.cut = total > len(news)
+	if l.cut && len(news) > 0 && news[0].Repository != news[len(news)-1].Repository {
 		last := news[len(news)-1].Repository
 		news = slices.DeleteFunc(news, func(n store.News) bool { return n.Repository == last })
 	}
-	l.loaded = &loadedNews{news: news, total: total, cut: cut}
-	return l.loaded, nil
+	l.loaded, l.news, l.total = true, news, total
+	return nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -359,4 +263,12 @@ func earlier(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// soonest is the first of two times, of which zero means never.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

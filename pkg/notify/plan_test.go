@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestFixedWhileWaiting(t *testing.T) {
 	s := begun(t, "web")
 	s.find("web", finding.High, 1, 1)
 	s.visit()
-	clear(s.ledger.present)
+	s.fixed("web")
 	none(t, s.next(), "there is nothing left to tell")
 	s.wantIdle()
 	if !s.last.After.PendingSince.IsZero() || s.last.After.Pending != 0 {
@@ -50,28 +51,56 @@ func TestFixedWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestManyRepositories: the worst eight are told, the others in the next message.
+// TestManyRepositories: the worst eight are told one by one, the others are counted, and all count as told.
 func TestManyRepositories(t *testing.T) {
 	var names []string
-	for i := range 10 {
-		names = append(names, fmt.Sprintf("app-%d", i))
+	for i := range 20 {
+		names = append(names, fmt.Sprintf("app-%02d", i))
 	}
 	s := begun(t, names...)
 	for i, name := range names {
-		s.find(name, finding.High, i, 1)
+		s.find(name, finding.High, i, 2)
 	}
-	s.find("app-9", finding.Critical, 100, 1)
+	s.find("app-19", finding.Critical, 100, 1)
 	s.visit()
 	d := only(t, s.next())
-	if len(d.Sections) != 8 || d.Images != 8 || d.MoreSections != 2 || d.Sections[0].Repository != "app-9" || d.Totals.Total() != 9 {
-		t.Errorf("%d sections, first %s, %d more, %d findings; want 8, app-9, 2 and 9", len(d.Sections), d.Sections[0].Repository, d.MoreSections, d.Totals.Total())
+	if len(d.Sections) != 8 || d.Images != 20 || d.Sections[0].Repository != "app-19" || d.Totals.Total() != 41 || d.Changes[store.ChangeNew] != 41 {
+		t.Errorf("%d sections of %d images, first %s, %d findings, changes %v; want 8 of 20, app-19, 41",
+			len(d.Sections), d.Images, d.Sections[0].Repository, d.Totals.Total(), d.Changes)
 	}
-	if s.last.After.Pending != 2 {
-		t.Errorf("%d findings are pending, want 2", s.last.After.Pending)
+	want := Rest{Images: 12, Findings: 24, Repositories: names[7:17]}
+	if diff := cmp.Diff(want, d.Rest); diff != "" {
+		t.Errorf("the rest (-want +got):\n%s", diff)
 	}
-	s.wantNext(5 * time.Minute)
-	if d := only(t, s.next()); len(d.Sections) != 2 || d.MoreSections != 0 {
-		t.Errorf("%d sections and %d more in the next message, want 2 and 0", len(d.Sections), d.MoreSections)
+	s.wantIdle()
+	if s.last.After.Pending != 0 || s.untold() != 0 {
+		t.Errorf("%d findings are pending, want none", s.last.After.Pending)
+	}
+}
+
+// TestByPackage: items stand together by package, that with the worst first; what is fixed comes last and is in no total.
+func TestByPackage(t *testing.T) {
+	item := func(change store.Change, id, pkg string, severity finding.Severity) store.News {
+		return store.News{Change: change, Repository: "web", Finding: finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg}}}
+	}
+	groups := byRepository([]store.News{
+		item(store.ChangeFixed, "CVE-2026-0001", "a", finding.Critical),
+		item(store.ChangeNew, "CVE-2026-0002", "b", finding.Medium),
+		item(store.ChangeNew, "CVE-2026-0003", "a", finding.High),
+		item(store.ChangeFixAvailable, "CVE-2026-0004", "b", finding.Critical),
+		item(store.ChangeFixed, "CVE-2026-0005", "b", finding.High),
+		item(store.ChangeEscalated, "CVE-2026-0006", "a", finding.Medium),
+	})
+	section := newSection(groups[0], false)
+	want := []string{"CVE-2026-0004", "CVE-2026-0002", "CVE-2026-0003", "CVE-2026-0006", "CVE-2026-0001", "CVE-2026-0005"}
+	if diff := cmp.Diff(want, ids(section.Items)); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(finding.Counts{Critical: 1, High: 1, Medium: 2}, section.Totals); diff != "" {
+		t.Errorf("totals (-want +got):\n%s", diff)
+	}
+	if got := []store.Change{section.Items[0].Change, section.Items[5].Change}; !cmp.Equal(got, []store.Change{store.ChangeFixAvailable, store.ChangeFixed}) {
+		t.Errorf("changes %v, want that a fix is there first, and what is fixed last", got)
 	}
 }
 
@@ -111,12 +140,12 @@ func TestHalfScannedRepository(t *testing.T) {
 	s.coverage.Images = append(s.coverage.Images,
 		Image{Key: "1", Repositories: []string{"db"}, State: ImageScanned}, Image{Key: "2", Repositories: []string{"db"}, State: ImagePending})
 	s.visit()
-	if s.ledger.heard["db"] {
+	if s.heard("db") {
 		t.Error("db is taken for known while one of its images is pending")
 	}
 	s.coverage.Images[len(s.coverage.Images)-1].State = ImageScanned
 	s.visit()
-	if !s.ledger.heard["db"] {
+	if !s.heard("db") {
 		t.Error("db is not known though all its images have a result")
 	}
 }
@@ -144,23 +173,47 @@ func TestSection(t *testing.T) {
 // TestHostileNames: whatever an image calls its packages, the message can be encoded and is small enough, and
 // what is recorded as told is the real name.
 func TestHostileNames(t *testing.T) {
-	s := begun(t, "web")
-	huge := strings.Repeat("\x00é", 10_000)
-	for i := range 100 {
-		f := finding.Finding{
-			ID: fmt.Sprintf("CVE-%d-%s", i, huge), Severity: finding.Critical, EPSS: math.NaN(), URL: "https://" + huge,
+	huge := strings.Repeat("\x00é\u202e<!channel>\x1b", 300)
+	var names []string
+	for i := range 30 {
+		names = append(names, fmt.Sprintf("%d-%s", i, huge))
+	}
+	s := begun(t)
+	for i := range 60 {
+		name := names[i%30]
+		s.findings[name] = append(s.findings[name], finding.Finding{
+			ID: fmt.Sprintf("CVE-%d-%s", i, huge), Severity: finding.Critical, URL: "https://" + huge,
 			Package: finding.Package{Name: huge, Version: huge}, FixState: finding.FixStateFixed, FixVersions: []string{huge, huge},
-		}
-		s.ledger.present[store.AnnouncementKey{Repository: "web", ID: f.ID, Package: huge}] = store.News{
-			Repository: "web", Finding: f, FirstSeen: time.Unix(1<<60, 0), Workloads: []store.Workload{{Kind: huge, Name: huge, Repository: "web", Reference: huge}},
-		}
+		})
+	}
+	for _, name := range names {
+		s.image(name, ImageScanned)
+		s.use(name, store.Workload{Namespace: huge, Kind: huge, Name: huge, Repository: name, Reference: huge})
+	}
+	s.settings.Notices, s.settings.ReadMore = true, huge
+	for i := range 100 {
+		s.coverage.Notices = append(s.coverage.Notices, Notice{
+			ID: strconv.Itoa(i), Kind: NoticeExceptionExpires, Since: time.Unix(1<<60, 0), Reason: huge, Name: huge, Detail: huge, Examples: names,
+		})
 	}
 	s.visit()
-	encoded, err := json.Marshal(Delivery{Digest: only(t, s.next())})
+	d := only(t, s.next())
+	encoded, err := json.Marshal(Delivery{Digest: d})
 	if err != nil || len(encoded) > MaxDeliveryBytes/4 {
 		t.Errorf("%d bytes, error %v; want no error and at most %d", len(encoded), err, MaxDeliveryBytes/4)
 	}
-	s.wantIdle()
+	if n := s.untold(); n != 0 || len(d.Sections) != maxSections {
+		t.Errorf("%d findings are untold after %d sections, want none after %d", n, len(d.Sections), maxSections)
+	}
+}
+
+// TestNumbersThatCannotBeEncoded: JSON has neither NaN nor years beyond 9999.
+func TestNumbersThatCannotBeEncoded(t *testing.T) {
+	never := time.Unix(1<<60, 0)
+	n := store.News{Finding: finding.Finding{EPSS: math.NaN()}, FirstSeen: never, FixSince: never, ExploitedSince: never}
+	if _, err := json.Marshal(newItem(n)); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestTooMuchAtOnce: beyond the limit of findings that are looked at together, whole repositories wait.

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -67,6 +68,8 @@ type Image struct {
 	Reason string
 	// Partly says of a scanned image that it holds what the engine does not cover.
 	Partly bool
+	// Receivers has what each of the workloads that run it says of its receivers, as in store.Workload.
+	Receivers []string
 	// Current says that its result was made with the newest data of the engine's newest version.
 	Current bool
 }
@@ -140,4 +143,32 @@ func (c Coverage) settledRepositories() []string {
 	}
 	slices.Sort(settled)
 	return settled
+}
+
+// concerning lists the repositories that workloads run which concern a receiver, in no order.
+func (c Coverage) concerning(route *store.Route) map[string]bool {
+	repositories := map[string]bool{}
+	for _, img := range c.Images {
+		if concerns(route, img.Receivers) {
+			for _, repository := range img.Repositories {
+				repositories[repository] = true
+			}
+		}
+	}
+	return repositories
+}
+
+// concerns says whether a route leads from one of some workloads to the receiver.
+func concerns(route *store.Route, workloads []string) bool {
+	if route == nil || len(workloads) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(workloads, func(receivers string) bool {
+		named := strings.Split(receivers, ",")
+		if slices.Contains(named, route.Receiver) {
+			return true
+		}
+		assigned := slices.ContainsFunc(named, func(name string) bool { return slices.Contains(route.Known, name) })
+		return route.Unassigned && !assigned
+	})
 }

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -36,8 +37,8 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	state.Outbox = &answered
 	switch outcome.Result {
 	case Delivered:
-		said := delivered(now, &state)
-		return state, said, nil
+		said, err := delivered(now, &state)
+		return state, said, err
 	case RateLimited:
 		// No failure, which would make the next wait longer than asked for; but what is said of the receiver.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
@@ -62,17 +63,25 @@ func trouble(now time.Time, outcome Outcome) *Trouble {
 	return &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 }
 
-// delivered empties the outbox.
-func delivered(now time.Time, state *State) *store.Announced {
+// delivered empties the outbox and says what the receiver knows by it.
+func delivered(now time.Time, state *State) (*store.Announced, error) {
 	outbox := state.Outbox
+	body, err := json.Marshal(outbox.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("message %s: %w", outbox.Digest.ID, err)
+	}
 	if outbox.Digest.Kind != KindNews {
 		state.Baseline.finish()
 	}
 	state.Outbox, state.Stopped, state.LastError = nil, nil, nil
 	state.Failures, state.NextAttempt = 0, time.Time{}
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
-	state.LastDelivery = now
-	return &store.Announced{DigestID: outbox.Digest.ID, At: now, Said: outbox.Said, Repositories: outbox.Repositories}
+	state.LastDelivery, state.LastMessage = now, outbox.Digest.Title()
+	state.hearNotices(outbox.Digest.Notices)
+	return &store.Announced{
+		DigestID: outbox.Digest.ID, At: now, Said: outbox.Said, Repositories: outbox.Repositories,
+		Log: &store.Message{Kind: string(outbox.Digest.Kind), Title: state.LastMessage, Findings: outbox.Findings, Body: body},
+	}, nil
 }
 
 // stop keeps the time since when the same reason holds.

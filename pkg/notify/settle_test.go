@@ -100,7 +100,7 @@ func TestStopped(t *testing.T) {
 func TestStatus(t *testing.T) {
 	status := func(s *story) ReceiverStatus {
 		t.Helper()
-		got, err := Status(s.ledger.state)
+		got, err := Status(s.encoded())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("error of %d bytes %.20q, want the receiver's words, at most %d", len(got.LastError), got.LastError, MaxMessageBytes)
 	}
 	s.next()
-	if diff := cmp.Diff(ReceiverStatus{Begun: true, BaselineDone: true, LastDelivery: s.now}, status(s)); diff != "" {
+	if diff := cmp.Diff(ReceiverStatus{Begun: true, BaselineDone: true, LastDelivery: s.now, LastMessage: "New: CVE-2026-0001 in shop"}, status(s)); diff != "" {
 		t.Errorf("after the delivery (-want +got):\n%s", diff)
 	}
 	if _, err := Status([]byte("{")); err == nil {
@@ -139,7 +139,7 @@ func TestOldMessage(t *testing.T) {
 		s.outcomes = append(s.outcomes, Outcome{Result: Temporary, Reason: ReasonReceiverFailed})
 	}
 	first := only(t, s.next())
-	clear(s.ledger.present)
+	s.fixed("web")
 	s.find("web", finding.Critical, 2, 1)
 	for s.now.Before(first.CreatedAt.Add(outboxAge)) {
 		s.next()
@@ -169,7 +169,7 @@ func TestNotLookedAtForLong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := onItsWay(t, tt.outcome)
 			first := only(t, s.next())
-			clear(s.ledger.present)
+			s.fixed("web")
 			s.find("web", finding.Critical, 2, 1)
 			s.pass(30 * 24 * time.Hour)
 			d := only(t, s.visit())
@@ -192,7 +192,7 @@ func TestNotLookedAtForLong(t *testing.T) {
 func TestCrashBeforeTheAnswer(t *testing.T) {
 	s := onItsWay(t)
 	s.now = s.last.Next
-	s.taken = func() { s.ledger.broken = 1 }
+	s.taken = func() { s.store.broken = 1 }
 	if err := s.tryVisit(); err == nil {
 		t.Fatal("no error, want that of the store")
 	}
@@ -207,7 +207,7 @@ func TestCrashBeforeTheAnswer(t *testing.T) {
 func TestCrash(t *testing.T) {
 	s := onItsWay(t)
 	s.now = s.last.Next
-	s.ledger.broken = 1 // before the message is stored
+	s.store.broken = 1 // before the message is stored
 	if err := s.tryVisit(); err == nil || len(s.sent) != 0 {
 		t.Fatalf("error %v, %d messages; want an error and none: nothing is sent that is not stored", err, len(s.sent))
 	}
@@ -215,7 +215,7 @@ func TestCrash(t *testing.T) {
 
 	s = onItsWay(t)
 	s.now = s.last.Next
-	s.taken = func() { s.ledger.broken = 1 } // after the message was taken, before that is recorded
+	s.taken = func() { s.store.broken = 1 } // after the message was taken, before that is recorded
 	if err := s.tryVisit(); err == nil {
 		t.Fatal("no error, want that of the store")
 	}

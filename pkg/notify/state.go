@@ -19,15 +19,17 @@ type State struct {
 	Tool string `json:"tool,omitempty"`
 	// Filter is what the receiver heard of when it was last looked at.
 	Filter *Breadth `json:"filter,omitempty"`
-	// Notices that the receiver was told of and that are not over for it, by id.
+	// Notices that the receiver was told of, by id, until it was told that they are over.
 	Notices map[string]ToldNotice `json:"notices,omitempty"`
-	// PendingSince is when the first finding was noticed that the receiver has not heard of; zero if there is none.
+	// PendingSince is when the first thing was noticed that the receiver has not heard of; zero if there is none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
 	// Pending is the number of findings that wait to be told, those in the outbox included.
 	Pending int `json:"pending,omitempty"`
 	// LastAttempt and LastDelivery are when a message was last handed to the notifier, and last taken.
 	LastAttempt  time.Time `json:"lastAttempt,omitzero"`
 	LastDelivery time.Time `json:"lastDelivery,omitzero"`
+	// LastMessage is the title of the message that was last taken.
+	LastMessage string `json:"lastMessage,omitempty"`
 	// NextAttempt is the earliest time to hand anything to the notifier; zero if there is no reason to wait.
 	NextAttempt time.Time `json:"nextAttempt,omitzero"`
 	// Failures is the number of attempts in a row that failed. Being asked to come back later is no failure.
@@ -45,6 +47,36 @@ type Breadth struct {
 	MinSeverity finding.Severity    `json:"minSeverity"`
 	Unknown     store.UnknownPolicy `json:"unknown"`
 	OnlyFixable bool                `json:"onlyFixable,omitempty"`
+	// Reach rises with the workloads that concern the receiver: those that name it, those too that name none, all.
+	Reach int `json:"reach"`
+}
+
+// breadthOf describes a filter.
+func breadthOf(f store.NewsFilter) Breadth {
+	b := Breadth{MinSeverity: f.MinSeverity, Unknown: f.Unknown, OnlyFixable: f.OnlyFixable, Reach: reachAll}
+	if f.Route != nil {
+		b.Reach = reachOwn
+		if f.Route.Unassigned {
+			b.Reach = reachUnassigned
+		}
+	}
+	return b
+}
+
+// Values of Breadth.Reach.
+const (
+	reachOwn = iota
+	reachUnassigned
+	reachAll
+)
+
+// unknowns says how much each policy for unknown severities lets pass.
+var unknowns = map[store.UnknownPolicy]int{store.UnknownNever: 0, "": 1, store.UnknownIfFixable: 1, store.UnknownAlways: 2}
+
+// widerThan says whether something passes that did not pass before.
+func (b Breadth) widerThan(before Breadth) bool {
+	return b.MinSeverity < before.MinSeverity || unknowns[b.Unknown] > unknowns[before.Unknown] ||
+		!b.OnlyFixable && before.OnlyFixable || b.Reach > before.Reach
 }
 
 // ToldNotice is a notice that a receiver was told of.
@@ -63,7 +95,7 @@ const (
 	BaselineNone Phase = ""
 	// BaselineOpen still takes images into the snapshot, or waits for their results.
 	BaselineOpen Phase = "Open"
-	// BaselineDone is reached once for each engine that the receiver is told of in turn: from here on differences count.
+	// BaselineDone is reached when the receiver knows, or is spared, what was there: from here on differences count.
 	BaselineDone Phase = "Done"
 )
 
@@ -74,7 +106,11 @@ type Baseline struct {
 	Renewed bool `json:"renewed,omitempty"`
 	// EngineBefore is the engine that the receiver was told of until the Scanner got another one, which is why there is
 	// this baseline. Empty for any other, and when the baseline is done.
-	EngineBefore string    `json:"engineBefore,omitempty"`
+	EngineBefore string `json:"engineBefore,omitempty"`
+	// ToolBefore is, in the same way, the version of the engine until the Scanner got another one of the same engine, and
+	// FilterBefore what the receiver heard of until it was set to hear of more.
+	ToolBefore   string    `json:"toolBefore,omitempty"`
+	FilterBefore *Breadth  `json:"filterBefore,omitempty"`
 	Started      time.Time `json:"started,omitzero"`
 	// Images of the snapshot, by key, until the baseline is done.
 	Images []string `json:"images,omitempty"`
@@ -84,7 +120,13 @@ type Baseline struct {
 
 // finish ends the baseline.
 func (b *Baseline) finish() {
-	b.Phase, b.Images, b.EngineBefore = BaselineDone, nil, ""
+	b.Phase, b.Images = BaselineDone, nil
+	b.EngineBefore, b.ToolBefore, b.FilterBefore = "", "", nil
+}
+
+// onlyIfUntold says that a summary is worth a message only if there is something in it that the receiver was not told.
+func (b *Baseline) onlyIfUntold() bool {
+	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil)
 }
 
 // Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is

@@ -37,6 +37,7 @@ func Status(state []byte) (ReceiverStatus, error) {
 		Begun:        s.Baseline.Phase != BaselineNone,
 		BaselineDone: s.Baseline.Phase == BaselineDone,
 		LastDelivery: s.LastDelivery,
+		LastMessage:  s.LastMessage,
 		Pending:      s.Pending,
 		Sending:      s.Outbox != nil,
 	}

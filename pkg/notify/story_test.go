@@ -2,16 +2,17 @@ package notify
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -24,141 +25,63 @@ type teller interface {
 	Errorf(format string, args ...any)
 }
 
-// ledger is a store of one receiver, in memory: what is present, what was told.
-type ledger struct {
-	store.Announcements // what a courier does not call
-	present             map[store.AnnouncementKey]store.News
-	told                map[store.AnnouncementKey]int
-	heard               map[string]bool
-	state               []byte
+// archive is a store and the accidents that befall it.
+type archive struct {
+	*store.SQLite
 	// broken makes the next writes fail, as a crash before them would.
 	broken int
-	// recorded is by which message what was told by All.
-	recorded map[string][]store.AnnouncementKey
+	// recordedOnly makes the write fail that comes after one with All.
+	recordedOnly bool
 	// looked is called when everything was looked at.
 	looked func()
-	// recordedOnly makes every write fail that comes after one with All.
-	recordedOnly bool
 }
 
 var errBroken = errors.New("the store is gone")
 
-func newLedger() *ledger {
-	return &ledger{present: map[store.AnnouncementKey]store.News{}, told: map[store.AnnouncementKey]int{}, heard: map[string]bool{}, recorded: map[string][]store.AnnouncementKey{}}
+func openArchive(t teller, path string, now func() time.Time) *archive {
+	t.Helper()
+	s, err := store.OpenSQLite(context.Background(), path, now)
+	if err != nil {
+		t.Fatalf("open the store: %v", err)
+	}
+	return &archive{SQLite: s}
 }
 
-func (l *ledger) write() error {
-	if l.broken > 0 {
-		l.broken--
+func (a *archive) write() error {
+	if a.broken > 0 {
+		a.broken--
 		return errBroken
 	}
 	return nil
 }
 
-// News implements store.Announcements.
-func (l *ledger) News(_ context.Context, _, _ string, f store.NewsFilter, limit int) ([]store.News, int, error) {
-	var news []store.News
-	for key, n := range l.present {
-		passes := n.Finding.KnownExploited || n.Finding.Severity >= f.MinSeverity && (!f.OnlyFixable || n.Finding.Fixable())
-		if passes && l.told[key] == 0 {
-			news = append(news, n)
-		}
-	}
-	slices.SortFunc(news, func(a, b store.News) int {
-		if c := strings.Compare(a.Repository, b.Repository); c != 0 {
-			return c
-		}
-		return finding.Worse(a.Finding, b.Finding)
-	})
-	total := len(news)
-	if limit > 0 {
-		news = news[:min(limit, total)]
-	}
-	return news, total, nil
-}
-
 // Present implements store.Announcements.
-func (l *ledger) Present(ctx context.Context, scanner, receiver string, f store.NewsFilter, worst int) (store.Present, error) {
-	news, total, err := l.News(ctx, scanner, receiver, f, 0)
-	p := store.Present{News: total, Moment: l.moment()}
-	for _, n := range news {
-		p.Repositories = append(p.Repositories, n.Repository)
+func (a *archive) Present(ctx context.Context, scanner, receiver string, f store.NewsFilter, worst int) (store.Present, error) {
+	present, err := a.SQLite.Present(ctx, scanner, receiver, f, worst)
+	if a.looked != nil {
+		a.looked()
 	}
-	slices.SortFunc(news, worseNews)
-	p.Worst = news[:min(worst, total)]
-	for _, n := range l.present {
-		p.Counts = sum(p.Counts, countsOf(n.Finding))
-	}
-	if l.looked != nil {
-		l.looked()
-	}
-	return p, err
+	return present, err
 }
-
-func (l *ledger) moment() string {
-	var all []string
-	for key, n := range l.present {
-		all = append(all, fmt.Sprintf("%q %d", key, n.Finding.Severity))
-	}
-	slices.Sort(all)
-	return strings.Join(all, "\n")
-}
-
-// KnownRepositories implements store.Announcements.
-func (l *ledger) KnownRepositories(context.Context, string, string) ([]string, error) {
-	return slices.Collect(maps.Keys(l.heard)), nil
-}
-
-// ReceiverState implements store.Announcements.
-func (l *ledger) ReceiverState(context.Context, string, string) ([]byte, error) { return l.state, nil }
 
 // SaveReceiverState implements store.Announcements.
-func (l *ledger) SaveReceiverState(_ context.Context, _, _ string, state []byte) error {
-	if err := l.write(); err != nil {
+func (a *archive) SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error {
+	if err := a.write(); err != nil {
 		return err
 	}
-	l.state = state
-	return nil
+	return a.SQLite.SaveReceiverState(ctx, scanner, receiver, state)
 }
 
 // MarkAnnounced implements store.Announcements.
-func (l *ledger) MarkAnnounced(ctx context.Context, scanner, receiver string, said store.Announced) error {
-	if err := l.write(); err != nil {
+func (a *archive) MarkAnnounced(ctx context.Context, scanner, receiver string, said store.Announced) error {
+	if err := a.write(); err != nil {
 		return err
 	}
-	if said.All != nil && said.All.Moment != l.moment() {
-		return fmt.Errorf("mark announced: %w", store.ErrChanged)
+	err := a.SQLite.MarkAnnounced(ctx, scanner, receiver, said)
+	if a.recordedOnly && said.All != nil && err == nil {
+		a.broken = 1
 	}
-	if said.Retract != "" {
-		for _, key := range l.recorded[said.Retract] {
-			delete(l.told, key)
-		}
-	}
-	if said.ForgetRepositories {
-		clear(l.heard)
-	}
-	for _, key := range said.Keys {
-		l.heard[key.Repository] = true
-	}
-	if said.All != nil {
-		news, _, err := l.News(ctx, scanner, receiver, said.All.Filter, 0)
-		if err != nil {
-			return err
-		}
-		l.recorded[said.DigestID] = keysOf(news)
-		if l.recordedOnly {
-			l.broken = 1
-		}
-		said.Keys = append(said.Keys, keysOf(news)...)
-	}
-	for _, key := range said.Keys {
-		l.told[key]++
-	}
-	for _, repository := range said.Repositories {
-		l.heard[repository] = true
-	}
-	l.state = said.State
-	return nil
+	return err
 }
 
 // story is a receiver and the world around it.
@@ -167,7 +90,9 @@ type story struct {
 	now      time.Time
 	settings Settings
 	coverage Coverage
-	ledger   *ledger
+	store    *archive
+	// findings of the image of each repository, by the engine that the Scanner has.
+	findings map[string][]finding.Finding
 	// outcomes that the notifier will answer with; Delivered when there is none left.
 	outcomes []Outcome
 	// sent is every message handed to the notifier, delivered or not.
@@ -175,25 +100,41 @@ type story struct {
 	last Progress
 	// taken is called when a message has been taken, before the courier hears of it.
 	taken func()
+	// data is the version of the vulnerability data.
+	data int
 	// random is the same in every run.
 	random *rand.ChaCha8
 }
 
-func newStory(t teller) *story {
-	return &story{
-		t: t, now: noon, ledger: newLedger(), random: rand.NewChaCha8([32]byte{1}),
+// scannerUID is the Scanner's.
+const scannerUID = "uid"
+
+func newStory(t *testing.T) *story {
+	t.Helper()
+	s := &story{
+		t: t, now: noon, random: rand.NewChaCha8([32]byte{1}), findings: map[string][]finding.Finding{},
 		settings: Settings{
 			Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1,
 			Address: ReceiverRef{Type: ReceiverTypeSlack, Namespace: "shop", SecretName: "slack", SecretKey: "url"},
-			Filter:  store.NewsFilter{MinSeverity: finding.High}, GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute,
+			Filter:  store.NewsFilter{MinSeverity: finding.High, Engine: grype}, GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute,
 			FirstScan: FirstScanSummary, ReadMore: "kubectl -n shop get imagescans",
 		},
 		coverage: Coverage{Known: true, DataSince: noon.Add(-time.Hour)},
 	}
+	s.store = openArchive(t, filepath.Join(t.TempDir(), "store.db"), func() time.Time { return s.now })
+	t.Cleanup(func() { s.must(s.store.Close()) })
+	return s
+}
+
+func (s *story) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatalf("%v", err)
+	}
 }
 
 // begun is a story whose baseline was silent and is over, with images that are known.
-func begun(t teller, repositories ...string) *story {
+func begun(t *testing.T, repositories ...string) *story {
 	s := newStory(t)
 	s.settings.FirstScan = FirstScanSilent
 	for _, repository := range repositories {
@@ -208,14 +149,52 @@ func begun(t teller, repositories ...string) *story {
 	return s
 }
 
-// image sets the state of the one image of a repository.
+// image sets the state of the one image of a repository. One that is scanned has a report.
 func (s *story) image(repository string, state ImageState) {
-	img := Image{Key: "key of " + repository, Repositories: []string{repository}, State: state}
+	s.t.Helper()
+	img := Image{Key: "key of " + repository, Repositories: []string{repository}, State: state, Current: true}
 	if state == ImageFailed {
 		img.Reason = "Broken"
 	}
-	s.gone(repository)
+	s.leave(repository)
 	s.coverage.Images = append(slices.Clone(s.coverage.Images), img)
+	s.use(repository)
+	if state == ImageScanned {
+		s.report(repository)
+	}
+}
+
+// use has the Scanner run the image of a repository.
+func (s *story) use(repository string, workloads ...store.Workload) {
+	s.t.Helper()
+	ctx, engine := context.Background(), s.settings.Filter.Engine
+	_, err := s.store.Catalogued(ctx, engine, keyOf(repository), store.Cluster)
+	if errors.Is(err, store.ErrNotFound) {
+		err = s.store.SaveCatalogue(ctx, store.Catalogued{Engine: engine, Key: keyOf(repository), PlatformDigest: digestOf(repository), CataloguedAt: s.now}, nil)
+	}
+	s.must(err)
+	if len(workloads) == 0 {
+		workloads = []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: repository, Reference: repository + ":1.0"}}
+	}
+	s.must(s.store.SetUsed(ctx, store.Used{
+		Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: engine, Workloads: workloads,
+	}))
+}
+
+// report saves what is found in the image of a repository, by the engine and with the data that there are now.
+func (s *story) report(repository string) {
+	s.t.Helper()
+	_, err := s.store.SaveReport(context.Background(), store.Report{
+		Subject:     store.Subject{PlatformDigest: digestOf(repository), Engine: s.settings.Filter.Engine},
+		DataVersion: fmt.Sprintf("data %d", s.data), MatchedAt: s.now, Findings: s.findings[repository],
+	}, "")
+	s.must(err)
+}
+
+func digestOf(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
+
+func keyOf(repository string) image.Key {
+	return image.Key{Digest: digestOf("index of " + repository), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
 }
 
 // partly has the image of a repository hold what the engine does not cover.
@@ -227,22 +206,74 @@ func (s *story) partly(repository string) {
 
 // gone removes the image of a repository.
 func (s *story) gone(repository string) {
+	s.leave(repository)
+	s.must(s.store.Release(context.Background(), scannerUID, keyOf(repository)))
+}
+
+// leave takes the image of a repository from the coverage.
+func (s *story) leave(repository string) {
 	s.coverage.Images = slices.DeleteFunc(slices.Clone(s.coverage.Images), func(i Image) bool { return i.Repositories[0] == repository })
 }
 
-// find puts findings into an image that is scanned, with ids from a number on.
-func (s *story) find(repository string, severity finding.Severity, from, n int) {
-	s.image(repository, ImageScanned)
+// find puts findings into an image that is scanned, with ids from a number on. They replace those with the same ids.
+func (s *story) find(repository string, severity finding.Severity, from, n int, changes ...func(*finding.Finding)) {
+	s.t.Helper()
+	var found []finding.Finding
 	for i := range n {
 		f := finding.Finding{
 			ID: fmt.Sprintf("CVE-2026-%04d", from+i), Severity: severity, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"},
 			FixState: finding.FixStateFixed, FixVersions: []string{"2"},
 		}
-		s.ledger.present[store.AnnouncementKey{Repository: repository, ID: f.ID, Package: "lib"}] = store.News{
-			Repository: repository, Finding: f, FirstSeen: s.now,
-			Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: repository, Reference: repository + ":1.0"}},
+		for _, change := range changes {
+			change(&f)
 		}
+		found = append(found, f)
 	}
+	replaced := map[string]bool{}
+	for _, f := range found {
+		replaced[f.ID] = true
+	}
+	kept := slices.DeleteFunc(s.findings[repository], func(f finding.Finding) bool { return replaced[f.ID] })
+	s.findings[repository] = append(kept, found...)
+	s.image(repository, ImageScanned)
+}
+
+// fixed takes all findings from the image of a repository.
+func (s *story) fixed(repository string) {
+	s.t.Helper()
+	delete(s.findings, repository)
+	s.report(repository)
+}
+
+// state is the receiver's, as it is stored.
+func (s *story) state() State {
+	s.t.Helper()
+	state, err := ParseState(s.encoded())
+	s.must(err)
+	return state
+}
+
+func (s *story) encoded() []byte {
+	s.t.Helper()
+	encoded, err := s.store.ReceiverState(context.Background(), scannerUID, s.settings.Receiver)
+	s.must(err)
+	return encoded
+}
+
+// untold is the number of findings that the receiver was not told.
+func (s *story) untold() int {
+	s.t.Helper()
+	_, total, err := s.store.News(context.Background(), scannerUID, s.settings.Receiver, s.settings.Filter, 0)
+	s.must(err)
+	return total
+}
+
+// heard says whether the receiver has heard of a repository.
+func (s *story) heard(repository string) bool {
+	s.t.Helper()
+	known, err := s.store.KnownRepositories(context.Background(), scannerUID, s.settings.Receiver)
+	s.must(err)
+	return slices.Contains(known, repository)
 }
 
 func (s *story) pass(d time.Duration) { s.now = s.now.Add(d) }
@@ -250,8 +281,7 @@ func (s *story) pass(d time.Duration) { s.now = s.now.Add(d) }
 // Send implements Sender.
 func (s *story) Send(_ context.Context, d Delivery) Outcome {
 	s.t.Helper()
-	state, err := ParseState(s.ledger.state)
-	if err != nil || state.Outbox == nil || state.Outbox.Digest.ID != d.Digest.ID {
+	if state := s.state(); state.Outbox == nil || state.Outbox.Digest.ID != d.Digest.ID {
 		s.t.Errorf("message %s is sent before it is stored", d.Digest.ID)
 	}
 	if d.Receiver != s.settings.Address {
@@ -271,8 +301,8 @@ func (s *story) Send(_ context.Context, d Delivery) Outcome {
 
 // tryVisit lets the courier work once, as a fresh process would: all that it knows is in the ledger.
 func (s *story) tryVisit() error {
-	courier := Courier{Store: storeOf(s.ledger), Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }}
-	progress, err := courier.Visit(context.Background(), "uid", s.settings, s.coverage)
+	courier := Courier{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }}
+	progress, err := courier.Visit(context.Background(), scannerUID, s.settings, s.coverage)
 	if err == nil {
 		s.last = progress
 	}
@@ -299,6 +329,14 @@ func (s *story) next() []Digest {
 	return s.visit()
 }
 
+// rest visits until nothing is waited for.
+func (s *story) rest() {
+	s.t.Helper()
+	for s.visit(); !s.last.Next.IsZero(); {
+		s.next()
+	}
+}
+
 // wantNext says when the next visit was asked for.
 func (s *story) wantNext(d time.Duration) {
 	s.t.Helper()
@@ -314,9 +352,6 @@ func (s *story) wantIdle() {
 		s.t.Errorf("next visit at %s with outbox %v, want nothing to wait for", s.last.Next.Format(time.TimeOnly), s.last.After.Outbox)
 	}
 }
-
-// storeOf is a ledger as the courier's store.
-func storeOf(l *ledger) store.Announcements { return l }
 
 // only returns the one message that there must be.
 func only(t *testing.T, messages []Digest) Digest {

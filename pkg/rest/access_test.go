@@ -20,6 +20,7 @@ import (
 var everyPath = []string{
 	"/api/v1/scanners", "/api/v1/namespaces/shop/scanners/main", "/api/v1/namespaces/shop/imagescans", "/api/v1/namespaces/shop/imagescans/web",
 	findingsPath, "/api/v1/namespaces/shop/imagescans/web/sbom", "/api/v1/namespaces/shop/imagescans/web/cyclonedx",
+	"/api/v1/namespaces/shop/imagescans/web/openvex", "/api/v1/namespaces/shop/scanners/main/messages",
 	"/api/v1/vulnerabilities/CVE-2026-0001/workloads", "/api/v1/vulnerabilities/CVE-2026-0001/workloads?namespace=shop",
 }
 

@@ -22,12 +22,13 @@ import (
 type Store interface {
 	store.Views
 	ID() string
+	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]store.Message, error)
 	OpenArtifact(ctx context.Context, platformDigest string, scope store.Scope, a store.Artifact) (io.ReadCloser, int64, error)
 }
 
 // API serves the REST API.
 type API struct {
-	// Reader has Scanners and ImageScans, from a cache. What it gives is not changed.
+	// Reader has Scanners, ImageScans, exceptions and the metadata of namespaces, from a cache. What it gives is not changed.
 	Reader client.Reader
 	// TokenReviews creates TokenReviews. Anybody who reaches the API can have one made, so its rate should be limited apart
 	// from that of the operator's own work and of AccessReviews: made-up tokens then keep out only callers who are new.

@@ -181,7 +181,7 @@ func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 func countsOf(c v1alpha1.FindingCounts) restv1.FindingCounts {
 	return restv1.FindingCounts{
 		Critical: int(c.Critical), High: int(c.High), Medium: int(c.Medium), Low: int(c.Low), Negligible: int(c.Negligible),
-		Unknown: int(c.Unknown), Fixable: int(c.Fixable), KnownExploited: int(c.KnownExploited),
+		Unknown: int(c.Unknown), Fixable: int(c.Fixable), KnownExploited: int(c.KnownExploited), Excepted: int(c.Excepted),
 	}
 }
 

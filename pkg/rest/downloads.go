@@ -16,7 +16,7 @@ import (
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/cyclonedx"
-	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -107,7 +107,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 
 // GetCycloneDX implements restv1.StrictServerInterface.
 func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (restv1.GetCycloneDXResponseObject, error) {
-	_, tag, err := a.locateReport(ctx, r)
+	_, _, tag, err := a.locateReport(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -127,21 +127,24 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	return answer, nil
 }
 
-// locateReport finds an ImageScan's report as it is now, and its tag. The tag is weak: what is known of a vulnerability may
+// locateReport finds an ImageScan's report as it is now, what is excepted in it, and its tag. The tag is weak: what is known of a vulnerability may
 // have been told by another image's newer report meanwhile.
-func (a operations) locateReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (found result, tag string, err error) {
+func (a operations) locateReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (found result, e store.Excepting, tag string, err error) {
 	if found, err = a.locate(ctx, r.Namespace, r.Name); err != nil {
-		return result{}, "", err
+		return result{}, e, "", err
 	}
 	if err := found.reported(r.Params.Outdated); err != nil {
-		return result{}, "", err
+		return result{}, e, "", err
 	}
-	return found, fmt.Sprintf(`W/"%.8s-%d.%d"`, a.Store.ID(), found.Report.ID, found.Report.Revision), nil
+	if e, err = a.excepting(ctx, &found); err != nil {
+		return result{}, e, "", err
+	}
+	return found, e, fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, tagOf(e)), nil
 }
 
 // documentOf reads what the document is made of. Since the turn came, the report may have become another one.
 func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject, done func()) (*documentAnswer, error) {
-	found, tag, err := a.locateReport(ctx, r)
+	found, excepting, tag, err := a.locateReport(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +154,16 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
 		NotCovered: found.scan.Status.NotCovered,
 	}
-	if report.Findings, err = a.allFindings(ctx, found); err != nil {
+	findings, err := a.allFindings(ctx, found, excepting)
+	if err != nil {
 		return nil, err
+	}
+	report.Excepted = map[string]*exception.Exception{}
+	for _, f := range findings {
+		report.Findings = append(report.Findings, f.Finding)
+		if f.Exception != nil {
+			report.Excepted[f.Key()] = f.Exception
+		}
 	}
 	return &documentAnswer{report: report, tag: tag, done: done}, nil
 }
@@ -168,15 +179,15 @@ const (
 )
 
 // allFindings reads a report, page by page, so that one that is too large is noticed before all of it is in memory.
-func (a operations) allFindings(ctx context.Context, found result) ([]finding.Finding, error) {
-	var all []finding.Finding
+func (a operations) allFindings(ctx context.Context, found result, excepting store.Excepting) ([]store.SeenFinding, error) {
+	var all []store.SeenFinding
 	var size written
 	encoder := json.NewEncoder(&size)
 	encoder.SetEscapeHTML(false)
 	for place := (&store.FindingMark{}); place != nil; {
 		var page store.FindingPage
 		err := a.query(ctx, func() (err error) {
-			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{}, *place, documentPage)
+			page, err = a.Store.FindingsPage(ctx, found.Subject, store.FindingFilter{Excepting: excepting}, *place, documentPage)
 			return err
 		})
 		switch {
@@ -196,7 +207,7 @@ func (a operations) allFindings(ctx context.Context, found result) ([]finding.Fi
 			if size > maxDocumentBytes {
 				return nil, tooLarge("more than %d MiB of texts", maxDocumentBytes>>20)
 			}
-			all = append(all, f.Finding)
+			all = append(all, f)
 		}
 		place = page.Next
 	}

@@ -34,9 +34,13 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 	if place.Store != a.Store.ID() {
 		return nil, expired()
 	}
+	filter := filterOf(r.Params)
+	if filter.Excepting, err = a.excepting(ctx, &found); err != nil {
+		return nil, err
+	}
 	var page store.FindingPage
 	err = a.query(ctx, func() (err error) {
-		page, err = a.Store.FindingsPage(ctx, found.Subject, filterOf(r.Params), place.Mark, limitOf(r.Params.Limit))
+		page, err = a.Store.FindingsPage(ctx, found.Subject, filter, place.Mark, limitOf(r.Params.Limit))
 		return err
 	})
 	switch {
@@ -61,7 +65,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 
 // filterOf turns parameters, which are checked, into what the store filters by.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
-	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited,
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Excepted: p.Excepted, Gone: ptr.Deref(p.Gone, false),
 		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
 	if p.MinSeverity == nil && p.Severity == nil {
 		return f
@@ -93,6 +97,12 @@ func findingOf(f store.SeenFinding) restv1.Finding {
 		ID: f.ID, Aliases: f.Aliases, Severity: restv1.Severity(f.Severity.String()), Package: packageOf(f.Package), Paths: f.Paths,
 		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailable: f.FixAvailable,
 		Description: f.Description, URL: f.URL, CVSS: f.CVSS, EPSS: f.EPSS, KnownExploited: f.KnownExploited, FirstSeen: f.FirstSeen,
+		LastSeen: f.LastSeen, FixedAt: f.FixedAt, FixSince: f.FixSince, KnownExploitedSince: f.ExploitedSince, Exception: exceptionOf(f.Exception),
+	}
+	for _, before := range f.Severities {
+		answer.SeveritiesBefore = append(answer.SeveritiesBefore, restv1.SeverityBefore{
+			Severity: restv1.Severity(before.Severity.String()), Until: before.Until,
+		})
 	}
 	for _, advisory := range f.Advisories {
 		a := restv1.Advisory{

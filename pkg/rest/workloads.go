@@ -25,8 +25,12 @@ func (a operations) ListWorkloads(ctx context.Context, r restv1.ListWorkloadsReq
 		return nil, err
 	}
 	var page store.RunsPage
+	exceptions, err := a.exceptions().Everywhere(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading exceptions: %w", err)
+	}
 	err = a.query(ctx, func() (err error) {
-		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces}
+		asked := store.RunsQuery{ID: r.ID, All: seen.all, Namespaces: seen.namespaces, Exceptions: exceptions}
 		page, err = a.Store.RunsPage(ctx, asked, after, limitOf(r.Params.Limit))
 		return err
 	})
@@ -116,5 +120,6 @@ func workloadOf(run store.Run) restv1.Workload {
 		Digest: run.Key.Digest, Platform: run.Key.Platform.String(), Vulnerability: f.ID,
 		Severity: restv1.Severity(f.Severity.String()), KnownExploited: f.KnownExploited, Package: packageOf(f.Package),
 		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, Engines: run.Engines,
+		Exception: exceptionOf(run.Exception),
 	}
 }

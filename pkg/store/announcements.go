@@ -62,14 +62,16 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 	return err
 }
 
-// MarkAnnounced implements Announcements. Saying it twice changes nothing: what was announced keeps the message
-// and time of the first. The repositories of the keys are heard of as well. A nil state leaves the receiver's as it is.
+// MarkAnnounced implements Announcements. What was told before keeps the message and time of the first; the rest is as it was told
+// last. The repositories of the keys are heard of as well. A nil state leaves the receiver's as it is.
 func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error {
+	defer s.quiet.told(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
 			return err
 		}
+		at := orNow(said.At, s.now())
 		if err := retract(ctx, tx, id, said.Retract); err != nil {
 			return err
 		}
@@ -79,24 +81,22 @@ func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, sa
 			}
 		}
 		if said.All != nil {
-			if err := saveAll(ctx, tx, scanner, receiver, said, orNow(said.At, s.now())); err != nil {
+			if err := saveAll(ctx, tx, id, scanner, said, at); err != nil {
 				return err
 			}
 		}
-		if err := saveAnnouncements(ctx, tx, id, said, orNow(said.At, s.now())); err != nil {
+		if err := saveAnnouncements(ctx, tx, id, said, at); err != nil {
 			return err
 		}
-		if said.State == nil {
-			return nil
+		if err := saveMessage(ctx, tx, scanner, receiver, said, at); err != nil || said.State == nil {
+			return err
 		}
 		return saveState(ctx, tx, id, said.State)
 	})
 }
 
 func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Announced, at time.Time) error {
-	announce, err := tx.PrepareContext(ctx, `
-		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at)
-		VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`)
+	announce, err := tx.PrepareContext(ctx, saveRecord)
 	if err != nil {
 		return err
 	}
@@ -106,9 +106,17 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 		repositories[repository] = true
 	}
 	err = bulk(ctx, len(said.Said), func(ctx context.Context, i int) error {
-		key := said.Said[i].AnnouncementKey
-		repositories[key.Repository] = true
-		_, err := announce.ExecContext(ctx, receiver, key.Repository, key.ID, key.Package, said.DigestID, millis{at})
+		one := said.Said[i]
+		repositories[one.Repository] = true
+		var fixedAt millis
+		if one.Change == ChangeFixed {
+			fixedAt.Time = at
+		}
+		_, err := announce.ExecContext(ctx,
+			sql.Named("receiver", receiver), sql.Named("repository", one.Repository), sql.Named("id", one.ID), sql.Named("package", one.Package),
+			sql.Named("digest", said.DigestID), sql.Named("at", millis{at}), sql.Named("severity", int64(one.Severity)),
+			sql.Named("fixable", one.Fixable), sql.Named("exploited", one.KnownExploited), sql.Named("aliases", list[string](one.Aliases)),
+			sql.Named("fixed_at", fixedAt))
 		return err
 	})
 	if err != nil {
@@ -138,6 +146,7 @@ func (s *SQLite) KeepReceivers(ctx context.Context, scanner string, names []stri
 	if err != nil {
 		return err
 	}
+	defer s.quiet.forget()
 	return s.write(ctx, "keep receivers", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`,
 			scanner, string(kept))

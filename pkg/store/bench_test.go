@@ -122,3 +122,23 @@ func BenchmarkSaveReport(b *testing.B) {
 		})
 	}
 }
+
+// A million findings, of which a quarter goes with one version of the data.
+func BenchmarkSuspicion(b *testing.B) {
+	f := manyImages(b, 1000, 1000)
+	b.Run("nothing has gone", func(b *testing.B) {
+		for b.Loop() {
+			got[*Suspicion](b)(f.Suspicion(b.Context(), grype))
+		}
+	})
+	for i := range 1000 {
+		f.reportBy(b, "v2", fmt.Sprint("image ", i), manyFindings(1000, i*100)[250:]...)
+	}
+	b.Run("a quarter has gone", func(b *testing.B) {
+		for b.Loop() {
+			if got[*Suspicion](b)(f.Suspicion(b.Context(), grype)) == nil {
+				b.Fatal("nothing is suspicious")
+			}
+		}
+	})
+}

@@ -2,37 +2,51 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/json"
 	"sync"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// countScanner counts once what several of a repository's images have, at its worst.
-const countScanner = `
-	SELECT severity, count(*), sum(fixable), sum(known_exploited) FROM (
-		SELECT max(f.severity) AS severity, max(f.fixable) AS fixable, max(f.known_exploited) AS known_exploited
+const (
+	// countScanner counts once what several of a repository's images have, at its worst.
+	countScanner = `
+		SELECT severity, count(*), sum(fixable), sum(known_exploited) FROM (
+			SELECT max(f.severity) AS severity, max(f.fixable) AS fixable, max(f.known_exploited) AS known_exploited
+			FROM json_each(@reports) j
+			CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+			CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+			WHERE f.gone_at IS NULL AND f.id NOT IN (SELECT value FROM json_each(@covered))
+			GROUP BY v.canonical_id, f.package)
+		GROUP BY severity`
+
+	// listExcepted lists the findings of what is covered as a whole, one row for each thing.
+	listExcepted = `
+		SELECT json_group_array(f.id)
 		FROM json_each(@reports) j
 		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
 		CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.gone_at IS NULL
-		GROUP BY v.canonical_id, f.package)
-	GROUP BY severity`
+		GROUP BY v.canonical_id, f.package
+		HAVING min(f.id IN (SELECT value FROM json_each(@covered)))`
+)
 
 // ScannerTotals implements Announcements. Only repositories that have changed since the last call are counted again.
-func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, _ exception.Set) (total Totals, err error) {
+func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner, "")
+		repositories, err := running(ctx, q, scanner, "", nil)
 		if err != nil {
 			return err
 		}
 		for _, r := range repositories {
-			counts, err := s.countRepository(ctx, q, r)
+			totals, err := s.countRepository(ctx, q, r, exceptions)
 			if err != nil {
 				return err
 			}
-			total.Counts = plus(total.Counts, counts)
+			total.add(totals)
 		}
 		return nil
 	})
@@ -42,21 +56,74 @@ func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, _ exception.
 	return total, nil
 }
 
-func (s *SQLite) countRepository(ctx context.Context, q query, r runningRepository) (finding.Counts, error) {
-	state := r.state()
-	if counts, found := s.counts.recall(state); found {
-		return counts, nil
+// countRepository counts what one repository has. What is covered by several exceptions counts for each.
+func (s *SQLite) countRepository(ctx context.Context, q query, r runningRepository, exceptions exception.Set) (Totals, error) {
+	state := r.covers(exceptions)
+	if totals, found := s.counts.recall(state); found {
+		return totals, nil
 	}
 	reports, err := r.reports()
 	if err != nil {
-		return finding.Counts{}, err
+		return Totals{}, err
 	}
-	rows, err := q.QueryContext(ctx, countScanner, sql.Named("reports", reports))
-	counts, err := sumCounts(rows, err)
-	if err == nil {
-		s.counts.remember(state, counts)
+	excepted, err := r.covered(ctx, q, exceptions)
+	if err != nil {
+		return Totals{}, err
 	}
-	return counts, err
+	covered, err := idsOf(excepted)
+	if err != nil {
+		return Totals{}, err
+	}
+	args := []any{sql.Named("reports", reports), sql.Named("covered", covered)}
+	var totals Totals
+	rows, err := q.QueryContext(ctx, countScanner, args...)
+	if totals.Counts, err = sumCounts(rows, err); err != nil {
+		return Totals{}, err
+	}
+	if len(excepted) > 0 {
+		if err := totals.countExcepted(ctx, q, excepted, args); err != nil {
+			return Totals{}, err
+		}
+	}
+	s.counts.remember(state, totals)
+	return totals, nil
+}
+
+func (t *Totals) countExcepted(ctx context.Context, q query, excepted map[int64]*exception.Exception, args []any) error {
+	t.ByException = make(map[string]int)
+	rows, err := q.QueryContext(ctx, listExcepted, args...)
+	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		var list string
+		if err := rows.Scan(&list); err != nil {
+			return struct{}{}, err
+		}
+		var ids []int64
+		if err := json.Unmarshal([]byte(list), &ids); err != nil {
+			return struct{}{}, err
+		}
+		by := make(map[string]bool)
+		for _, id := range ids {
+			by[excepted[id].UID] = true
+		}
+		for uid := range by {
+			t.ByException[uid]++
+		}
+		t.Excepted++
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// add adds up.
+func (t *Totals) add(more Totals) {
+	t.Counts = plus(t.Counts, more.Counts)
+	t.Excepted += more.Excepted
+	for uid, n := range more.ByException {
+		if t.ByException == nil {
+			t.ByException = make(map[string]int)
+		}
+		t.ByException[uid] += n
+	}
 }
 
 func plus(a, b finding.Counts) finding.Counts {
@@ -71,25 +138,25 @@ func plus(a, b finding.Counts) finding.Counts {
 // maxCounts bounds a countMemory, which then begins anew. One entry is some hundred bytes.
 const maxCounts = 20_000
 
-// countMemory remembers the counts of states of runningRepository. Nothing in it is ever wrong, since a state
+// countMemory remembers the totals of states of runningRepository. Nothing in it is ever wrong, since a state
 // names the same findings for ever.
 type countMemory struct {
 	mutex   sync.Mutex
-	byState map[string]finding.Counts
+	byState map[[sha256.Size]byte]Totals
 }
 
-func (m *countMemory) recall(state string) (finding.Counts, bool) {
+func (m *countMemory) recall(state string) (Totals, bool) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	counts, found := m.byState[state]
-	return counts, found
+	totals, found := m.byState[sha256.Sum256([]byte(state))]
+	return totals, found
 }
 
-func (m *countMemory) remember(state string, counts finding.Counts) {
+func (m *countMemory) remember(state string, totals Totals) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if m.byState == nil || len(m.byState) >= maxCounts {
-		m.byState = make(map[string]finding.Counts)
+		m.byState = make(map[[sha256.Size]byte]Totals)
 	}
-	m.byState[state] = counts
+	m.byState[sha256.Sum256([]byte(state))] = totals
 }

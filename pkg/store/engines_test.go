@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -197,7 +198,7 @@ func TestUnusedManifestsAmongMany(t *testing.T) {
 // TestEnginesOfOlderStores: a store from before engines listed images each for itself keeps all that it has.
 func TestEnginesOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	olderStore(t, path,
+	olderStore(t, path, 4,
 		`INSERT INTO meta (name, value) VALUES ('id', 'older')`,
 		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, '`+digest("app")+`', '', 0), (2, '`+digest("invented")+`', 'shop', 0)`,
 		`INSERT INTO images (digest, platform, scope, manifest_id) VALUES ('`+key("app").Digest+`', 'linux/amd64', '', 1)`,
@@ -229,14 +230,14 @@ func TestEnginesOfOlderStores(t *testing.T) {
 	equal(t, "references that lead nowhere", broken, 0)
 }
 
-// olderStore makes a store of version 4.
-func olderStore(t *testing.T, path string, statements ...string) {
+// olderStore makes a store of an older version.
+func olderStore(t *testing.T, path string, version int64, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
 	must(t, err)
 	provider, err := migrationsOf(db)
 	must(t, err)
-	_, err = provider.UpTo(context.Background(), 4)
+	_, err = provider.UpTo(context.Background(), version)
 	must(t, err)
 	for _, statement := range statements {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
@@ -284,7 +285,7 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		equal(t, engine+": news", ids(news), want.news)
 		equal(t, engine+": total", total, 2)
 		equal(t, engine+": present", got[Present](t)(f.Present(t.Context(), scanner, "slack", NewsFilter{}, 9)).Counts, want.counts)
-		equal(t, engine+": reported", got[map[image.Key]bool](t)(f.Reported(t.Context(), scanner, engine)), map[image.Key]bool{key("app"): true})
+		equal(t, engine+": reported", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), scanner, engine)))), []image.Key{key("app")})
 		equal(t, engine+": in use", got[bool](t)(f.InUse(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": wanted", got[bool](t)(f.Wanted(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
@@ -329,7 +330,7 @@ func TestEngineOfNews(t *testing.T) {
 	news, _, err := f.News(t.Context(), "s-"+clair, "slack", NewsFilter{}, 0)
 	must(t, err)
 	equal(t, "what was not announced with all of one", ids(news), []string{"CVE-2026-0009"})
-	equal(t, "reported by Clair", got[map[image.Key]bool](t)(f.Reported(t.Context(), "s-"+clair, clair)), map[image.Key]bool{key("app"): true})
+	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
 }
 
 // TestRunsOfTwoEngines: who runs CVE-X is told once, with all engines that found it, on whatever pages.

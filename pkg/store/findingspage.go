@@ -2,9 +2,15 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
 // maxPageBytes bounds the texts of a page: what is in an image may make a single finding as large as 1 MiB.
@@ -15,10 +21,15 @@ const (
 		FROM manifests m JOIN reports r ON r.manifest_id = m.id LEFT JOIN data_versions d ON d.engine = r.engine
 		WHERE m.platform_digest = ? AND m.scope = ? AND r.engine = ?`
 
-	// selectPassing lists what passes a filter in the order of finding.Worse, as numbers only.
+	// selectPassing lists what passes a filter in the order of finding.Worse, as numbers only; selectGone does of what has gone.
 	selectPassing = `SELECT f.id
 		FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
-		WHERE f.report_id = @report AND f.gone_at IS NULL
+		WHERE f.report_id = @report AND f.gone_at IS NULL` + filtered
+	selectGone = `SELECT f.id
+		FROM findings f CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		WHERE f.report_id = @report AND f.gone_at IS NOT NULL` + filtered
+
+	filtered = `
 		AND (@severities = '' OR f.severity IN (SELECT value FROM json_each(NULLIF(@severities, ''))))
 		AND (@fixable IS NULL OR f.fixable = @fixable) AND (@exploited IS NULL OR f.known_exploited = @exploited)
 		AND (@package = '' OR f.package = @package)
@@ -30,13 +41,17 @@ const (
 	isCalled = `(v.canonical_id = @id COLLATE NOCASE
 		OR EXISTS (SELECT 1 FROM json_each(NULLIF(f.aliases, '')) alias WHERE alias.value = @id COLLATE NOCASE))`
 
-	selectNumbered = selectFinding + `, f.first_seen
+	selectNumbered = selectFinding + `, f.id, f.first_seen, CASE WHEN f.gone_at IS NULL THEN r.matched_at ELSE f.last_seen END, f.fixed_at,
+			CASE WHEN f.fixable THEN coalesce(f.fix_available, f.fixable_since) END,
+			CASE WHEN f.known_exploited THEN v.known_exploited_since END, f.severity_history
 		FROM json_each(?) wanted CROSS JOIN findings f ON f.id = wanted.value CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
+		CROSS JOIN reports r ON r.id = f.report_id
 		ORDER BY wanted.key`
 )
 
 // FindingsPage implements Views. The order may change within a report, since the probability of exploitation is one of
-// the vulnerability and not of the finding: so a mark says which findings were before it, and not only how many.
+// the vulnerability and not of the finding: so a mark says which findings were before it, and not only how many. It also says
+// what was covered by exceptions, so that all pages are of the same.
 func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingMark, limit int) (page FindingPage, err error) {
 	err = s.read(ctx, "list a page of findings of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		var row reportRow
@@ -44,10 +59,11 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 			return orNotFound(err)
 		}
 		page.Report = row.state()
-		if from != (FindingMark{}) && (from.Report != page.Report.ID || from.Revision != page.Report.Revision) {
+		mark := FindingMark{Report: page.Report.ID, Revision: page.Report.Revision, Excepting: f.Excepting.sum()}
+		if from != (FindingMark{}) && (from.Report != mark.Report || from.Revision != mark.Revision || from.Excepting != mark.Excepting) {
 			return ErrChanged
 		}
-		passing, err := listPassing(ctx, q, page.Report.ID, f)
+		passing, excepted, err := listPassing(ctx, q, page.Report.ID, f)
 		if err != nil {
 			return err
 		}
@@ -56,11 +72,12 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 			return ErrChanged
 		}
 		rest := passing[from.Count:]
-		if page.Findings, err = listNumbered(ctx, q, rest[:min(len(rest), limit)]); err != nil {
+		if page.Findings, err = listNumbered(ctx, q, rest[:min(len(rest), limit)], excepted); err != nil {
 			return err
 		}
 		if end := from.Count + len(page.Findings); end < len(passing) {
-			page.Next = &FindingMark{Report: page.Report.ID, Revision: page.Report.Revision, Count: end, Sum: sumOf(passing[:end])}
+			mark.Count, mark.Sum = end, sumOf(passing[:end])
+			page.Next = &mark
 		}
 		return nil
 	})
@@ -70,8 +87,18 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 	return page, nil
 }
 
-// listPassing lists the numbers of a report's findings that pass.
-func listPassing(ctx context.Context, q query, report int64, f FindingFilter) ([]int64, error) {
+// sum is the same for what covers the same, and hardly ever for anything else; 0 for what covers nothing.
+func (e Excepting) sum() uint64 {
+	if e.Exceptions.Key() == "" {
+		return 0
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s %q", e.Exceptions.Key(), e.Images)
+	return binary.BigEndian.Uint64(sum.Sum(nil))
+}
+
+// listPassing lists the numbers of a report's findings that pass, and which of all its findings exceptions cover.
+func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (passing []int64, excepted map[int64]*exception.Exception, err error) {
 	severities := ""
 	if f.Severities != nil {
 		numbers := make([]int, 0, len(f.Severities))
@@ -80,18 +107,29 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) ([
 		}
 		text, err := json.Marshal(numbers)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		severities = string(text)
 	}
-	rows, err := q.QueryContext(ctx, selectPassing,
+	statement, cover := selectPassing, covered
+	if f.Gone {
+		statement, cover = selectGone, coveredGone
+	}
+	if excepted, err = cover(ctx, q, f.Excepting.Exceptions, map[int64][]exception.Image{report: f.Excepting.Images}); err != nil {
+		return nil, nil, err
+	}
+	rows, err := q.QueryContext(ctx, statement,
 		sql.Named("report", report), sql.Named("severities", severities), sql.Named("fixable", f.Fixable),
 		sql.Named("exploited", f.KnownExploited), sql.Named("package", f.Package), sql.Named("id", f.ID), sql.Named("text", f.Text))
-	return collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
+	passing, err = collect(rows, err, func(rows *sql.Rows) (id int64, err error) { return id, rows.Scan(&id) })
+	if f.Excepted != nil {
+		passing = slices.DeleteFunc(passing, func(id int64) bool { return (excepted[id] != nil) != *f.Excepted })
+	}
+	return passing, excepted, err
 }
 
 // listNumbered reads findings by their numbers, one at least and then as many as fit into a page.
-func listNumbered(ctx context.Context, q query, numbers []int64) ([]SeenFinding, error) {
+func listNumbered(ctx context.Context, q query, numbers []int64, excepted map[int64]*exception.Exception) ([]SeenFinding, error) {
 	wanted, err := json.Marshal(numbers)
 	if err != nil {
 		return nil, err
@@ -101,15 +139,20 @@ func listNumbered(ctx context.Context, q query, numbers []int64) ([]SeenFinding,
 	var findings []SeenFinding
 	rows, err := q.QueryContext(ctx, selectNumbered, string(wanted))
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
-		var firstSeen millis
-		f, err := scanFinding(rows, &firstSeen)
+		var id int64
+		var firstSeen, lastSeen, fixedAt, fixSince, exploitedSince millis
+		var severities list[SeverityBefore]
+		f, err := scanFinding(rows, &id, &firstSeen, &lastSeen, &fixedAt, &fixSince, &exploitedSince, &severities)
 		if err != nil {
 			return struct{}{}, err
 		}
 		if size += f.TextBytes(); size > maxPageBytes && len(findings) > 0 {
 			return struct{}{}, full
 		}
-		findings = append(findings, SeenFinding{Finding: f, FirstSeen: firstSeen.Time})
+		findings = append(findings, SeenFinding{
+			Finding: f, FirstSeen: firstSeen.Time, LastSeen: lastSeen.Time, FixedAt: fixedAt.Time, FixSince: fixSince.Time,
+			ExploitedSince: exploitedSince.Time, Severities: severities, Exception: excepted[id],
+		})
 		return struct{}{}, nil
 	})
 	if errors.Is(err, full) {

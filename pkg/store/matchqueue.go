@@ -10,8 +10,11 @@ import (
 // SetDataVersion implements MatchQueue.
 func (s *SQLite) SetDataVersion(ctx context.Context, engine string, v DataVersion) error {
 	return s.write(ctx, "set data version of "+engine, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO data_versions (engine, version, built, tool) VALUES (?, ?, ?, ?)`,
-			engine, v.Version, millis{v.Built}, v.Tool)
+		_, err := tx.ExecContext(ctx, `
+			INSERT INTO data_versions (engine, version, built, tool, since) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (engine) DO UPDATE SET version = excluded.version, built = excluded.built, tool = excluded.tool,
+				since = CASE WHEN version = excluded.version THEN since ELSE excluded.since END`,
+			engine, v.Version, millis{v.Built}, v.Tool, millis{s.now()})
 		return err
 	})
 }
@@ -19,10 +22,10 @@ func (s *SQLite) SetDataVersion(ctx context.Context, engine string, v DataVersio
 // DataVersion implements MatchQueue.
 func (s *SQLite) DataVersion(ctx context.Context, engine string) (v DataVersion, err error) {
 	err = s.read(ctx, "look up data version of "+engine, func(ctx context.Context, q query) error {
-		var built millis
-		err := q.QueryRowContext(ctx, `SELECT version, built, tool FROM data_versions WHERE engine = ?`, engine).
-			Scan(&v.Version, &built, &v.Tool)
-		v.Built = built.Time
+		var built, since millis
+		err := q.QueryRowContext(ctx, `SELECT version, built, tool, since FROM data_versions WHERE engine = ?`, engine).
+			Scan(&v.Version, &built, &v.Tool, &since)
+		v.Built, v.Since = built.Time, since.Time
 		return orNotFound(err)
 	})
 	return v, err

@@ -65,12 +65,19 @@ func TestDataVersion(t *testing.T) {
 	if _, err := f.DataVersion(t.Context(), grype); !errors.Is(err, ErrNotFound) {
 		t.Errorf("before it is known: got %v, want ErrNotFound", err)
 	}
-	for _, version := range []DataVersion{
-		{Version: "v1", Built: f.clock.Now(), Tool: "grype 0.110.0"},
-		{Version: "v2"},
+	first := f.clock.Now()
+	for _, test := range []struct {
+		version DataVersion
+		since   time.Time
+	}{
+		{DataVersion{Version: "v1", Built: first, Tool: "grype 0.110.0"}, first},
+		{DataVersion{Version: "v1", Built: first, Tool: "grype"}, first},
+		{DataVersion{Version: "v2"}, first.Add(2 * time.Hour)},
 	} {
-		must(t, f.SetDataVersion(t.Context(), grype, version))
-		equal(t, "data version", got[DataVersion](t)(f.DataVersion(t.Context(), grype)), version)
+		must(t, f.SetDataVersion(t.Context(), grype, test.version))
+		test.version.Since = test.since
+		equal(t, "data version", got[DataVersion](t)(f.DataVersion(t.Context(), grype)), test.version)
+		f.clock.pass(time.Hour)
 	}
 	if _, err := f.DataVersion(t.Context(), "fake"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another engine's: got %v, want ErrNotFound", err)

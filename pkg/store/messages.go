@@ -2,13 +2,86 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
+// maxMessageBytes bounds what an entry of the log unpacks to.
+const maxMessageBytes = 16 << 20
+
+// saveMessage adds what a message said to the log, if it has an entry, once for each message.
+func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced, at time.Time) error {
+	if said.Log == nil {
+		return nil
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `
+		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+		WHERE NOT EXISTS (SELECT 1 FROM messages WHERE scanner = ?1 AND receiver = ?2 AND digest_id = ?3)`,
+		scanner, receiver, said.DigestID, said.Log.Kind, said.Log.Title, said.Log.Findings, millis{at}, encoder.EncodeAll(said.Log.Body, nil))
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `
+		DELETE FROM messages WHERE scanner = ?1 AND receiver = ?2 AND id <= (
+			SELECT id FROM messages WHERE scanner = ?1 AND receiver = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)`,
+		scanner, receiver, MaxMessages)
+	return err
+}
+
+// selectMessages reads the log backwards. One receiver's part of it is a range of its index.
+const selectMessages = `
+	SELECT id, scanner, receiver, digest_id, kind, title, findings, said_at, message FROM messages
+	WHERE scanner = @scanner AND (@receiver = '' OR receiver = @receiver) AND (@before = 0 OR id < @before)
+	ORDER BY id DESC LIMIT @limit`
+
 // Messages implements Announcements.
-func (s *SQLite) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error) {
-	return nil, nil
+func (s *SQLite) Messages(ctx context.Context, scanner, receiver string, before int64, limit int) (messages []Message, err error) {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMessageBytes))
+	if err != nil {
+		return nil, err
+	}
+	defer decoder.Close()
+	err = s.read(ctx, "list messages", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectMessages,
+			sql.Named("scanner", scanner), sql.Named("receiver", receiver), sql.Named("before", before), sql.Named("limit", limit))
+		messages, err = collect(rows, err, func(rows *sql.Rows) (m Message, err error) {
+			var at millis
+			var packed []byte
+			if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.DigestID, &m.Kind, &m.Title, &m.Findings, &at, &packed); err != nil {
+				return m, err
+			}
+			m.At = at.Time
+			if m.Body, err = decoder.DecodeAll(packed, nil); err != nil {
+				return m, fmt.Errorf("message %d: %w", m.ID, err)
+			}
+			return m, nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return messages, nil
 }
 
 // SweepMessages implements Announcements.
-func (s *SQLite) SweepMessages(ctx context.Context, before time.Time) (int, error) { return 0, nil }
+func (s *SQLite) SweepMessages(ctx context.Context, before time.Time) (swept int, err error) {
+	err = s.write(ctx, "sweep messages", func(ctx context.Context, tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE said_at < ?`, millis{before})
+		if err != nil {
+			return err
+		}
+		deleted, err := result.RowsAffected()
+		swept = int(deleted)
+		return err
+	})
+	return swept, err
+}

@@ -103,9 +103,19 @@ func TestNewsAreOncePerRepository(t *testing.T) {
 	must(t, err)
 	equal(t, "total", total, 3)
 	equal(t, "news", news, []News{
-		{"other repository", vulnerable("CVE-2026-0001", "openssl", version("3")), f.clock.Now(), []Workload{workload("runs other", "other repository")}},
-		{"r", worst, first, []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")}},
-		{"r", vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), f.clock.Now(), []Workload{workload("runs app:2", "r")}},
+		{
+			Change: ChangeNew, SeverityBefore: finding.High, Repository: "other repository", Finding: vulnerable("CVE-2026-0001", "openssl", version("3")), FirstSeen: f.clock.Now(),
+			Workloads: []Workload{workload("runs other", "other repository")},
+		},
+		{
+			Change: ChangeNew, SeverityBefore: finding.Critical, Repository: "r", Finding: worst, FirstSeen: first,
+			Workloads: []Workload{workload("runs app:1", "r"), workload("runs app:2", "r")},
+		},
+		{
+			Change: ChangeNew, SeverityBefore: finding.Low, Repository: "r",
+			Finding: vulnerable("CVE-2026-0001", "libssl", severity(finding.Low)), FirstSeen: f.clock.Now(),
+			Workloads: []Workload{workload("runs app:2", "r")},
+		},
 	})
 	equal(t, "counts of the scanner", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{Critical: 1, High: 1, Low: 1})
 	equal(t, "counts of another", got[Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
@@ -183,11 +193,20 @@ func TestNewsAreSearchedByIndex(t *testing.T) {
 	f := newStore(t)
 	args := []any{
 		sql.Named("reports", "[1,2]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
-		sql.Named("receiver", 1), sql.Named("repository", "r"),
+		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("covered", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
+		sql.Named("names", "[]"), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1),
 	}
 	f.searched(t, countNews, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
 	f.searched(t, listNews, args, "findings_present (report_id=? AND known_exploited=?", "SEARCH a USING PRIMARY KEY")
-	f.searched(t, announceAll, append(args, sql.Named("digest", "1"), sql.Named("at", 1)), "COVERING INDEX findings_present")
+	f.searched(t, listKeys, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)", "SEARCH a USING PRIMARY KEY")
+	f.searched(t, selectRecords, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
+	f.searched(t, selectOrphans, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.searched(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.searched(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.searched(t, announceAll, args, "COVERING INDEX findings_present")
+	f.searched(t, forgetAbsent, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.searched(t, selectRunning, []any{"scanner", grype, grype}, "scanner=?")
-	f.searched(t, countScanner, args[:1], "COVERING INDEX findings_present")
+	f.searched(t, countScanner, args, "COVERING INDEX findings_present")
+	f.searched(t, listExcepted, args, "COVERING INDEX findings_present")
+	f.searched(t, selectMessages, []any{sql.Named("scanner", "s"), sql.Named("receiver", "r"), sql.Named("before", 0), sql.Named("limit", 1)}, "messages_by_receiver")
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -13,37 +14,38 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Present implements Announcements. No more than one repository's findings are held at a time.
+// Present implements Announcements. No more than one repository's findings are held at a time. News are all that News would list
+// but for what is fixed, whatever changes the filter names.
 func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (present Present, err error) {
+	t := &teller{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
 	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner, f.Engine)
+		repositories, err := running(ctx, q, scanner, f.Engine, f.Route)
 		if err != nil {
 			return err
 		}
-		search, err := newNewsSearch(ctx, q, scanner, receiver, f)
-		if err != nil {
-			return err
-		}
-		present.Moment = momentOf(repositories)
+		present.Moment = momentOf(repositories, f)
+		var total Totals
 		for _, r := range repositories {
-			counts, err := s.countRepository(ctx, q, r)
+			totals, err := s.countRepository(ctx, q, r, f.Exceptions)
 			if err != nil {
 				return err
 			}
-			news, err := search.list(ctx, r)
-			if err != nil {
-				return err
-			}
-			present.Counts = plus(present.Counts, counts)
-			present.add(r.name, news, worst)
+			total.add(totals)
 		}
-		return nil
+		present.Counts, present.Excepted = total.Counts, total.Excepted
+		return t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
+			differing, err := l.differing(ctx)
+			present.add(l.name, l.newsOf(differing), worst)
+			return false, err
+		})
 	})
 	if err != nil {
 		return Present{}, err
 	}
 	return present, nil
 }
+
+var everyChange = map[Change]bool{ChangeNew: true, ChangeFixAvailable: true, ChangeEscalated: true, ChangeRegressed: true}
 
 // add takes in the news of one repository, which are ordered.
 func (p *Present) add(repository string, news []News, worst int) {
@@ -59,44 +61,81 @@ func (p *Present) add(repository string, news []News, worst int) {
 	p.Worst = slices.Clone(all[:min(worst, len(all))])
 }
 
-// momentOf names what runs and what is found in it: the states of its reports never come twice.
-func momentOf(repositories []runningRepository) string {
+// momentOf names what runs, what is found in it and what exceptions cover: the states of its reports never come twice.
+func momentOf(repositories []runningRepository, f NewsFilter) string {
 	sum := sha256.New()
+	if f.Route != nil {
+		fmt.Fprintf(sum, "%q %q %t\n", f.Route.Receiver, f.Route.Known, f.Route.Unassigned)
+	}
 	for _, r := range repositories {
-		fmt.Fprintf(sum, "%q %s\n", r.name, r.state())
+		fmt.Fprintf(sum, "%q %s\n", r.name, r.covers(f.Exceptions))
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-const announceAll = `WITH ` + wanted + `
-	INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at)
-	SELECT DISTINCT @receiver, @repository, v.canonical_id, wanted.package, @digest, @at
-	FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id
-	WHERE true ON CONFLICT DO NOTHING`
+const (
+	// announceAll records the worst of what is present of each thing. Of a row with a max, SQLite takes the other columns too
+	// (https://www.sqlite.org/lang_select.html#bareagg).
+	announceAll = `WITH` + wanted + `
+		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
+		SELECT @receiver, @repository, canonical_id, package, @digest, @at, severity, fixable, known_exploited, aliases FROM (
+			SELECT v.canonical_id, f.package, f.severity, f.fixable, f.known_exploited, f.aliases,
+				max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable)
+			FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
+			GROUP BY v.canonical_id, f.package)
+		WHERE true` + replaceRecord
+
+	// forgetAbsent forgets what was told of a repository and is not found in it.
+	forgetAbsent = `
+		DELETE FROM announcements WHERE receiver_id = @receiver AND repository = @repository AND NOT EXISTS (
+			SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
+				ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
+			WHERE v.canonical_id = announcements.canonical_id AND f.package = announcements.package AND f.gone_at IS NULL)`
+)
 
 // saveAll announces all that passes, unless it is no longer what was looked at. Nothing of it is read into memory;
 // a million findings take some seconds, in which other writers wait.
-func saveAll(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced, at time.Time) error {
-	repositories, err := running(ctx, tx, scanner, said.All.Filter.Engine)
+func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announced, at time.Time) error {
+	f := said.All.Filter
+	repositories, err := running(ctx, tx, scanner, f.Engine, f.Route)
 	if err != nil {
 		return err
 	}
-	if momentOf(repositories) != said.All.Moment {
+	if momentOf(repositories, f) != said.All.Moment {
 		return ErrChanged
 	}
-	search, err := newNewsSearch(ctx, tx, scanner, receiver, said.All.Filter)
-	if err != nil {
-		return err
+	statements := []string{announceAll}
+	if said.ForgetRepositories {
+		if err := forgetOthers(ctx, tx, receiver, repositories); err != nil {
+			return err
+		}
+		statements = []string{forgetAbsent, announceAll}
 	}
+	t := &teller{scanner: scanner, filter: f}
 	for _, r := range repositories {
-		args, err := search.of(r)
+		l, err := t.look(ctx, tx, receiver, r)
 		if err != nil {
 			return err
 		}
-		args = append(args, sql.Named("digest", said.DigestID), sql.Named("at", millis{at}))
-		if _, err := tx.ExecContext(ctx, announceAll, args...); err != nil {
-			return err
+		for _, statement := range statements {
+			if _, err := tx.ExecContext(ctx, statement, append(l.args, sql.Named("digest", said.DigestID), sql.Named("at", millis{at}))...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// forgetOthers forgets what was told of repositories that do not run.
+func forgetOthers(ctx context.Context, tx *sql.Tx, receiver int64, repositories []runningRepository) error {
+	names := make([]string, 0, len(repositories))
+	for _, r := range repositories {
+		names = append(names, r.name)
+	}
+	kept, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `DELETE FROM announcements WHERE receiver_id = ? AND repository NOT IN (SELECT value FROM json_each(?))`, receiver, string(kept))
+	return err
 }

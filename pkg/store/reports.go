@@ -3,8 +3,11 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"maps"
 	"slices"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -28,16 +31,19 @@ func scanFinding(rows *sql.Rows, more ...any) (finding.Finding, error) {
 	return f, err
 }
 
-// fromPresent are the present findings of one report. worst orders them as finding.Worse does.
+// fromPresent are the present findings of one report, butFor leaves some out. worst orders them as finding.Worse does, with the
+// bounds of its bands.
 const (
 	fromPresent = `FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = ? AND f.gone_at IS NULL `
-	worst = `ORDER BY f.known_exploited DESC, f.severity DESC, v.epss DESC, f.fixable DESC,
+	butFor = `AND f.id NOT IN (SELECT value FROM json_each(?)) `
+	worst  = `ORDER BY f.known_exploited DESC, ` + likelihood + ` DESC, f.severity DESC, f.fixable DESC, v.epss DESC,
 		v.canonical_id, f.package, f.version, f.paths `
+	likelihood = `(v.epss >= 0.1) + (v.epss >= 0.5)`
 )
 
 // Summary implements Reports.
-func (s *SQLite) Summary(ctx context.Context, subject Subject, _ Excepting) (Summary, error) {
+func (s *SQLite) Summary(ctx context.Context, subject Subject, e Excepting) (Summary, error) {
 	summary := Summary{Subject: subject}
 	err := s.read(ctx, "summarise "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		report, matchedAt := int64(0), millis{}
@@ -47,10 +53,19 @@ func (s *SQLite) Summary(ctx context.Context, subject Subject, _ Excepting) (Sum
 			return orNotFound(err)
 		}
 		summary.MatchedAt = matchedAt.Time
-		if summary.Counts, err = countPresent(ctx, q, report); err != nil {
+		excepted, err := covered(ctx, q, e.Exceptions, map[int64][]exception.Image{report: e.Images})
+		if err != nil {
 			return err
 		}
-		rows, err := q.QueryContext(ctx, selectFinding+fromPresent+worst+`LIMIT ?`, report, topFindings)
+		summary.Excepted = len(excepted)
+		without, err := json.Marshal(slices.AppendSeq([]int64{}, maps.Keys(excepted)))
+		if err != nil {
+			return err
+		}
+		if summary.Counts, err = countPresent(ctx, q, report, string(without)); err != nil {
+			return err
+		}
+		rows, err := q.QueryContext(ctx, selectFinding+fromPresent+butFor+worst+`LIMIT ?`, report, string(without), topFindings)
 		summary.Top, err = collect(rows, err, func(rows *sql.Rows) (finding.Finding, error) { return scanFinding(rows) })
 		return err
 	})
@@ -66,10 +81,11 @@ const fromReport = `FROM manifests m JOIN reports r ON r.manifest_id = m.id
 func reportArgs(s Subject) []any { return []any{s.PlatformDigest, s.Scope, s.Engine} }
 
 const countReport = `SELECT severity, count(*), sum(fixable), sum(known_exploited)
-	FROM findings INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL GROUP BY severity`
+	FROM findings f INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL ` + butFor + `GROUP BY severity`
 
-func countPresent(ctx context.Context, q query, report int64) (finding.Counts, error) {
-	rows, err := q.QueryContext(ctx, countReport, report)
+// countPresent counts a report's findings but for those of a JSON list.
+func countPresent(ctx context.Context, q query, report int64, without string) (finding.Counts, error) {
+	rows, err := q.QueryContext(ctx, countReport, report, without)
 	return sumCounts(rows, err)
 }
 

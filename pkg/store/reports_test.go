@@ -169,6 +169,6 @@ func TestReportsAreSearchedByIndex(t *testing.T) {
 	f := newStore(t)
 	f.searched(t, `SELECT r.id `+fromReport, reportArgs(subject("app")))
 	f.searched(t, selectFinding+fromPresent, []any{1}, "findings_present")
-	f.searched(t, selectFinding+fromPresent+worst+`LIMIT 5`, []any{1}, "findings_present")
-	f.searched(t, countReport, []any{1}, "findings_present")
+	f.searched(t, selectFinding+fromPresent+butFor+worst+`LIMIT 5`, []any{1, "[]"}, "findings_present")
+	f.searched(t, countReport, []any{1, "[]"}, "COVERING INDEX findings_present")
 }

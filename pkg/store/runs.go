@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
 // maxRunText bounds texts that nobody else does: a pod's author may give its owner any kind, and its image any package.
@@ -17,7 +19,7 @@ const (
 	withRuns = `WITH runs AS (
 		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
 			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, hex(f.key) AS key,
-			max((f.known_exploited * 8 + f.severity) * 2 + f.fixable), f.id AS finding, json_group_array(DISTINCT r.engine) AS engines
+			max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable), f.id AS finding, json_group_array(DISTINCT r.engine) AS engines
 		FROM vulnerability_names n
 		CROSS JOIN vulnerabilities v ON v.id = n.vulnerability_id
 		CROSS JOIN findings f ON f.vulnerability_id = v.id AND f.gone_at IS NULL
@@ -30,8 +32,8 @@ const (
 	countRuns = withRuns + `SELECT count(*) FROM runs`
 
 	selectRuns = withRuns + `SELECT runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key,
-			runs.engines, v.canonical_id, f.severity, f.known_exploited, substr(f.package, 1, @text), substr(f.version, 1, @text), f.type,
-			substr(f.purl, 1, @text), f.fix_state, f.fix_versions
+			runs.engines, v.canonical_id, f.severity, f.known_exploited, f.package, f.version, f.type,
+			substr(f.purl, 1, @text), f.fix_state, f.fix_versions, f.aliases
 		FROM runs CROSS JOIN findings f ON f.id = runs.finding CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE (runs.namespace, runs.kind, runs.name, runs.container, runs.reference, runs.digest, runs.platform, runs.key)
 			> (@namespace, @kind, @name, @container, @reference, @digest, @platform, @key)
@@ -58,11 +60,13 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 		if err := q.QueryRowContext(ctx, countRuns, args...).Scan(&page.Total); err != nil {
 			return err
 		}
+		cover := coverRuns(asked.Exceptions)
 		var marks []RunMark
 		rows, err := q.QueryContext(ctx, selectRuns, pageArgs...)
 		page.Runs, err = collect(rows, err, func(rows *sql.Rows) (Run, error) {
 			run, mark, err := scanRun(rows)
 			marks = append(marks, mark)
+			cover(&run)
 			return run, err
 		})
 		if err == nil && len(page.Runs) > limit {
@@ -76,11 +80,12 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 	return page, nil
 }
 
+// scanRun reads a run whose finding has its aliases and whole texts.
 func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
 	f := &run.Finding
 	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Key,
 		(*list[string])(&run.Engines), &f.ID, &f.Severity, &f.KnownExploited, &f.Package.Name, &f.Package.Version, &f.Package.Type,
-		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions))
+		&f.Package.PURL, &f.FixState, (*list[string])(&f.FixVersions), (*list[string])(&f.Aliases))
 	if err != nil {
 		return run, mark, err
 	}
@@ -88,4 +93,30 @@ func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
 	run.Key.Digest = mark.Digest
 	slices.Sort(run.Engines)
 	return run, mark, (*platform)(&run.Key.Platform).Scan(mark.Platform)
+}
+
+// coverRuns returns what says which exception covers a run, and leaves only as much of its finding as a Run has.
+func coverRuns(exceptions func(namespace string) exception.Set) func(*Run) {
+	inForce := make(map[string]exception.Set)
+	return func(run *Run) {
+		set, known := inForce[run.Namespace]
+		if !known && exceptions != nil {
+			set = exceptions(run.Namespace)
+			inForce[run.Namespace] = set
+		}
+		run.Exception = set.Covering(imageNamed(run.Reference, run.Key.Digest), run.Finding)
+		run.Finding.Aliases = nil
+		run.Finding.Package.Name, run.Finding.Package.Version = cutRun(run.Finding.Package.Name), cutRun(run.Finding.Package.Version)
+	}
+}
+
+// cutRun returns the first maxRunText characters.
+func cutRun(text string) string {
+	n := 0
+	for i := range text {
+		if n++; n > maxRunText {
+			return text[:i]
+		}
+	}
+	return text
 }

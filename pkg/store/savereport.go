@@ -11,14 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// SaveReport implements Reports. A report without a time is dated now; first-seen and gone times are always the
-// store's own. A finding that comes back is new and keeps its first-seen time. All writers wait while a report
-// is saved; 50,000 findings take some seconds at most.
+// SaveReport implements Reports. A report without a time is dated now; all times of a finding's life but the last-seen time are
+// the store's own. A finding that comes back is new and keeps its first-seen time; one that has only got another id is
+// neither new nor gone. All writers wait while a report is saved; 50,000 findings take some seconds at most.
 func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
@@ -37,14 +39,14 @@ func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Diff
 		if err := endLease(ctx, tx, leaseID, manifest, r.Engine, now); err != nil {
 			return err
 		}
-		before, err := replaceReport(ctx, tx, manifest, r, now)
+		before, err := replaceReport(ctx, tx, manifest, r, len(rows), now)
 		if err != nil {
 			return err
 		}
-		if err := saveVulnerabilities(ctx, tx, r.Engine, rows); err != nil {
+		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
 			return err
 		}
-		d, err = saveFindings(ctx, tx, before, rows, now)
+		d, err = saveFindings(ctx, tx, before, r.DataVersion, rows, now)
 		d.First = before.first
 		return err
 	})
@@ -73,7 +75,7 @@ type reportBefore struct {
 }
 
 // replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
-func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, now time.Time) (before reportBefore, err error) {
+func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, present int, now time.Time) (before reportBefore, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT matched_at FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
 		Scan(&before.matchedAt)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -87,10 +89,10 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, no
 		return before, err
 	}
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, not_covered) VALUES (1, ?, ?, ?, ?, ?, ?)
+		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present) VALUES (1, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1, data_version = excluded.data_version,
-			matched_at = excluded.matched_at, distro = excluded.distro, not_covered = excluded.not_covered
-		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered)).Scan(&before.id)
+			matched_at = excluded.matched_at, distro = excluded.distro, not_covered = excluded.not_covered, present = excluded.present
+		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), present).Scan(&before.id)
 	return before, err
 }
 
@@ -109,8 +111,9 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 	seen := make(map[[sha256.Size]byte]bool, len(findings))
 	for _, f := range findings {
 		row := &findingRow{Finding: f}
-		if n, err := hex.Decode(row.key[:], []byte(f.Key())); err != nil || n != len(row.key) {
-			return nil, fmt.Errorf("finding %s: key %q is not 64 hexadecimal digits", f.ID, f.Key())
+		var err error
+		if row.key, err = keyOf(f); err != nil {
+			return nil, err
 		}
 		if seen[row.key] {
 			return rowsOf(finding.Merge(findings))
@@ -124,6 +127,14 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 		}
 	}
 	return rows, nil
+}
+
+// keyOf is a finding's key as a column holds it.
+func keyOf(f finding.Finding) (key [sha256.Size]byte, err error) {
+	if n, err := hex.Decode(key[:], []byte(f.Key())); err != nil || n != len(key) {
+		return key, fmt.Errorf("finding %s: key %q is not 64 hexadecimal digits", f.ID, f.Key())
+	}
+	return key, nil
 }
 
 // findingColumnNames are what an engine says of a finding in itself; what it says of the vulnerability is elsewhere.
@@ -166,19 +177,24 @@ func addTo(sum hash.Hash, column driver.Value) {
 
 // knownFinding is a row that the report has already.
 type knownFinding struct {
-	id      int64
-	content int64
-	gone    bool
-	seen    bool // in the new report
+	id       int64
+	content  int64
+	severity finding.Severity
+	gone     bool
+	// unconfirmed says that it has gone with other data than the new report's, and that no report has confirmed it.
+	unconfirmed bool
+	seen        bool // in the new report
 }
 
-func knownFindings(ctx context.Context, tx *sql.Tx, report int64) (map[[sha256.Size]byte]*knownFinding, error) {
+func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
-	rows, err := tx.QueryContext(ctx, `SELECT key, id, content, gone_at IS NOT NULL FROM findings WHERE report_id = ?`, report)
+	rows, err := tx.QueryContext(ctx, `
+		SELECT key, id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?
+		FROM findings WHERE report_id = ?`, dataVersion, report)
 	_, err = collect(rows, err, func(rows *sql.Rows) (*knownFinding, error) {
 		var k knownFinding
 		var key sql.RawBytes
-		if err := rows.Scan(&key, &k.id, &k.content, &k.gone); err != nil {
+		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed); err != nil {
 			return nil, err
 		}
 		if len(key) != sha256.Size {
@@ -191,70 +207,77 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64) (map[[sha256.S
 }
 
 // saveFindings writes what differs from what the report has: an unchanged finding costs no write.
-func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, rows []*findingRow, now time.Time) (Difference, error) {
-	known, err := knownFindings(ctx, tx, before.id)
+func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, dataVersion string, rows []*findingRow, now time.Time) (d Difference, err error) {
+	known, err := knownFindings(ctx, tx, before.id, dataVersion)
 	if err != nil {
 		return Difference{}, err
 	}
-	writer, err := prepareFindings(ctx, tx)
+	renamed, err := findRenamed(ctx, tx, known, rows)
+	if err != nil {
+		return Difference{}, err
+	}
+	writer, err := prepareFindings(ctx, tx, now)
 	if err != nil {
 		return Difference{}, err
 	}
 	defer writer.close()
-	var d Difference
 	err = bulk(ctx, len(rows), func(ctx context.Context, i int) error {
 		row := rows[i]
-		k, found := known[row.key]
-		if found {
-			k.seen = true
+		k := known[row.key]
+		if old := renamed[row]; old != nil {
+			k = old
+			if err := writer.rename(ctx, k, row); err != nil {
+				return err
+			}
 		}
-		switch {
-		case !found:
+		if k == nil {
 			d.New++
-			return writer.add(ctx, before.id, row, now)
-		case k.gone:
+			return writer.add(ctx, before.id, row)
+		}
+		if k.gone {
 			d.New++
-			return writer.change(ctx, k.id, row)
-		case k.content != row.content:
+		} else {
 			d.Still++
-			return writer.change(ctx, k.id, row)
 		}
-		d.Still++
+		if k.gone || k.content != row.content || renamed[row] != nil {
+			return writer.change(ctx, k, row)
+		}
 		return nil
 	})
 	if err != nil {
 		return Difference{}, err
 	}
-	var gone []int64
-	for _, k := range known {
-		if !k.seen && !k.gone {
-			gone = append(gone, k.id)
-		}
-	}
-	d.Gone = len(gone)
-	return d, bulk(ctx, len(gone), func(ctx context.Context, i int) error {
-		_, err := writer.goes.ExecContext(ctx, before.matchedAt, millis{now}, gone[i])
-		return err
-	})
+	d.Gone, err = writer.miss(ctx, known, before, dataVersion)
+	return d, err
 }
+
+// maxSeverities is how many severities a finding is remembered to have had before.
+const maxSeverities = 10
 
 // findingWriter holds the statements that are run for each of many findings.
 type findingWriter struct {
-	adds, changes, goes, names *sql.Stmt
+	now                                                            time.Time
+	adds, changes, renames, goes, confirms, names, history, writes *sql.Stmt
 }
 
-func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
-	var w findingWriter
+func prepareFindings(ctx context.Context, tx *sql.Tx, now time.Time) (*findingWriter, error) {
+	w := findingWriter{now: now}
 	for _, statement := range []struct {
 		into **sql.Stmt
 		text string
 	}{
-		{&w.adds, `INSERT INTO findings (report_id, key, vulnerability_id, known_exploited, content, first_seen, ` + findingColumnNames + `)
-			VALUES (?, ?, ?, (SELECT known_exploited FROM vulnerabilities WHERE id = ?3), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
-		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, content = ?,
+		{&w.adds, `INSERT INTO findings (report_id, key, vulnerability_id, known_exploited, content, first_seen, fixable_since, ` + findingColumnNames + `)
+			VALUES (?, ?, ?, (SELECT known_exploited FROM vulnerabilities WHERE id = ?3), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, gone_data_version = NULL, fixed_at = NULL, content = ?,
+			fixable_since = CASE WHEN ? THEN coalesce(fixable_since, ?) END,
 			(` + findingColumnNames + `) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?`},
-		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ? WHERE id = ?`},
+		{&w.renames, `UPDATE findings SET key = ?, vulnerability_id = ?, known_exploited = (SELECT known_exploited FROM vulnerabilities WHERE id = ?2)
+			WHERE id = ?`},
+		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ?, gone_data_version = ? WHERE id = ?`},
+		{&w.confirms, `UPDATE findings SET fixed_at = ? WHERE id = ?`},
 		{&w.names, insertName},
+		{&w.history, `SELECT severity_history FROM findings WHERE id = ?`},
+		{&w.writes, `UPDATE findings SET severity_history = ? WHERE id = ?`},
 	} {
 		var err error
 		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil { //nolint:sqlclosecheck // findingWriter.close does it
@@ -265,20 +288,63 @@ func prepareFindings(ctx context.Context, tx *sql.Tx) (*findingWriter, error) {
 	return &w, nil
 }
 
-func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow, now time.Time) error {
-	args := append([]any{report, row.key[:], row.vulnerability, row.content, millis{now}}, row.columns...)
+func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow) error {
+	var fixableSince millis
+	if row.Fixable() {
+		fixableSince.Time = w.now
+	}
+	args := append([]any{report, row.key[:], row.vulnerability, row.content, millis{w.now}, fixableSince}, row.columns...)
 	if _, err := w.adds.ExecContext(ctx, args...); err != nil {
 		return err
 	}
 	return w.name(ctx, row)
 }
 
-func (w *findingWriter) change(ctx context.Context, id int64, row *findingRow) error {
-	args := append([]any{row.content}, row.columns...)
-	if _, err := w.changes.ExecContext(ctx, append(args, id)...); err != nil {
+// change brings a row that was there, or has been there, to what the report says.
+func (w *findingWriter) change(ctx context.Context, k *knownFinding, row *findingRow) error {
+	if k.severity != row.Severity {
+		if err := w.remember(ctx, k); err != nil {
+			return err
+		}
+	}
+	args := append([]any{row.content, row.Fixable(), millis{w.now}}, row.columns...)
+	if _, err := w.changes.ExecContext(ctx, append(args, k.id)...); err != nil {
 		return err
 	}
 	return w.name(ctx, row)
+}
+
+// remember appends the severity that a row has until now to those before.
+func (w *findingWriter) remember(ctx context.Context, k *knownFinding) error {
+	var severities list[SeverityBefore]
+	if err := w.history.QueryRowContext(ctx, k.id).Scan(&severities); err != nil {
+		return err
+	}
+	severities = append(severities, SeverityBefore{Severity: k.severity, Until: w.now.UTC()})
+	_, err := w.writes.ExecContext(ctx, severities[max(0, len(severities)-maxSeverities):], k.id)
+	return err
+}
+
+// rename gives a row another id.
+func (w *findingWriter) rename(ctx context.Context, k *knownFinding, row *findingRow) error {
+	_, err := w.renames.ExecContext(ctx, row.key[:], row.vulnerability, k.id)
+	return err
+}
+
+// miss notes what the report does not have, and returns how much of it was there before.
+func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before reportBefore, dataVersion string) (gone int, err error) {
+	missing := slices.Collect(maps.Values(known))
+	return gone, bulk(ctx, len(missing), func(ctx context.Context, i int) (err error) {
+		switch k := missing[i]; {
+		case k.seen:
+		case !k.gone:
+			gone++
+			_, err = w.goes.ExecContext(ctx, before.matchedAt, millis{w.now}, dataVersion, k.id)
+		case k.unconfirmed:
+			_, err = w.confirms.ExecContext(ctx, millis{w.now}, k.id)
+		}
+		return err
+	})
 }
 
 // name makes a finding's vulnerability known by the finding's aliases.
@@ -293,7 +359,7 @@ func (w *findingWriter) name(ctx context.Context, row *findingRow) error {
 
 // close errors are those of the statements, which were seen.
 func (w *findingWriter) close() {
-	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.goes, w.names} {
+	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.renames, w.goes, w.confirms, w.names, w.history, w.writes} {
 		if statement != nil {
 			_ = statement.Close()
 		}

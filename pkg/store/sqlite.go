@@ -49,6 +49,9 @@ type SQLite struct {
 	file   os.FileInfo
 	health health
 	counts countMemory
+	quiet  quietMemory
+	// suspicions remembers what Suspicion has found out.
+	suspicions suspicionMemory
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex

@@ -192,6 +192,8 @@ type DataVersion struct {
 	Built time.Time
 	// Tool is the engine and its version, such as "grype 0.110.0"; empty if unknown.
 	Tool string
+	// Since is when the store first knew this version; zero if that is not known. It is read, never saved.
+	Since time.Time
 }
 
 // Lease lends one image to a match worker.
@@ -353,6 +355,13 @@ type Used struct {
 	Workloads []Workload
 }
 
+// ReportAge says how old a report is.
+type ReportAge struct {
+	MatchedAt time.Time
+	// Current says that it was made with the engine's current data. As long as none is known, it is.
+	Current bool
+}
+
 // Usage knows which Scanner has which image, and which workloads run it.
 type Usage interface {
 	// SetUsed replaces what is known of an image's use by a Scanner. Without workloads, scope and engine stay as they were.
@@ -365,7 +374,7 @@ type Usage interface {
 	ImagesInUse(ctx context.Context, engine string) (int, error)
 	// Reported gives the images that a Scanner has with an engine and that this store has a report of by it, in the scope
 	// that the Scanner has them in now, whatever data it was made with. Other images are not in the map.
-	Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error)
+	Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error)
 	// Release forgets that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
 	// Scanners lists the UIDs of the Scanners that the store knows anything of.
@@ -513,7 +522,8 @@ type Announcements interface {
 	// Messages returns the log of a Scanner's messages, the latest first: at most limit, from before an id on (0 for the latest),
 	// to one receiver or (empty) to all.
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error)
-	// SweepMessages deletes from the log what was said before a time, and what is beyond MaxMessages for a receiver.
+	// SweepMessages deletes from the log what was said before a time, and returns how much. What is beyond MaxMessages for a receiver
+	// goes with each new message.
 	SweepMessages(ctx context.Context, before time.Time) (int, error)
 }
 

@@ -9,14 +9,26 @@ import (
 // sweepBatch is how many images one transaction deletes: others wait for no more than that.
 const sweepBatch = 10
 
-// Sweep implements Usage. Other writers have their turn between batches. An error leaves done what was done.
+// fixedFor is how long findings are remembered that are fixed: half a year, so that one that is back in a quarterly or half-yearly
+// release of its image is known to have been there.
+const fixedFor = 180 * 24 * time.Hour
+
+// fixedBatch is how many of them one transaction deletes.
+const fixedBatch = 1000
+
+// Sweep implements Usage. It also deletes findings that have been fixed for long. Other writers have their turn between batches. An
+// error leaves done what was done.
 func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
 	for last := sweepBatch; last == sweepBatch; swept += last {
 		if last, err = s.sweepSome(ctx, unusedSince); err != nil {
 			return swept, err
 		}
 	}
-	if err := s.sweepMemory(ctx, unusedSince); err != nil || swept == 0 {
+	fixed, err := s.sweepFixed(ctx)
+	if err != nil {
+		return swept, err
+	}
+	if err := s.sweepMemory(ctx, unusedSince); err != nil || swept+fixed == 0 {
 		return swept, err
 	}
 	return swept, s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
@@ -42,4 +54,27 @@ func (s *SQLite) sweepSome(ctx context.Context, unusedSince time.Time) (n int, e
 		return err
 	})
 	return n, err
+}
+
+// A finding is fixed after it has gone, so the index of those that have gone bounds the search.
+const deleteFixed = `DELETE FROM findings WHERE id IN (
+	SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2)`
+
+func (s *SQLite) sweepFixed(ctx context.Context) (swept int, err error) {
+	before := s.now().Add(-fixedFor)
+	for last := fixedBatch; last == fixedBatch; swept += last {
+		err := s.write(ctx, "sweep fixed findings", func(ctx context.Context, tx *sql.Tx) error {
+			result, err := tx.ExecContext(ctx, deleteFixed, millis{before}, fixedBatch)
+			if err != nil {
+				return err
+			}
+			deleted, err := result.RowsAffected()
+			last = int(deleted)
+			return err
+		})
+		if err != nil {
+			return swept, err
+		}
+	}
+	return swept, nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/image"
@@ -44,13 +45,31 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 	})
 }
 
+// distinctWorkloads lists each once, in order. Receivers that only some of a workload's pods name are those of all.
 func distinctWorkloads(workloads []Workload) []Workload {
-	distinct := slices.Clone(workloads)
-	slices.SortFunc(distinct, compareWorkloads)
-	return slices.Compact(distinct)
+	sorted := slices.SortedFunc(slices.Values(workloads), compareWorkloads)
+	distinct := make([]Workload, 0, len(sorted))
+	for _, w := range sorted {
+		if last := len(distinct) - 1; last >= 0 && compareWorkloads(distinct[last], w) == 0 {
+			distinct[last].Receivers = unite(distinct[last].Receivers, w.Receivers)
+			continue
+		}
+		distinct = append(distinct, w)
+	}
+	return distinct
 }
 
-// compareWorkloads orders them as people look for them.
+// unite joins two lists of receivers as Workload.Receivers has them.
+func unite(a, b string) string {
+	if a == b {
+		return a
+	}
+	names := strings.FieldsFunc(a+","+b, func(r rune) bool { return r == ',' })
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ",")
+}
+
+// compareWorkloads orders them as people look for them, whatever receivers they name.
 func compareWorkloads(a, b Workload) int {
 	return cmp.Or(
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
@@ -83,9 +102,9 @@ func isKnown(ctx context.Context, q query, u Used) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference FROM workloads WHERE image_id = ?`, id)
+	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers FROM workloads WHERE image_id = ?`, id)
 	workloads, err := collect(rows, err, func(rows *sql.Rows) (w Workload, err error) {
-		err = rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference)
+		err = rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
 		return w, err
 	})
 	return slices.Equal(distinctWorkloads(workloads), u.Workloads), err
@@ -115,8 +134,8 @@ func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Wor
 	}
 	for _, w := range workloads {
 		if _, err := tx.ExecContext(ctx, `
-			INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			id, w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference); err != nil {
+			INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference, receivers) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			id, w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference, w.Receivers); err != nil {
 			return err
 		}
 	}
@@ -154,19 +173,23 @@ func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err err
 
 // The plus keeps SQLite from going through all that an engine has, of any Scanner.
 const selectReported = `
-	SELECT si.digest, si.platform FROM scanner_images si
+	SELECT si.digest, si.platform, r.matched_at, r.data_version = coalesce(d.version, r.data_version) FROM scanner_images si
 	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+	LEFT JOIN data_versions d ON d.engine = r.engine
 	WHERE si.scanner = ? AND +si.engine = ?`
 
 // Reported implements Usage.
-func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[image.Key]bool, error) {
-	reported := make(map[image.Key]bool)
+func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error) {
+	reported := make(map[image.Key]ReportAge)
 	err := s.read(ctx, "list images with a report", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectReported, scanner, engine)
 		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 			var key image.Key
-			err := rows.Scan(&key.Digest, (*platform)(&key.Platform))
-			reported[key] = true
+			var matched millis
+			var age ReportAge
+			err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &matched, &age.Current)
+			age.MatchedAt = matched.Time
+			reported[key] = age
 			return struct{}{}, err
 		})
 		return err
@@ -221,12 +244,17 @@ func (s *SQLite) ForgetScanners(ctx context.Context, scanners []string) error {
 	if err != nil {
 		return err
 	}
+	defer s.quiet.forget()
 	return s.write(ctx, "forget scanners", func(ctx context.Context, tx *sql.Tx) error {
 		const which = `scanner IN (SELECT value FROM json_each(?))`
 		if err := s.release(ctx, tx, which, string(gone)); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE `+which, string(gone))
-		return err
+		for _, table := range []string{"receivers", "messages"} {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE `+which, string(gone)); err != nil { //nolint:gosec // the table is one of two
+				return err
+			}
+		}
+		return nil
 	})
 }

@@ -152,18 +152,20 @@ func TestReported(t *testing.T) {
 	f.use(t, "other scanner", "elsewhere", workload("web", "r"))
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
 	f.report(t, "elsewhere")
+	current := true
 	check := func(what string, want ...string) {
 		t.Helper()
-		reported := make(map[image.Key]bool)
+		reported := make(map[image.Key]ReportAge)
 		for _, name := range want {
-			reported[key(name)] = true
+			reported[key(name)] = ReportAge{MatchedAt: f.clock.Now(), Current: current}
 		}
-		equal(t, what, got[map[image.Key]bool](t)(f.Reported(t.Context(), "scanner", grype)), reported)
+		equal(t, what, got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "scanner", grype)), reported)
 	}
 	check("one has a report", "app")
 	f.report(t, "waiting")
 	check("a report without findings counts", "app", "waiting")
 	f.data(t, "v2")
+	current = false
 	check("an old report counts", "app", "waiting")
 	u := used("scanner", "waiting", workload("runs waiting", "r"))
 	u.Engine = "fake"

@@ -16,7 +16,7 @@ type Views interface {
 	Locate(ctx context.Context, scanner, namespace string, key image.Key) (Location, error)
 	// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no
 	// report. It may return fewer than limit when they are large. ErrChanged if what was before the mark is not the same
-	// any more, so that something would be missed or come twice.
+	// any more, so that something would be missed or come twice, or if other exceptions are in force than then.
 	FindingsPage(ctx context.Context, s Subject, f FindingFilter, from FindingMark, limit int) (FindingPage, error)
 	// RunsPage answers "who runs an image with this vulnerability?", in the order of Running, from after a mark on.
 	RunsPage(ctx context.Context, q RunsQuery, after RunMark, limit int) (RunsPage, error)
@@ -69,6 +69,8 @@ type FindingMark struct {
 	// Count and Sum say which findings were before it.
 	Count int
 	Sum   uint64
+	// Excepting says what was covered by exceptions.
+	Excepting uint64
 }
 
 // FindingPage is a part of a report.

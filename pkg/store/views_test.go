@@ -1,12 +1,12 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -373,21 +373,20 @@ func TestRunsAreBounded(t *testing.T) {
 
 // TestNamesOfOlderStores: a store that was made before has its vulnerabilities found by all names too.
 func TestNamesOfOlderStores(t *testing.T) {
-	f := newStore(t)
-	f.catalogue(t, "web")
+	path := filepath.Join(t.TempDir(), "store.db")
+	olderStore(t, path, 2,
+		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, '`+digest("web")+`', '', 0)`,
+		`INSERT INTO images (digest, platform, scope, manifest_id) VALUES ('`+key("web").Digest+`', 'linux/amd64', '', 1)`,
+		`INSERT INTO reports (id, revision, manifest_id, engine, data_version, matched_at, distro) VALUES (1, 1, 1, 'grype', 'v1', 0, '')`,
+		`INSERT INTO vulnerabilities (id, canonical_id, engine, description, url, cvss, epss, known_exploited)
+			VALUES (1, 'CVE-2026-0001', 'grype', '', '', 0, 0, 0), (2, 'CVE-2026-0002', 'grype', '', '', 0, 0, 0)`,
+		`INSERT INTO findings (report_id, key, vulnerability_id, package, version, type, purl, paths, severity, known_exploited, fixable,
+			fix_state, fix_versions, aliases, advisories, content, first_seen)
+			VALUES (1, x'01', 1, 'openssl', '1', 'deb', '', x'', 4, 0, 0, 'not-fixed', '', '["ALAS-1","alas-1"]', '', 0, 0),
+			(1, x'02', 2, 'zlib', '1', 'deb', '', x'', 4, 0, 0, 'not-fixed', '', '', '', 0, 0)`,
+	)
+	f := openStore(t, path)
 	f.inNamespace(t, "shop", "s1", "web", "front")
-	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", func(f *finding.Finding) { f.Aliases = []string{"ALAS-1", "alas-1"} }), vulnerable("CVE-2026-0002", "zlib"))
-	// Back to where the names were not known yet.
-	for _, statement := range []string{
-		`DROP TABLE engine_manifests`, `ALTER TABLE reports DROP COLUMN not_covered`, `DROP TABLE vulnerability_names`, `DROP INDEX scanner_images_by_engine`, `ALTER TABLE scanner_images DROP COLUMN suspended`,
-		`CREATE INDEX scanner_images_by_engine ON scanner_images (engine, manifest_id)`,
-		`DELETE FROM goose_db_version WHERE version_id >= 3`,
-	} {
-		if _, err := f.writer.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(t, migrate(context.Background(), f.writer))
 	for _, id := range []string{"CVE-2026-0001", "ALAS-1", "CVE-2026-0002"} {
 		if runs := f.runs(t, RunsQuery{ID: id, All: true}, 5); len(runs) != 1 {
 			t.Errorf("%s is found %d times, want once", id, len(runs))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 )
 
 // vulnerability is what is shared by all findings of it.
@@ -34,7 +35,7 @@ func about(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
 }
 
 // saveVulnerabilities brings the shared rows to what the newest report says, and tells the findings theirs.
-func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []*findingRow) error {
+func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []*findingRow, at time.Time) error {
 	ids, byID := about(rows)
 	lookup, err := tx.PrepareContext(ctx, `
 		SELECT id, description, url, cvss, epss, known_exploited FROM vulnerabilities WHERE canonical_id = ? AND engine = ?`)
@@ -51,9 +52,9 @@ func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []
 			Scan(&id, &before.description, &before.url, &before.cvss, &before.epss, &before.knownExploited)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			id, err = insertVulnerability(ctx, tx, ids[i], engine, now)
+			id, err = insertVulnerability(ctx, tx, ids[i], engine, now, at)
 		case err == nil && before != now:
-			err = updateVulnerability(ctx, tx, id, before, now)
+			err = updateVulnerability(ctx, tx, id, before, now, at)
 		}
 		saved[ids[i]] = id
 		return err
@@ -64,11 +65,11 @@ func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []
 	return err
 }
 
-func insertVulnerability(ctx context.Context, tx *sql.Tx, canonicalID, engine string, v vulnerability) (id int64, err error) {
+func insertVulnerability(ctx context.Context, tx *sql.Tx, canonicalID, engine string, v vulnerability, at time.Time) (id int64, err error) {
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited)
-		VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		canonicalID, engine, v.description, v.url, v.cvss, v.epss, v.knownExploited).Scan(&id)
+		INSERT INTO vulnerabilities (canonical_id, engine, description, url, cvss, epss, known_exploited, known_exploited_since)
+		VALUES (?, ?, ?, ?, ?, ?, ?7, CASE WHEN ?7 THEN ?8 END) RETURNING id`,
+		canonicalID, engine, v.description, v.url, v.cvss, v.epss, v.knownExploited, millis{at}).Scan(&id)
 	if err != nil {
 		return 0, err
 	}
@@ -81,10 +82,11 @@ const insertName = `INSERT INTO vulnerability_names (name, vulnerability_id) VAL
 
 // updateVulnerability also brings "known exploited" to every finding, of other images as well: they are known
 // to be exploited from now on, and not only when they are matched again.
-func updateVulnerability(ctx context.Context, tx *sql.Tx, id int64, before, now vulnerability) error {
+func updateVulnerability(ctx context.Context, tx *sql.Tx, id int64, before, now vulnerability, at time.Time) error {
 	if _, err := tx.ExecContext(ctx, `
-		UPDATE vulnerabilities SET description = ?, url = ?, cvss = ?, epss = ?, known_exploited = ? WHERE id = ?`,
-		now.description, now.url, now.cvss, now.epss, now.knownExploited, id); err != nil {
+		UPDATE vulnerabilities SET description = ?, url = ?, cvss = ?, epss = ?, known_exploited = ?5,
+			known_exploited_since = CASE WHEN ?5 THEN coalesce(known_exploited_since, ?6) END WHERE id = ?7`,
+		now.description, now.url, now.cvss, now.epss, now.knownExploited, millis{at}, id); err != nil {
 		return err
 	}
 	if before.knownExploited == now.knownExploited {

@@ -40,6 +40,7 @@ var parts = []part{
 	{"scale", "Many pods", scalePart},
 	{"store", "The store", storePart},
 	{"clair", "Scanning with Clair", clairPart},
+	{"noise", "Noise", noisePart},
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/test/bench/clair"
 	"github.com/scanner-operator/scanner-operator/test/bench/latency"
+	"github.com/scanner-operator/scanner-operator/test/bench/noise"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
 	"github.com/scanner-operator/scanner-operator/test/bench/storage"
@@ -83,6 +84,10 @@ func progress(format string, args ...any) { fmt.Printf("  "+format+"\n", args...
 
 func storePart(ctx context.Context, _ project) (page.Section, error) {
 	return storage.Measure(ctx, progress)
+}
+
+func noisePart(ctx context.Context, p project) (page.Section, error) {
+	return noise.Measure(ctx, p.root, progress)
 }
 
 func latencyPart(ctx context.Context, _ project) (page.Section, error) { return latency.Measure(ctx) }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -35,7 +36,8 @@ type rating struct {
 	Severity string
 }
 
-// read reads directories of advisories. Later ones add to earlier ones.
+// read reads directories of advisories. Later ones add to earlier ones; what they say of a vulnerability in a
+// distribution's package takes the place of what was said before.
 func read(dirs []string) (*advisories, error) {
 	all := &advisories{golang: map[string][]byte{}, distributions: map[string][]distributionAdvisory{}, cvss: map[string]rating{}}
 	for _, dir := range dirs {
@@ -72,9 +74,21 @@ func (a *advisories) readDistributions(dir string) error {
 			return err
 		}
 		release := strings.TrimSuffix(filepath.Base(file), ".json")
-		a.distributions[release] = append(a.distributions[release], read...)
+		for _, advisory := range read {
+			a.distributions[release] = amend(a.distributions[release], advisory)
+		}
 	}
 	return nil
+}
+
+// amend adds an advisory, or puts it in the place of that of the same vulnerability in the same package.
+func amend(earlier []distributionAdvisory, advisory distributionAdvisory) []distributionAdvisory {
+	at := slices.IndexFunc(earlier, func(e distributionAdvisory) bool { return e.ID == advisory.ID && e.Package == advisory.Package })
+	if at < 0 {
+		return append(earlier, advisory)
+	}
+	earlier[at] = advisory
+	return earlier
 }
 
 func (a *advisories) readGo(dir string) error {

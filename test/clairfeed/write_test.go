@@ -16,13 +16,15 @@ import (
 )
 
 var (
-	now      = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	first    = filepath.Join("..", "fixtures", "advisories")
-	added    = filepath.Join("..", "fixtures", "advisories-next")
-	longAgo  = now.Add(-time.Hour)
-	tracked  = []string{"openssl", "CVE-2099-10001", "releases", "bookworm", "fixed_version"}
-	unfixed  = []string{"openssl", "CVE-2025-27587", "releases", "bookworm", "status"}
-	assigned = []string{"openssl", "CVE-2025-27587", "releases", "bookworm", "urgency"}
+	now       = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	first     = filepath.Join("..", "fixtures", "advisories")
+	added     = filepath.Join("..", "fixtures", "advisories-next")
+	corrected = filepath.Join("..", "fixtures", "advisories-fix")
+	longAgo   = now.Add(-time.Hour)
+	status    = []string{"openssl", "CVE-2099-10001", "releases", "bookworm", "status"}
+	tracked   = []string{"openssl", "CVE-2099-10001", "releases", "bookworm", "fixed_version"}
+	unfixed   = []string{"openssl", "CVE-2025-27587", "releases", "bookworm", "status"}
+	assigned  = []string{"openssl", "CVE-2025-27587", "releases", "bookworm", "urgency"}
 )
 
 func written(t *testing.T, out string, dirs ...string) {
@@ -59,13 +61,27 @@ func TestDebianTracker(t *testing.T) {
 	out := t.TempDir()
 	written(t, out, first, added)
 	tracker := content(t, out, "debian-tracker.json")
-	for want, keys := range map[string][]string{"3.0.19-1~deb12u9": tracked, "open": unfixed, "not yet assigned": assigned} {
+	for want, keys := range map[string][]string{"open": unfixed, "not yet assigned": assigned} {
 		if got := at(t, tracker, keys); got != want {
 			t.Errorf("%v: want %q, got %v", keys, want, got)
 		}
 	}
 	if release := content(t, out, "debian", "dists", "bookworm", "Release"); !strings.Contains(release, "\nVersion: 12.") {
 		t.Errorf("Clair takes no release without a point release:\n%s", release)
+	}
+}
+
+func TestAdvisoryIsCorrected(t *testing.T) {
+	out := t.TempDir()
+	written(t, out, first, added)
+	tracker := content(t, out, "debian-tracker.json")
+	if got := []any{at(t, tracker, status), at(t, tracker, tracked)}; got[0] != "open" || got[1] != nil {
+		t.Errorf("want an open vulnerability without a fixed version, got %v", got)
+	}
+	written(t, out, first, added, corrected)
+	tracker = content(t, out, "debian-tracker.json")
+	if got := []any{at(t, tracker, status), at(t, tracker, tracked)}; got[0] != "resolved" || got[1] != "3.0.19-1~deb12u9" {
+		t.Errorf("want a resolved vulnerability with its fixed version, got %v", got)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 // The story of the demonstration, each step of it a test.
 func TestDemo(t *testing.T) { tellActs(t, env) }
 
-// tellActs tells both acts, and shows what they came to.
+// tellActs tells all acts, and shows what they came to.
 func tellActs(t *testing.T, env *story.Environment) {
 	t.Helper()
-	for _, step := range append(env.FirstAct(), env.SecondAct()...) {
+	for _, step := range env.Acts() {
 		told := t.Run(step.Name, func(t *testing.T) {
 			said, err := step.Run(t.Context())
 			must(t, err)

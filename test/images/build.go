@@ -2,6 +2,7 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"embed"
@@ -80,11 +81,15 @@ func (d definition) build(ctx context.Context, places Places, platform v1.Platfo
 	if err != nil {
 		return nil, err
 	}
+	if len(d.upgrades) > 0 {
+		status := packageDatabases[d.distribution].path
+		files[status] = build.File{Content: upgrade(files[status].Content, d.upgrades)}
+	}
 	base, err := build.Files(files)
 	if err != nil {
 		return nil, err
 	}
-	name := path.Base(d.name)
+	name := cmp.Or(d.program, path.Base(d.name))
 	program, err := build.Binary(ctx, build.Program{Name: name, Dir: filepath.Join(places.Root, d.dir), Package: d.pkg}, platform)
 	if err != nil {
 		return nil, err
@@ -120,6 +125,24 @@ func distributionFiles(distribution string) (map[string]build.File, error) {
 		files[dir] = build.File{Mode: directoryMode}
 	}
 	return files, nil
+}
+
+// upgrade gives packages in dpkg's status file other versions, by source package. A package without a Source is its own.
+func upgrade(status []byte, versions map[string]string) []byte {
+	packages := bytes.Split(status, []byte("\n\n"))
+	for i, pkg := range packages {
+		fields := map[string]string{}
+		for line := range bytes.Lines(pkg) {
+			if name, value, found := strings.Cut(strings.TrimSuffix(string(line), "\n"), ": "); found {
+				fields[name] = value
+			}
+		}
+		source, _, _ := strings.Cut(cmp.Or(fields["Source"], fields["Package"]), " ")
+		if version := versions[source]; version != "" {
+			packages[i] = bytes.Replace(pkg, []byte("\nVersion: "+fields["Version"]), []byte("\nVersion: "+version), 1)
+		}
+	}
+	return bytes.Join(packages, []byte("\n\n"))
 }
 
 func unpack(packed []byte) ([]byte, error) {

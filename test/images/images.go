@@ -5,10 +5,12 @@ import (
 	"io/fs"
 )
 
-// Names of the images, which are also their repositories below a registry.
+// Names of the images, which are also their repositories below a registry, WebUpdated excepted.
 const (
 	// Web holds packages of Debian 12 as of June 2023.
 	Web = "shop/web"
+	// WebUpdated is Web built again, with FixedOpenSSL: another tag in the repository of Web.
+	WebUpdated = "shop/web-updated"
 	// API is a Go program with old modules.
 	API = "shop/api"
 	// Migrate is another one, that runs and ends.
@@ -34,11 +36,14 @@ const (
 // FilesDir is what the image Files serves.
 const FilesDir = "/srv"
 
+// FixedOpenSSL is the version of OpenSSL in WebUpdated: all is fixed in it that has a fix.
+const FixedOpenSSL = "3.0.19-1~deb12u9"
+
 // Scanned lists the images that have something to scan, or nothing on purpose.
 func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky, Bastion} }
 
 // Story lists the images of every story, whatever its engine.
-func Story() []string { return append(Scanned(), Slack, Files) }
+func Story() []string { return append(Scanned(), WebUpdated, Slack, Files) }
 
 // ForClair lists what a story takes besides, whose engine is Clair. Building them takes minutes and downloads the first time.
 func ForClair() []string { return []string{Clair, PostgreSQL} }
@@ -51,6 +56,10 @@ type definition struct {
 	name string
 	// distribution is a directory of files; see distributionFiles.
 	distribution string
+	// upgrades are versions of packages of Debian by source package, in place of those in the distribution's files.
+	upgrades map[string]string
+	// program is the name of the program in the image; the last part of name if empty.
+	program string
 	// dir is the Go module and pkg the command in it, relative to the project's root.
 	dir, pkg string
 	// args follow the program in the image's entry point.
@@ -65,6 +74,10 @@ type definition struct {
 // that tells what it plays.
 var definitions = []definition{
 	{name: Web, distribution: "debian-12", dir: ".", pkg: "./test/images/serve"},
+	{
+		name: WebUpdated, program: "web", distribution: "debian-12", dir: ".", pkg: "./test/images/serve",
+		upgrades: map[string]string{"openssl": FixedOpenSSL},
+	},
 	{name: API, dir: "test/images/api", pkg: "."},
 	{name: Migrate, dir: "test/images/migrate", pkg: "."},
 	{name: Cache, distribution: "alpine-3.18", dir: ".", pkg: "./test/images/serve"},

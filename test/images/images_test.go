@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
@@ -84,6 +85,21 @@ func TestWebRunsItsProgramAboveDebian(t *testing.T) {
 		if len(files[path]) == 0 {
 			t.Errorf("%s is missing in %s", path, Web)
 		}
+	}
+}
+
+// What differs is what was upgraded: everything else in the image is as before.
+func TestWebUpdatedDiffersInOpenSSL(t *testing.T) {
+	before, after := built(t, Web), built(t, WebUpdated)
+	const status = "/var/lib/dpkg/status"
+	want := strings.ReplaceAll(string(before[status]), "\nVersion: 3.0.9-1\n", "\nVersion: "+FixedOpenSSL+"\n")
+	if diff := cmp.Diff(want, string(after[status])); diff != "" || strings.Count(want, FixedOpenSSL) != 2 {
+		t.Errorf("want openssl and libssl3 to be newer, and nothing else (-want +got):\n%s", diff)
+	}
+	delete(before, status)
+	delete(after, status)
+	if !cmp.Equal(before, after) {
+		t.Error("want no other file to differ")
 	}
 }
 

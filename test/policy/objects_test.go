@@ -78,6 +78,20 @@ func anImageScan(name string) *unstructured.Unstructured {
 	return scan
 }
 
+// anException is one of a namespace, or (empty) of the cluster.
+func anException(namespace, name string) *unstructured.Unstructured {
+	e := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"status": "fixed", "reason": "patched", "vulnerabilities": []any{"CVE-2026-0001"},
+	}}}
+	e.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("VulnerabilityException"))
+	if namespace == "" {
+		e.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ClusterVulnerabilityException"))
+	}
+	e.SetNamespace(namespace)
+	e.SetName(name)
+	return e
+}
+
 func claim(name string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name},

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -44,6 +46,13 @@ func TestStolenTokenHasNoRight(t *testing.T) {
 		"change a Job":                   c.thief.Patch(ctx, &batchv1.Job{ObjectMeta: tenant}, merge(`{"spec":{"suspend":true}}`)),
 		"delete all Jobs of a namespace": c.thief.DeleteAllOf(ctx, &batchv1.Job{}, client.InNamespace(shop)),
 		"delete a claim":                 c.thief.Delete(ctx, claim("scanner-operator-store")),
+		"label a namespace":              c.thief.Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, merge(`{"metadata":{"labels":{"a":"b"}}}`)),
+		"delete a namespace":             c.thief.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}),
+		"except findings":                c.thief.Create(ctx, anException(shop, "any")),
+		"except findings everywhere":     c.thief.Create(ctx, anException("", "any")),
+		"change an exception":            c.thief.Patch(ctx, anException(shop, "any"), merge(`{"spec":{"images":null}}`)),
+		"change one for the cluster":     c.thief.Patch(ctx, anException("", "any"), merge(`{"spec":{"images":null}}`)),
+		"remove an exception":            c.thief.Delete(ctx, anException(shop, "any")),
 		"change a node":                  c.thief.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, merge(`{"spec":{"unschedulable":true}}`)),
 	} {
 		t.Run(name, func(t *testing.T) { noRight(t, err) })
@@ -194,5 +203,70 @@ func TestManagerReadsItsSecrets(t *testing.T) {
 			continue
 		}
 		noRight(t, err)
+	}
+}
+
+// Who may have Scanners, or everything else in a namespace, may not except findings; whoever may, may where it was granted.
+func TestWhoMayExcept(t *testing.T) {
+	c := theCluster(t)
+	bind := func(user, namespace, role string) client.Client {
+		t.Helper()
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: user + "-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		}
+		if err := c.admin.Create(t.Context(), binding); err != nil {
+			t.Fatal(err)
+		}
+		config := rest.CopyConfig(c.config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+		as, err := client.New(config, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return as
+	}
+	bind("developer", shop, "scanner-operator-edit")
+	developer, officer := bind("developer", shop, "scanner-operator-view"), bind("officer", shop, "scanner-operator-except")
+	if err := officer.Create(t.Context(), anException(shop, "granted")); err != nil {
+		t.Errorf("who may except may not: %v", err)
+	}
+	if err := developer.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "granted"}, anException(shop, "granted")); err != nil {
+		t.Errorf("who may see what was found may not see what is excepted: %v", err)
+	}
+	noRight(t, developer.Create(t.Context(), anException(shop, "any")))
+	noRight(t, developer.Delete(t.Context(), anException(shop, "granted")))
+	noRight(t, officer.Create(t.Context(), anException(home, "any")))
+	noRight(t, officer.Create(t.Context(), anException("", "any")))
+	var roles rbacv1.ClusterRoleList
+	if err := c.admin.List(t.Context(), &roles); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range roles.Items {
+		for _, rule := range role.Rules {
+			changes := slices.ContainsFunc(rule.Verbs, func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) })
+			names := slices.Contains(rule.Resources, "vulnerabilityexceptions") || slices.Contains(rule.Resources, "clustervulnerabilityexceptions")
+			if changes && names && (role.Name != "scanner-operator-except" || len(role.Labels) > 0) {
+				t.Errorf("%s with the labels %v lets findings be excepted", role.Name, role.Labels)
+			}
+		}
+	}
+}
+
+// What an exception covers the manager says in its status.
+func TestManagerWritesExceptionsStatus(t *testing.T) {
+	c := theCluster(t)
+	for what, o := range map[string]*unstructured.Unstructured{"a namespace": anException(shop, "status"), "the cluster": anException("", "status")} {
+		if err := c.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		written := o.DeepCopy()
+		if err := c.thief.Status().Patch(t.Context(), written, merge(`{"status":{"findings":1},"spec":{"reason":"evil"}}`)); err != nil {
+			t.Errorf("an exception of %s: the manager may not write the status: %v", what, err)
+		}
+		if reason, _, _ := unstructured.NestedString(written.Object, "spec", "reason"); reason != "patched" {
+			t.Errorf("an exception of %s: the manager has changed the reason into %q", what, reason)
+		}
 	}
 }

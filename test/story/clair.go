@@ -177,22 +177,22 @@ func total(metrics, prefix, holding string) (int, error) {
 
 // checkWebhook waits until the notifier has handled another webhook than those before the second act, about an image of the
 // shop.
-func (a *secondAct) checkWebhook(ctx context.Context) (string, error) {
+func (l *life) checkWebhook(ctx context.Context) (string, error) {
 	began := time.Now()
 	var now webhooks
 	err := Eventually(ctx, webhookWithin, func(ctx context.Context) error {
 		var err error
-		switch now, err = a.webhooks(ctx); {
+		switch now, err = l.webhooks(ctx); {
 		case err != nil:
 			return err
-		case now.done <= a.before.done:
+		case now.done <= l.before.done:
 			return errors.New("no webhook of Clair has come to the notifier since the advisory was added")
-		case now.marked <= a.before.marked:
-			return fmt.Errorf("since the advisory was added %d webhooks of Clair have come to the notifier, none about an image of %s", now.done-a.before.done, a.Shop())
+		case now.marked <= l.before.marked:
+			return fmt.Errorf("since the advisory was added %d webhooks of Clair have come to the notifier, none about an image of %s", now.done-l.before.done, l.Shop())
 		}
 		return nil
 	})
-	return fmt.Sprintf("%.0f s after the message at the latest; ImageScans marked: %d", time.Since(began).Seconds(), now.marked-a.before.marked), err
+	return fmt.Sprintf("%.0f s after the message at the latest; ImageScans marked: %d", time.Since(began).Seconds(), now.marked-l.before.marked), err
 }
 
 // ClairKey is the pre-shared key that Clair knows, in base64; empty without Clair.

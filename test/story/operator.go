@@ -51,7 +51,8 @@ func (e *Environment) deployOperator(ctx context.Context) (string, error) {
 // apiReady waits until the API server serves the operator's kinds: a moment passes after their definitions are there.
 func (e *Environment) apiReady(ctx context.Context) error {
 	_, err := e.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s",
-		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io")
+		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io",
+		"crd/vulnerabilityexceptions.scanner-operator.io", "crd/clustervulnerabilityexceptions.scanner-operator.io")
 	return err
 }
 

@@ -65,12 +65,15 @@ func (e *Environment) startScanners(ctx context.Context) (string, error) {
 		}
 	}
 	for _, namespace := range e.shopNamespaces() {
-		if err := e.MakeScanner(ctx, namespace, ScannerSettings{}); err != nil {
+		if err := e.MakeScanner(ctx, namespace, ScannerSettings{Receivers: []Receiver{{Name: "team", Announce: announcedChanges}}}); err != nil {
 			return "", err
 		}
 	}
 	return "each with a receiver in Slack, its address in a Secret", nil
 }
+
+// announcedChanges are what the receivers of both namespaces want to hear of: what is fixed, too.
+const announcedChanges = "New, FixAvailable, Escalated, Regressed, Fixed"
 
 // ScannerSettings are what differs between Scanners of the story.
 type ScannerSettings struct {
@@ -80,18 +83,37 @@ type ScannerSettings struct {
 	Backend v1alpha1.BackendType
 	// ClairKey is the pre-shared key that it speaks to Clair with; the right one if empty.
 	ClairKey string
-	// FirstScan is the receiver's policy; Summary if empty.
+	// FirstScan is the receivers' policy; Summary if empty.
 	FirstScan string
-	// GroupWait and GroupInterval of the receiver; 5 and 10 seconds if 0.
+	// GroupWait and GroupInterval of the receivers; 5 and 10 seconds if 0.
 	GroupWait, GroupInterval time.Duration
+	// Receivers of its messages; one with the namespace for its channel if empty.
+	Receivers []Receiver
+}
+
+// Receiver is one of a Scanner of the story.
+type Receiver struct {
+	Name string
+	// Channel is what Messages are asked for; the namespace if empty.
+	Channel string
+	// Announce are the changes to hear of, and Workloads those that concern it; the defaults if empty.
+	Announce, Workloads string
 }
 
 // MakeScanner makes a Scanner with a receiver and all that the receiver needs.
 func (e *Environment) MakeScanner(ctx context.Context, namespace string, settings ScannerSettings) error {
 	backend := cmp.Or(settings.Backend, e.Backend)
+	receivers := settings.Receivers
+	if len(receivers) == 0 {
+		receivers = []Receiver{{Name: "team"}}
+	}
+	urls := map[string]string{}
+	for _, r := range receivers {
+		urls[r.Name] = "https://" + slackHost + webhookPath(cmp.Or(r.Channel, namespace))
+	}
 	values := map[string]any{
 		"Namespace": namespace, "Name": cmp.Or(settings.Name, ScannerName), "System": SystemNamespace,
-		"URL": "https://" + slackHost + webhookPath(namespace), "FirstScan": cmp.Or(settings.FirstScan, "Summary"),
+		"Receivers": receivers, "URLs": urls, "FirstScan": cmp.Or(settings.FirstScan, "Summary"),
 		"GroupWait": cmp.Or(settings.GroupWait, 5*time.Second), "GroupInterval": cmp.Or(settings.GroupInterval, 10*time.Second),
 		"Backend": backend, "ClairURL": "",
 	}
@@ -109,6 +131,8 @@ type Pod struct {
 	Name, Image string
 	// Init is the image of an init container; none if empty.
 	Init string
+	// Receivers are what its annotation names; it has none if empty.
+	Receivers string
 	// PullSecrets are the names of the Secrets that it is pulled with.
 	PullSecrets []string
 }

@@ -8,11 +8,11 @@ import (
 
 // Show prints what the story came to, as a user would see it.
 func (e *Environment) Show(ctx context.Context) error {
-	text, err := e.Kubectl(ctx, "get", "scanners,imagescans", "--all-namespaces")
+	text, err := e.Kubectl(ctx, "get", "scanners,imagescans,vulnerabilityexceptions", "--all-namespaces")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.Out, "\n$ kubectl get scanners,imagescans -A\n%s\nIn Slack:\n", text)
+	fmt.Fprintf(e.Out, "\n$ kubectl get scanners,imagescans,vulnerabilityexceptions -A\n%s\nIn Slack:\n", text)
 	for _, namespace := range e.shopNamespaces() {
 		messages, err := e.Messages(ctx, namespace)
 		if err != nil {
@@ -32,7 +32,7 @@ func (e *Environment) Show(ctx context.Context) error {
 // diagnoses are the commands that tell most about what went wrong.
 var diagnoses = [][]string{
 	{"get", "pods", "--all-namespaces", "--output", "wide"},
-	{"get", "scanners,imagescans", "--all-namespaces", "--output", "wide"},
+	{"get", "scanners,imagescans,vulnerabilityexceptions,clustervulnerabilityexceptions", "--all-namespaces", "--output", "wide"},
 	{"get", "jobs", "--namespace", SystemNamespace, "--output", "wide"},
 	{"describe", "pods", "--namespace", SystemNamespace},
 	{"describe", "scanners", "--all-namespaces"},

@@ -15,8 +15,8 @@ import (
 // slackHost is where the stand-in for Slack takes webhooks.
 const slackHost = "slack." + InfraNamespace + ".svc"
 
-// webhookPath is the path of the webhook that a namespace's Scanner posts to.
-func webhookPath(namespace string) string { return "/services/T0STORY/B0STORY/" + namespace }
+// webhookPath is the path of the webhook of a channel, which is called after the namespace whose Scanner posts to it.
+func webhookPath(channel string) string { return "/services/T0STORY/B0STORY/" + channel }
 
 func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	image, err := e.loadImage(images.Slack)
@@ -43,8 +43,8 @@ func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	return "https://" + slackHost, e.RolledOut(ctx, InfraNamespace, "deployment/slack")
 }
 
-// Messages returns what the webhook of a namespace has got, oldest first.
-func (e *Environment) Messages(ctx context.Context, namespace string) ([]Message, error) {
+// Messages returns what the webhook of a channel has got, oldest first.
+func (e *Environment) Messages(ctx context.Context, channel string) ([]Message, error) {
 	raw, err := e.Clientset.CoreV1().Services(InfraNamespace).ProxyGet("http", "slack", "control", "messages", nil).DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the Slack stand-in for its messages: %w", err)
@@ -53,7 +53,7 @@ func (e *Environment) Messages(ctx context.Context, namespace string) ([]Message
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return nil, fmt.Errorf("the Slack stand-in's messages: %w", err)
 	}
-	all = slices.DeleteFunc(all, func(m standin.Message) bool { return m.Path != webhookPath(namespace) })
+	all = slices.DeleteFunc(all, func(m standin.Message) bool { return m.Path != webhookPath(channel) })
 	messages := make([]Message, 0, len(all))
 	for _, m := range all {
 		read, err := ReadMessage(m)

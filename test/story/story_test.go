@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -263,5 +265,79 @@ func TestFilesBelow(t *testing.T) {
 	}
 	if got := string(files["/srv/v6/latest.json"].Content); len(files) != 1 || got != "{}" {
 		t.Errorf("want the one file below /srv, got %v", files)
+	}
+}
+
+func TestFixedAreThoseThatAreGone(t *testing.T) {
+	line := func(id, pkg, version string) Line {
+		return Line{Repository: "shop/web", ID: id, Package: pkg, Version: version}
+	}
+	before := []Line{line("CVE-2", "openssl", "1"), line("CVE-1", "openssl", "1"), line("CVE-1", "zlib", "1")}
+	want := []string{"Fixed: CVE-1 in openssl of shop/web", "Fixed: CVE-2 in openssl of shop/web"}
+	if diff := cmp.Diff(want, fixed(before, []Line{line("CVE-1", "zlib", "2"), line("CVE-3", "openssl", "2")})); diff != "" {
+		t.Errorf("fixed (-want +got):\n%s", diff)
+	}
+}
+
+func TestFixedAlone(t *testing.T) {
+	gone := func(id string) Line {
+		return Line{Repository: "shop/web", ID: id, Package: "openssl", Change: v1alpha1.ChangeFixed}
+	}
+	var many []Line
+	for i := range itemsInSection + 2 {
+		many = append(many, gone(fmt.Sprintf("CVE-%02d", i)))
+	}
+	present := gone("CVE-00")
+	present.Change = v1alpha1.ChangeNew
+	for name, tt := range map[string]struct {
+		message Message
+		want    []Line
+		wrong   bool
+	}{
+		"all":                     {message: Message{Findings: 2, Lines: many[:2]}, want: many[:2]},
+		"the worst of many":       {message: Message{Findings: len(many), Lines: many[:itemsInSection]}, want: many},
+		"one is missing":          {message: Message{Findings: 1, Lines: many[:1]}, want: many[:2], wrong: true},
+		"one is missing of many":  {message: Message{Findings: len(many), Lines: many[:itemsInSection-1]}, want: many, wrong: true},
+		"one too many":            {message: Message{Findings: 3, Lines: many[:3]}, want: many[:2], wrong: true},
+		"another one":             {message: Message{Findings: 2, Lines: many[1:3]}, want: many[:2], wrong: true},
+		"one that is not fixed":   {message: Message{Findings: 1, Lines: []Line{present}}, want: many[:1], wrong: true},
+		"a wrong number":          {message: Message{Findings: 3, Lines: many[:2]}, want: many[:2], wrong: true},
+		"a notice in the message": {message: Message{Findings: 2, Lines: many[:2], Notices: []string{"trouble"}}, want: many[:2], wrong: true},
+	} {
+		want := Message{Lines: tt.want}.told()
+		if err := fixedAlone(tt.message, want); (err != nil) != tt.wrong {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// The Scanner's receivers have the addresses that their channels have.
+func TestScannerIsRendered(t *testing.T) {
+	values := map[string]any{
+		"Namespace": "shop", "Name": "scanner", "System": "system", "FirstScan": "Summary", "Backend": "Grype", "ClairURL": "",
+		"GroupWait": time.Second, "GroupInterval": time.Minute,
+		"Receivers": []Receiver{{Name: "red", Announce: announcedChanges}, {Name: "blue", Workloads: "Own"}},
+		"URLs":      map[string]string{"red": "https://x/red", "blue": "https://x/blue"},
+	}
+	text, err := render("manifests/scanner.yaml", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := strings.Split(text, "\n---\n")
+	var secret corev1.Secret
+	if err := yaml.UnmarshalStrict([]byte(documents[0]), &secret); err != nil || !cmp.Equal(secret.StringData, values["URLs"]) {
+		t.Errorf("the Secret holds %v, want %v (error %v)", secret.StringData, values["URLs"], err)
+	}
+	var scanner v1alpha1.Scanner
+	if err := yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &scanner); err != nil {
+		t.Fatal(err)
+	}
+	red, blue := scanner.Spec.Notifications[0], scanner.Spec.Notifications[1]
+	want := []v1alpha1.Change{v1alpha1.ChangeNew, v1alpha1.ChangeFixAvailable, v1alpha1.ChangeEscalated, v1alpha1.ChangeRegressed, v1alpha1.ChangeFixed}
+	if !cmp.Equal(red.Announce, want) || red.Slack.WebhookURLSecretRef.Key != "red" || red.Workloads != "" {
+		t.Errorf("want a receiver that hears %v at the address red, got %+v", want, red)
+	}
+	if blue.Workloads != v1alpha1.WorkloadsOwn || blue.Slack.WebhookURLSecretRef.Key != "blue" || blue.Announce != nil {
+		t.Errorf("want a receiver of its own workloads at the address blue, got %+v", blue)
 	}
 }

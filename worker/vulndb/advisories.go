@@ -65,7 +65,8 @@ type EPSS struct {
 // distroFile is the name of a distribution's file: debian-12.json, alpine-3.18.json, rhel-9.json.
 var distroFile = regexp.MustCompile(`^([a-z]+)-([0-9][0-9.]*)\.json$`)
 
-// Read reads the advisories of several directories. Later ones add to earlier ones.
+// Read reads the advisories of several directories. Later ones add to earlier ones; what they say of a vulnerability in a
+// distribution's package takes the place of what was said before.
 func Read(dirs ...string) (*Advisories, error) {
 	all := &Advisories{Distros: map[string][]DistroAdvisory{}, CVSS: map[string]CVSS{}}
 	for _, dir := range dirs {
@@ -125,8 +126,20 @@ func (a *Advisories) readFile(file string) error {
 	}
 	// The form in which Grype names a release.
 	namespace := match[1] + ":" + match[2]
-	a.Distros[namespace] = append(a.Distros[namespace], advisories...)
+	for _, advisory := range advisories {
+		a.Distros[namespace] = amend(a.Distros[namespace], advisory)
+	}
 	return nil
+}
+
+// amend adds an advisory, or puts it in the place of that of the same vulnerability in the same package.
+func amend(earlier []DistroAdvisory, advisory DistroAdvisory) []DistroAdvisory {
+	at := slices.IndexFunc(earlier, func(e DistroAdvisory) bool { return e.ID == advisory.ID && e.Package == advisory.Package })
+	if at < 0 {
+		return append(earlier, advisory)
+	}
+	earlier[at] = advisory
+	return earlier
 }
 
 // severities that Grype knows (https://github.com/anchore/grype, grype/vulnerability/severity.go).

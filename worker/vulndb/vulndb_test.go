@@ -131,7 +131,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// The second act: with one more folder there is exactly one more vulnerability.
+// The second act and the third: with one more folder there is exactly one more vulnerability, with a second one its fix.
 func TestOneMoreAdvisory(t *testing.T) {
 	count := func(result *vulndb.Result) map[string]string {
 		all := map[string]string{}
@@ -145,9 +145,14 @@ func TestOneMoreAdvisory(t *testing.T) {
 	}
 	before := count(fixture.Database(t, fixture.Built))
 	after := count(fixture.Database(t, fixture.Built.Add(time.Hour), fixture.NextAdvisoriesDir()))
-	before["openssl CVE-2099-10001"] = "Critical fixed < 3.0.19-1~deb12u9 (deb)"
+	before["openssl CVE-2099-10001"] = "Critical not-fixed none (unknown)"
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("advisories (-before and the new one +after):\n%s", diff)
+	}
+	fixed := count(fixture.Database(t, fixture.Built.Add(2*time.Hour), fixture.NextAdvisoriesDir(), fixture.FixAdvisoriesDir()))
+	before["openssl CVE-2099-10001"] = "Critical fixed < 3.0.19-1~deb12u9 (deb)"
+	if diff := cmp.Diff(before, fixed); diff != "" {
+		t.Errorf("advisories (-before and the fix +after):\n%s", diff)
 	}
 }
 

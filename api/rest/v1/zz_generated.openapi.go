@@ -143,6 +143,20 @@ type Ecosystems = []string
 // clair https://clair.example.com.
 type EngineName = string
 
+// Exception The exception that covers a finding. Left out if none does.
+type Exception struct {
+	Expires       time.Time `json:"expires,omitempty,omitzero"`
+	Justification string    `json:"justification,omitempty,omitzero"`
+
+	// Kind VulnerabilityException or ClusterVulnerabilityException.
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+
+	// Status not_affected, affected, fixed or under_investigation, as OpenVEX defines them.
+	Status string `json:"status"`
+}
+
 // Finding One vulnerability in one package.
 type Finding struct {
 	Advisories []Advisory `json:"advisories,omitempty,omitzero"`
@@ -153,29 +167,50 @@ type Finding struct {
 	Description string  `json:"description,omitempty,omitzero"`
 
 	// EPSS Probability of exploitation within 30 days, 0 to 1.
-	EPSS         float64   `json:"epss,omitempty,omitzero"`
+	EPSS float64 `json:"epss,omitempty,omitzero"`
+
+	// Exception The exception that covers a finding. Left out if none does.
+	Exception *Exception `json:"exception,omitempty"`
+
+	// FirstSeen When it was first found in this image.
 	FirstSeen    time.Time `json:"firstSeen"`
 	FixAvailable time.Time `json:"fixAvailable,omitempty,omitzero"`
+
+	// FixSince Since when a fixed version is known, by the engine's own date or else by ours.
+	FixSince time.Time `json:"fixSince,omitempty,omitzero"`
 
 	// FixState fixed, not-fixed, wont-fix or unknown.
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
 	Fixable     bool     `json:"fixable"`
 
+	// FixedAt When a second version of the vulnerability data was without it; left out while it is there.
+	FixedAt time.Time `json:"fixedAt,omitempty,omitzero"`
+
 	// ID The CVE where there is one.
-	ID             string  `json:"id"`
-	KnownExploited bool    `json:"knownExploited"`
-	Package        Package `json:"package"`
+	ID             string `json:"id"`
+	KnownExploited bool   `json:"knownExploited"`
+
+	// KnownExploitedSince Since when it is known here to be exploited.
+	KnownExploitedSince time.Time `json:"knownExploitedSince,omitempty,omitzero"`
+
+	// LastSeen When a report last had it.
+	LastSeen time.Time `json:"lastSeen,omitempty,omitzero"`
+	Package  Package   `json:"package"`
 
 	// Paths Where the package is in the image.
-	Paths    []string `json:"paths,omitempty,omitzero"`
-	Severity Severity `json:"severity"`
-	URL      string   `json:"url,omitempty,omitzero"`
+	Paths []string `json:"paths,omitempty,omitzero"`
+
+	// SeveritiesBefore What the severity was before, oldest first, at most ten.
+	SeveritiesBefore []SeverityBefore `json:"severitiesBefore,omitempty,omitzero"`
+	Severity         Severity         `json:"severity"`
+	URL              string           `json:"url,omitempty,omitzero"`
 }
 
-// FindingCounts Findings by severity; fixable and knownExploited count across severities.
+// FindingCounts Findings by severity; fixable and knownExploited count across severities. What exceptions cover is in excepted alone.
 type FindingCounts struct {
 	Critical       int `json:"critical"`
+	Excepted       int `json:"excepted"`
 	Fixable        int `json:"fixable"`
 	High           int `json:"high"`
 	KnownExploited int `json:"knownExploited"`
@@ -254,6 +289,34 @@ type ImageScanList struct {
 
 	// Total Number of all items that pass the filters, those of other pages included.
 	Total int `json:"total"`
+}
+
+// Message A message that a receiver took.
+type Message struct {
+	At time.Time `json:"at"`
+
+	// Findings How many findings count as told by it.
+	Findings int `json:"findings"`
+
+	// ID Rises with time.
+	ID int64 `json:"id"`
+
+	// Kind FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened or News.
+	Kind string `json:"kind"`
+
+	// Message All of it, as it was handed to the notifier. Its form may change from one version to the next.
+	Message  json.RawMessage `json:"message"`
+	Receiver string          `json:"receiver"`
+
+	// Title What it is about, in one line.
+	Title string `json:"title"`
+}
+
+// MessageList defines model for MessageList.
+type MessageList struct {
+	// Continue For the next page; left out on the last one.
+	Continue string    `json:"continue,omitempty,omitzero"`
+	Items    []Message `json:"items"`
 }
 
 // NotCovered What the namespaces that were looked at have besides, and the answer cannot speak of. Images count once for each
@@ -373,7 +436,7 @@ type Scanner struct {
 	Conditions []Condition `json:"conditions"`
 	Engine     string      `json:"engine"`
 
-	// Findings Findings by severity; fixable and knownExploited count across severities.
+	// Findings Findings by severity; fixable and knownExploited count across severities. What exceptions cover is in excepted alone.
 	Findings FindingCounts `json:"findings"`
 
 	// Images Images of the running pods. total = scanned + pending + failed + excluded.
@@ -402,6 +465,12 @@ type ScannerList struct {
 // Severity defines model for Severity.
 type Severity string
 
+// SeverityBefore defines model for SeverityBefore.
+type SeverityBefore struct {
+	Severity Severity  `json:"severity"`
+	Until    time.Time `json:"until"`
+}
+
 // VulnerabilityData The vulnerability data that findings are found with now.
 type VulnerabilityData struct {
 	// AgeSeconds How old the data is now.
@@ -421,10 +490,13 @@ type Workload struct {
 	Digest string `json:"digest"`
 
 	// Engines The engines that found it. One that is not listed may have found nothing, have no result yet, or not look at the image.
-	Engines     []EngineName `json:"engines"`
-	FixState    string       `json:"fixState"`
-	FixVersions []string     `json:"fixVersions,omitempty,omitzero"`
-	Fixable     bool         `json:"fixable"`
+	Engines []EngineName `json:"engines"`
+
+	// Exception The exception that covers a finding. Left out if none does.
+	Exception   *Exception `json:"exception,omitempty"`
+	FixState    string     `json:"fixState"`
+	FixVersions []string   `json:"fixVersions,omitempty,omitzero"`
+	Fixable     bool       `json:"fixable"`
 
 	// Image The reference in the pod's specification.
 	Image          string   `json:"image"`
@@ -528,6 +600,13 @@ type ListFindingsParams struct {
 	// Text Only findings with this text in id, alias, package or description, in any case (ASCII).
 	Text *string `form:"text,omitempty" json:"text,omitempty"`
 
+	// Excepted true for findings that an exception covers, false for others. Both are listed unless it is set.
+	Excepted *bool `form:"excepted,omitempty" json:"excepted,omitempty"`
+
+	// Gone true for findings that are in the report no more, as long as they are remembered. `fixedAt` is set when a second version of
+	// the vulnerability data was without them.
+	Gone *bool `form:"gone,omitempty" json:"gone,omitempty"`
+
 	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
 	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
 
@@ -538,6 +617,15 @@ type ListFindingsParams struct {
 	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
+// GetOpenVEXParams defines parameters for GetOpenVEX.
+type GetOpenVEXParams struct {
+	// Outdated Also give the result of an earlier attempt when the last one failed; `report.phase` then says Failed.
+	Outdated *Outdated `form:"outdated,omitempty" json:"outdated,omitempty"`
+
+	// IfNoneMatch The ETag of what the caller has.
+	IfNoneMatch *IfNoneMatch `json:"If-None-Match,omitempty"`
+}
+
 // GetSBOMParams defines parameters for GetSBOM.
 type GetSBOMParams struct {
 	// IfNoneMatch The ETag of what the caller has.
@@ -545,6 +633,18 @@ type GetSBOMParams struct {
 
 	// AcceptEncoding zstd, if the caller can decompress it.
 	AcceptEncoding *string `json:"Accept-Encoding,omitempty"`
+}
+
+// ListMessagesParams defines parameters for ListMessages.
+type ListMessagesParams struct {
+	// Receiver Only those to the receiver with this name.
+	Receiver *string `form:"receiver,omitempty" json:"receiver,omitempty"`
+
+	// Limit The most items of one answer.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue What the answer before said in `continue`, with all other parameters as they were.
+	Continue *Continue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListScannersParams defines parameters for ListScanners.
@@ -662,20 +762,28 @@ type ClientInterface interface {
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report and the image's reference do.
+	// serial number stays the same as long as the report, the image's reference and what is excepted do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListFindings Lists the findings of an image
 	//
-	// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+	// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 	//
 	// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 	// the answer to the second is 410 Expired: begin again without `continue`.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 	ListFindings(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	//
+	// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
+	// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
+	GetOpenVEX(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSBOM Gives the SBOM of an image
 	//
@@ -689,6 +797,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name} (the `GetScanner` operationId).
 	GetScanner(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListMessages Lists the messages that a Scanner sent, the latest first
+	//
+	// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
+	ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListScanners Lists Scanners with their coverage
 	//
@@ -745,7 +860,7 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 // SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 // them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report and the image's reference do.
+// serial number stays the same as long as the report, the image's reference and what is excepted do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -762,7 +877,7 @@ func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Nam
 
 // ListFindings Lists the findings of an image
 //
-// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 //
 // Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 // the answer to the second is 410 Expired: begin again without `continue`.
@@ -770,6 +885,24 @@ func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Nam
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 func (c *Client) ListFindings(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListFindingsRequest(c.Server, namespace, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+//
+// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
+// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
+func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetOpenVEXRequest(c.Server, namespace, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -803,6 +936,23 @@ func (c *Client) GetSBOM(ctx context.Context, namespace Namespace, name Name, pa
 // Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name} (the `GetScanner` operationId).
 func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetScannerRequest(c.Server, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListMessages Lists the messages that a Scanner sent, the latest first
+//
+// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
+func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListMessagesRequest(c.Server, namespace, name, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1197,6 +1347,30 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 
 		}
 
+		if params.Excepted != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "excepted", *params.Excepted, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Gone != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "gone", *params.Gone, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Outdated != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
@@ -1242,6 +1416,89 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetOpenVEXRequest constructs an http.Request for the GetOpenVEX method
+func NewGetOpenVEXRequest(server string, namespace Namespace, name Name, params *GetOpenVEXParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/imagescans/%s/openvex", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Outdated != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outdated", *params.Outdated, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -1345,6 +1602,98 @@ func NewGetScannerRequest(server string, namespace Namespace, name Name) (*http.
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListMessagesRequest constructs an http.Request for the ListMessages method
+func NewListMessagesRequest(server string, namespace Namespace, name Name, params *ListMessagesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/namespaces/%s/scanners/%s/messages", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Receiver != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "receiver", *params.Receiver, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -1583,7 +1932,7 @@ type ClientWithResponsesInterface interface {
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report and the image's reference do.
+	// serial number stays the same as long as the report, the image's reference and what is excepted do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -1592,7 +1941,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListFindingsWithResponse Lists the findings of an image
 	//
-	// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+	// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 	//
 	// Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 	// the answer to the second is 410 Expired: begin again without `continue`.
@@ -1601,6 +1950,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings (the `ListFindings` operationId).
 	ListFindingsWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListFindingsParams, reqEditors ...RequestEditorFn) (*ListFindingsResponse, error)
+
+	// GetOpenVEXWithResponse Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	//
+	// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
+	// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
+	GetOpenVEXWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*GetOpenVEXResponse, error)
 
 	// GetSBOMWithResponse Gives the SBOM of an image
 	//
@@ -1618,6 +1977,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name} (the `GetScanner` operationId).
 	GetScannerWithResponse(ctx context.Context, namespace Namespace, name Name, reqEditors ...RequestEditorFn) (*GetScannerResponse, error)
+
+	// ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
+	//
+	// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
+	ListMessagesWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*ListMessagesResponse, error)
 
 	// ListScannersWithResponse Lists Scanners with their coverage
 	//
@@ -1840,6 +2208,61 @@ func (r ListFindingsResponse) ContentType() string {
 	return ""
 }
 
+// GetOpenVEXResponse200Headers the declared response headers of an HTTP 200 response for GetOpenVEX
+type GetOpenVEXResponse200Headers struct {
+	ETag string
+}
+
+type GetOpenVEXResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string]interface{}
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *GetOpenVEXResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetOpenVEXResponse) GetJSON200() *map[string]interface{} {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetOpenVEXResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetOpenVEXResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetOpenVEXResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetOpenVEXResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetOpenVEXResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetSBOMResponse200Headers the declared response headers of an HTTP 200 response for GetSBOM
 type GetSBOMResponse200Headers struct {
 	ContentEncoding string
@@ -1938,6 +2361,54 @@ func (r GetScannerResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetScannerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListMessagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MessageList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListMessagesResponse) GetJSON200() *MessageList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListMessagesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListMessagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListMessagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListMessagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListMessagesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -2073,7 +2544,7 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 // SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 // them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report and the image's reference do.
+// serial number stays the same as long as the report, the image's reference and what is excepted do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -2088,7 +2559,7 @@ func (c *ClientWithResponses) GetCycloneDXWithResponse(ctx context.Context, name
 
 // ListFindingsWithResponse Lists the findings of an image
 //
-// Worst first: known exploited, severity, probability of exploitation, fix available. Filters narrow down together.
+// Worst first: known exploited, likely to be exploited (EPSS of 0.5, of 0.1 and below), severity, fix available, EPSS. Filters narrow down together.
 //
 // Without a result the answer is 409 NotScanned and never an empty list. When the report changes between two pages
 // the answer to the second is 410 Expired: begin again without `continue`.
@@ -2102,6 +2573,22 @@ func (c *ClientWithResponses) ListFindingsWithResponse(ctx context.Context, name
 		return nil, err
 	}
 	return ParseListFindingsResponse(rsp)
+}
+
+// GetOpenVEXWithResponse Gives what was decided about an image's findings, as OpenVEX 0.2.0
+//
+// One statement for each vulnerability and each exception that covers it in this image, in the words of the exception. Of
+// findings that no exception covers it says nothing. Reports that are too large are refused as for CycloneDX.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex (the `GetOpenVEX` operationId).
+func (c *ClientWithResponses) GetOpenVEXWithResponse(ctx context.Context, namespace Namespace, name Name, params *GetOpenVEXParams, reqEditors ...RequestEditorFn) (*GetOpenVEXResponse, error) {
+	rsp, err := c.GetOpenVEX(ctx, namespace, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetOpenVEXResponse(rsp)
 }
 
 // GetSBOMWithResponse Gives the SBOM of an image
@@ -2131,6 +2618,21 @@ func (c *ClientWithResponses) GetScannerWithResponse(ctx context.Context, namesp
 		return nil, err
 	}
 	return ParseGetScannerResponse(rsp)
+}
+
+// ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
+//
+// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
+func (c *ClientWithResponses) ListMessagesWithResponse(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*ListMessagesResponse, error) {
+	rsp, err := c.ListMessages(ctx, namespace, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListMessagesResponse(rsp)
 }
 
 // ListScannersWithResponse Lists Scanners with their coverage
@@ -2314,6 +2816,55 @@ func ParseListFindingsResponse(rsp *http.Response) (*ListFindingsResponse, error
 	return response, nil
 }
 
+// ParseGetOpenVEXResponse parses an HTTP response from a GetOpenVEXWithResponse call
+func ParseGetOpenVEXResponse(rsp *http.Response) (*GetOpenVEXResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetOpenVEXResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers GetOpenVEXResponse200Headers
+		if values := rsp.Header.Values("ETag"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "ETag", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ETag = value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseGetSBOMResponse parses an HTTP response from a GetSBOMWithResponse call
 func ParseGetSBOMResponse(rsp *http.Response) (*GetSBOMResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -2386,6 +2937,39 @@ func ParseGetScannerResponse(rsp *http.Response) (*GetScannerResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Scanner
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListMessagesResponse parses an HTTP response from a ListMessagesWithResponse call
+func ParseListMessagesResponse(rsp *http.Response) (*ListMessagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListMessagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MessageList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -2483,12 +3067,18 @@ type ServerInterface interface {
 	// ListFindings Lists the findings of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings)
 	ListFindings(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListFindingsParams)
+	// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
+	GetOpenVEX(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetOpenVEXParams)
 	// GetSBOM Gives the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSBOMParams)
 	// GetScanner Gives one Scanner with its coverage
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name})
 	GetScanner(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name)
+	// ListMessages Lists the messages that a Scanner sent, the latest first
+	// (GET /api/v1/namespaces/{namespace}/scanners/{name}/messages)
+	ListMessages(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListMessagesParams)
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(w http.ResponseWriter, r *http.Request, params ListScannersParams)
@@ -2812,6 +3402,32 @@ func (siw *ServerInterfaceWrapper) ListFindings(w http.ResponseWriter, r *http.R
 		return
 	}
 
+	// ------------- Optional query parameter "excepted" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "excepted", r.URL.Query(), &params.Excepted, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "excepted"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "excepted", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "gone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "gone", r.URL.Query(), &params.Gone, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "gone"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "gone", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "outdated" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "outdated", r.URL.Query(), &params.Outdated, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
@@ -2853,6 +3469,78 @@ func (siw *ServerInterfaceWrapper) ListFindings(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListFindings(w, r, namespace, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetOpenVEX operation middleware
+func (siw *ServerInterfaceWrapper) GetOpenVEX(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetOpenVEXParams
+
+	// ------------- Optional query parameter "outdated" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outdated", r.URL.Query(), &params.Outdated, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outdated"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outdated", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch IfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-None-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-None-Match", Err: err})
+			return
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetOpenVEX(w, r, namespace, name, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2966,6 +3654,83 @@ func (siw *ServerInterfaceWrapper) GetScanner(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetScanner(w, r, namespace, name)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListMessages operation middleware
+func (siw *ServerInterfaceWrapper) ListMessages(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name Name
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", r.PathValue("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListMessagesParams
+
+	// ------------- Optional query parameter "receiver" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "receiver", r.URL.Query(), &params.Receiver, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "receiver"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "receiver", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListMessages(w, r, namespace, name, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3229,6 +3994,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/findings", wrapper.ListFindings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/sbom", wrapper.GetSBOM)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx", wrapper.GetCycloneDX)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/imagescans/{name}/openvex", wrapper.GetOpenVEX)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/namespaces/{namespace}/scanners/{name}/messages", wrapper.ListMessages)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/vulnerabilities/{id}/workloads", wrapper.ListWorkloads)
 
 	return m
@@ -3414,6 +4181,63 @@ func (response ListFindingsdefaultApplicationProblemPlusJSONResponse) VisitListF
 	return err
 }
 
+type GetOpenVEXRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Name      Name      `json:"name"`
+	Params    GetOpenVEXParams
+}
+
+type GetOpenVEXResponseObject interface {
+	VisitGetOpenVEXResponse(w http.ResponseWriter) error
+}
+
+type GetOpenVEX200ResponseHeaders struct {
+	ETag string
+}
+
+type GetOpenVEX200JSONResponse struct {
+	Body    map[string]interface{}
+	Headers GetOpenVEX200ResponseHeaders
+}
+
+func (response GetOpenVEX200JSONResponse) VisitGetOpenVEXResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetOpenVEX304Response struct {
+}
+
+func (response GetOpenVEX304Response) VisitGetOpenVEXResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetOpenVEXdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetOpenVEXdefaultApplicationProblemPlusJSONResponse) VisitGetOpenVEXResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetSBOMRequestObject struct {
 	Namespace Namespace `json:"namespace"`
 	Name      Name      `json:"name"`
@@ -3502,6 +4326,47 @@ type GetScannerdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetScannerdefaultApplicationProblemPlusJSONResponse) VisitGetScannerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMessagesRequestObject struct {
+	Namespace Namespace `json:"namespace"`
+	Name      Name      `json:"name"`
+	Params    ListMessagesParams
+}
+
+type ListMessagesResponseObject interface {
+	VisitListMessagesResponse(w http.ResponseWriter) error
+}
+
+type ListMessages200JSONResponse MessageList
+
+func (response ListMessages200JSONResponse) VisitListMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMessagesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListMessagesdefaultApplicationProblemPlusJSONResponse) VisitListMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -3606,12 +4471,18 @@ type StrictServerInterface interface {
 	// ListFindings Lists the findings of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/findings)
 	ListFindings(ctx context.Context, request ListFindingsRequestObject) (ListFindingsResponseObject, error)
+	// GetOpenVEX Gives what was decided about an image's findings, as OpenVEX 0.2.0
+	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/openvex)
+	GetOpenVEX(ctx context.Context, request GetOpenVEXRequestObject) (GetOpenVEXResponseObject, error)
 	// GetSBOM Gives the SBOM of an image
 	// (GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom)
 	GetSBOM(ctx context.Context, request GetSBOMRequestObject) (GetSBOMResponseObject, error)
 	// GetScanner Gives one Scanner with its coverage
 	// (GET /api/v1/namespaces/{namespace}/scanners/{name})
 	GetScanner(ctx context.Context, request GetScannerRequestObject) (GetScannerResponseObject, error)
+	// ListMessages Lists the messages that a Scanner sent, the latest first
+	// (GET /api/v1/namespaces/{namespace}/scanners/{name}/messages)
+	ListMessages(ctx context.Context, request ListMessagesRequestObject) (ListMessagesResponseObject, error)
 	// ListScanners Lists Scanners with their coverage
 	// (GET /api/v1/scanners)
 	ListScanners(ctx context.Context, request ListScannersRequestObject) (ListScannersResponseObject, error)
@@ -3769,6 +4640,34 @@ func (sh *strictHandler) ListFindings(w http.ResponseWriter, r *http.Request, na
 	}
 }
 
+// GetOpenVEX operation middleware
+func (sh *strictHandler) GetOpenVEX(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetOpenVEXParams) {
+	var request GetOpenVEXRequestObject
+
+	request.Namespace = namespace
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetOpenVEX(ctx, request.(GetOpenVEXRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetOpenVEX")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetOpenVEXResponseObject); ok {
+		if err := validResponse.VisitGetOpenVEXResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetSBOM operation middleware
 func (sh *strictHandler) GetSBOM(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params GetSBOMParams) {
 	var request GetSBOMRequestObject
@@ -3817,6 +4716,34 @@ func (sh *strictHandler) GetScanner(w http.ResponseWriter, r *http.Request, name
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetScannerResponseObject); ok {
 		if err := validResponse.VisitGetScannerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListMessages operation middleware
+func (sh *strictHandler) ListMessages(w http.ResponseWriter, r *http.Request, namespace Namespace, name Name, params ListMessagesParams) {
+	var request ListMessagesRequestObject
+
+	request.Namespace = namespace
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListMessages(ctx, request.(ListMessagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListMessages")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListMessagesResponseObject); ok {
+		if err := validResponse.VisitListMessagesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

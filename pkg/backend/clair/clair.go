@@ -267,6 +267,14 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 		b.instance.host, int(age.Hours()), current.Built.UTC().Format(time.RFC3339), most)
 }
 
+// MaxDataAge implements backend.DataReporter.
+func (b *Backend) MaxDataAge() time.Duration {
+	if b.unusable != nil {
+		return 0
+	}
+	return b.instance.Config.Clair.MaxAge.Duration
+}
+
 // Prompt implements backend.Prompted.
 func (b *Backend) Prompt(context.Context) error {
 	if b.unusable == nil {

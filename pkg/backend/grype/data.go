@@ -54,6 +54,9 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 		cmp.Or(problem, "No newer one is published at grype.database.url in the operator's configuration: see to the mirror there, or name another"))
 }
 
+// MaxDataAge implements backend.DataReporter.
+func (b *Backend) MaxDataAge() time.Duration { return b.Config.Grype.Database.MaxAge.Duration }
+
 // problem is why newer data is not in use. What kept a worker from installing a build is over once there is no newer one.
 func (d *dataState) problem(current time.Time) string {
 	d.mu.Lock()

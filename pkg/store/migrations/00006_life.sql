@@ -1,23 +1,29 @@
 -- +goose Up
 
 -- The data with which a finding was first missing, and when a report made with other data missed it as well: only from then
--- on it is fixed. NULL while it is present. Findings that were missing before count as fixed.
+-- on it is fixed. NULL while it is present. Findings that have been missing count as fixed.
 ALTER TABLE findings ADD COLUMN gone_data_version TEXT;
 ALTER TABLE findings ADD COLUMN fixed_at INTEGER;
 UPDATE findings SET fixed_at = gone_at, gone_data_version = '' WHERE gone_at IS NOT NULL;
 -- When the store first knew a fixed version; the engine's own date, if it has one, is fix_available.
 ALTER TABLE findings ADD COLUMN fixable_since INTEGER;
-UPDATE findings SET fixable_since = coalesce(fix_available, first_seen) WHERE fixable = 1;
+UPDATE findings SET fixable_since = max(first_seen, coalesce(fix_available, first_seen)) WHERE fixable = 1;
 -- The severities that it had before, oldest first, as a JSON list of {"severity":…,"until":…}; '' if it never changed.
 ALTER TABLE findings ADD COLUMN severity_history TEXT NOT NULL DEFAULT '';
-CREATE INDEX findings_gone ON findings (gone_data_version, report_id) WHERE gone_at IS NOT NULL;
+CREATE INDEX findings_gone ON findings (gone_at, gone_data_version, report_id) WHERE gone_at IS NOT NULL;
+-- How many findings a report has.
+ALTER TABLE reports ADD COLUMN present INTEGER NOT NULL DEFAULT 0;
+UPDATE reports SET present = (SELECT count(*) FROM findings f INDEXED BY findings_present WHERE f.report_id = reports.id AND f.gone_at IS NULL);
 
 -- When the store first knew it to be exploited; NULL while it is not.
 ALTER TABLE vulnerabilities ADD COLUMN known_exploited_since INTEGER;
 UPDATE vulnerabilities SET known_exploited_since = (SELECT min(first_seen) FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)
 WHERE known_exploited = 1;
 
--- The receivers that a workload names, as a JSON list; '' if it names none.
+-- Since when an engine has its data; NULL if that is not known.
+ALTER TABLE data_versions ADD COLUMN since INTEGER;
+
+-- The receivers that a workload names, sorted and joined by commas; '' if it names none.
 ALTER TABLE workloads ADD COLUMN receivers TEXT NOT NULL DEFAULT '';
 
 -- What was true of a finding when it was told last: what differs from it now is news. -1 where that was not recorded: then

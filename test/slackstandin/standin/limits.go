@@ -5,9 +5,12 @@
 package standin
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf16"
 )
@@ -22,9 +25,18 @@ const (
 	maxContextElements = 10
 	maxFields          = 10
 	maxFieldText       = 2000
+	maxBlockID         = 255
 	// maxBlocksText is not documented. Slack was seen to refuse more with msg_blocks_too_long.
 	maxBlocksText = 13_200
 )
+
+// fieldsOf are the fields of each type of block that is known here. Slack refuses others.
+var fieldsOf = map[string][]string{
+	"header":  {"type", "block_id", "text"},
+	"section": {"type", "block_id", "text", "fields", "expand"},
+	"context": {"type", "block_id", "elements"},
+	"divider": {"type", "block_id"},
+}
 
 // Violation is one thing that is wrong with a message.
 type Violation struct {
@@ -40,7 +52,7 @@ type payload struct {
 	Parse       string            `json:"parse"`
 	LinkNames   any               `json:"link_names"`
 	Attachments []json.RawMessage `json:"attachments"`
-	Blocks      []block           `json:"blocks"`
+	Blocks      []json.RawMessage `json:"blocks"`
 }
 
 type block struct {
@@ -49,13 +61,15 @@ type block struct {
 	Text     *text  `json:"text"`
 	Fields   []text `json:"fields"`
 	Elements []text `json:"elements"`
+	Expand   bool   `json:"expand"`
 }
 
+// text is a text object (https://docs.slack.dev/reference/block-kit/composition-objects/text-object).
 type text struct {
 	Type     string `json:"type"`
 	Text     string `json:"text"`
 	Emoji    *bool  `json:"emoji"`
-	Verbatim bool   `json:"verbatim"`
+	Verbatim *bool  `json:"verbatim"`
 }
 
 // Check says everything that is wrong with a message; nothing for a good one.
@@ -94,13 +108,21 @@ func (c *checker) refuse(word, format string, args ...any) {
 
 func (c *checker) dislike(format string, args ...any) { c.refuse("", format, args...) }
 
-func (c *checker) blocks(blocks []block) {
+func (c *checker) blocks(blocks []json.RawMessage) {
 	if len(blocks) > maxBlocks {
 		c.refuse("invalid_blocks", "%d blocks, at most %d are taken", len(blocks), maxBlocks)
 	}
 	ids := map[string]bool{}
-	for i, b := range blocks {
+	for i, raw := range blocks {
+		b, err := readBlock(raw)
 		where := fmt.Sprintf("block %d (%s)", i+1, b.Type)
+		if err != nil {
+			c.refuse("invalid_blocks", "%s: %v", where, err)
+			continue
+		}
+		if length(b.BlockID) > maxBlockID {
+			c.refuse("invalid_blocks", "%s: block_id has %d characters, at most %d are taken", where, length(b.BlockID), maxBlockID)
+		}
 		if b.BlockID != "" && ids[b.BlockID] {
 			c.refuse("invalid_blocks", "%s: block_id %q is there twice", where, b.BlockID)
 		}
@@ -110,6 +132,26 @@ func (c *checker) blocks(blocks []block) {
 	if c.total > maxBlocksText {
 		c.refuse("msg_blocks_too_long", "%d characters in all blocks, about %d are taken", c.total, maxBlocksText)
 	}
+}
+
+// readBlock decodes a block that has no field beyond those of its type, nor has any text in it.
+func readBlock(raw json.RawMessage) (block, error) {
+	var b block
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return b, err
+	}
+	strict := json.NewDecoder(bytes.NewReader(raw))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&b); err != nil {
+		return b, err
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if known, isKnown := fieldsOf[b.Type]; isKnown && !slices.Contains(known, field) {
+			return b, fmt.Errorf("no %s has a field %q", b.Type, field)
+		}
+	}
+	return b, nil
 }
 
 func (c *checker) block(where string, b block) {
@@ -167,12 +209,14 @@ func (c *checker) text(where string, t text, limit int) {
 		c.refuse("invalid_blocks", "%s: %d characters, at most %d are taken", where, n, limit)
 	case t.Type == "mrkdwn" && t.Emoji != nil:
 		c.refuse("invalid_blocks", "%s: emoji is for plain_text only", where)
+	case t.Type == "plain_text" && t.Verbatim != nil:
+		c.refuse("invalid_blocks", "%s: verbatim is for mrkdwn only", where)
 	}
 	if t.Type != "mrkdwn" {
 		return
 	}
 	c.markup(where, t.Text)
-	if !t.Verbatim {
+	if t.Verbatim == nil || !*t.Verbatim {
 		c.dislike("%s: not verbatim, so that plain names may become mentions and links", where)
 	}
 }

@@ -247,7 +247,8 @@ func Readable(body []byte) string {
 		return unescaper.Replace(p.Text)
 	}
 	var lines []string
-	for _, b := range p.Blocks {
+	for _, raw := range p.Blocks {
+		b, _ := readBlock(raw) // what Slack refuses is shown as far as it can be read
 		texts := slices.Concat(b.Fields, b.Elements)
 		if b.Text != nil {
 			texts = append([]text{*b.Text}, texts...)

@@ -22,6 +22,12 @@ func section(text string) string {
 	return fmt.Sprintf(`{"type":"section","text":{"type":"mrkdwn","verbatim":true,"text":%s}}`, encoded)
 }
 
+// fields is a section with n fields of a length.
+func fields(n, length int) string {
+	field := fmt.Sprintf(`{"type":"plain_text","text":%q}`, strings.Repeat("x", length))
+	return `{"type":"section","fields":[` + strings.Join(repeat(field, n), ",") + `]}`
+}
+
 func blocks(all ...string) string { return `{"text":"t","blocks":[` + strings.Join(all, ",") + `]}` }
 
 func repeat(s string, n int) []string { return strings.Split(strings.Repeat(s+"\n", n-1)+s, "\n") }
@@ -50,6 +56,20 @@ func TestCheck(t *testing.T) {
 		"context of 10":           {blocks(`{"type":"context","elements":[` + strings.Join(repeat(`{"type":"plain_text","text":"x"}`, 10), ",") + `]}`), ""},
 		"context of 11":           {blocks(`{"type":"context","elements":[` + strings.Join(repeat(`{"type":"plain_text","text":"x"}`, 11), ",") + `]}`), "invalid_blocks"},
 		"unknown block":           {blocks(`{"type":"confetti"}`), "invalid_blocks"},
+		"unknown field":           {blocks(`{"type":"divider","colour":"red"}`), "invalid_blocks"},
+		"field of another type":   {blocks(`{"type":"divider","text":{"type":"plain_text","text":"x"}}`), "invalid_blocks"},
+		"unknown field of a text": {blocks(`{"type":"header","text":{"type":"plain_text","text":"x","bold":true}}`), "invalid_blocks"},
+		"text without a type":     {blocks(`{"type":"header","text":{"text":"x"}}`), "invalid_blocks"},
+		"a header's text alone":   {blocks(`{"type":"header","text":"x"}`), "invalid_blocks"},
+		"a block that is none":    {blocks(`"header"`), "invalid_blocks"},
+		"verbatim plain text":     {blocks(`{"type":"header","text":{"type":"plain_text","text":"x","verbatim":true}}`), "invalid_blocks"},
+		"emoji in mrkdwn":         {blocks(`{"type":"section","text":{"type":"mrkdwn","text":"x","verbatim":true,"emoji":true}}`), "invalid_blocks"},
+		"10 fields":               {blocks(fields(10, 1)), ""},
+		"11 fields":               {blocks(fields(11, 1)), "invalid_blocks"},
+		"a field of 2000":         {blocks(fields(1, 2000)), ""},
+		"a field of 2001":         {blocks(fields(1, 2001)), "invalid_blocks"},
+		"block id of 255":         {blocks(`{"type":"divider","block_id":"` + strings.Repeat("x", 255) + `"}`), ""},
+		"block id of 256":         {blocks(`{"type":"divider","block_id":"` + strings.Repeat("x", 256) + `"}`), "invalid_blocks"},
 		"same block id":           {blocks(`{"type":"divider","block_id":"a"}`, `{"type":"divider","block_id":"a"}`), "invalid_blocks"},
 		"mention of a channel":    {blocks(section("<!channel>")), "-"},
 		"mention of a user":       {blocks(section("<@U123>")), "-"},

@@ -1,0 +1,217 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+)
+
+// recountInterval is the least time between two changes of the number that an exception's status gives: while much is scanned it
+// changes all the time.
+const recountInterval = 10 * time.Second
+
+// ExceptionReconciler says in the status of exceptions, of a namespace and of the cluster, whether they are in force and what they
+// cover. Others read exceptions themselves; that one has ended, its status tells them.
+type ExceptionReconciler struct {
+	Client     client.Client
+	Exceptions cluster.Source
+	Clock      clock.PassiveClock
+	Events     events.EventRecorder
+	Covered    *Covered
+	Wakeups    *Wakeups
+
+	mutex     sync.Mutex
+	recounted map[types.NamespacedName]time.Time
+}
+
+// decision is an exception of either kind.
+type decision struct {
+	object client.Object
+	spec   *v1alpha1.ExceptionSpec
+	status *v1alpha1.ExceptionStatus
+}
+
+func decisionOf(o client.Object) decision {
+	if e, wide := o.(*v1alpha1.ClusterVulnerabilityException); wide {
+		return decision{o, &e.Spec.ExceptionSpec, &e.Status}
+	}
+	e := o.(*v1alpha1.VulnerabilityException)
+	return decision{o, &e.Spec, &e.Status}
+}
+
+// expired says whether the exception has ended at a time.
+func (d decision) expired(now time.Time) bool {
+	return d.spec.Expires != nil && !now.Before(d.spec.Expires.Time)
+}
+
+// selectorProblem says what is wrong with a selector that the API server took, and by which no namespace is selected.
+func (d decision) selectorProblem() string {
+	if e, wide := d.object.(*v1alpha1.ClusterVulnerabilityException); wide {
+		if _, err := cluster.Selector(e); err != nil {
+			return fmt.Sprintf("spec.namespaceSelector: %v; nothing is covered until it is corrected", err)
+		}
+	}
+	return ""
+}
+
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions;clustervulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions/status;clustervulnerabilityexceptions/status,verbs=patch
+
+// reconcilerOf handles exceptions of the kind of an empty object.
+func (r *ExceptionReconciler) reconcilerOf(kind client.Object) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+		object := kind.DeepCopyObject().(client.Object)
+		if err := r.Client.Get(ctx, req.NamespacedName, object); err != nil {
+			r.forget(req.NamespacedName)
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		return r.reconcile(ctx, decisionOf(object))
+	})
+}
+
+func (r *ExceptionReconciler) reconcile(ctx context.Context, d decision) (ctrl.Result, error) {
+	before := d.object.DeepCopyObject().(client.Object)
+	ready := d.ready(r.Clock.Now())
+	told := changed(d.status.Conditions, ready)
+	meta.SetStatusCondition(&d.status.Conditions, ready)
+	setWhileTrue(&d.status.Conditions, v1alpha1.ConditionStalled, ready.Reason == v1alpha1.ReasonInvalidSelector, ready.Reason, ready.Message, d.object.GetGeneration())
+	d.status.ObservedGeneration = d.object.GetGeneration()
+	next, err := r.recount(ctx, d, ready.Status == metav1.ConditionTrue)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !equality.Semantic.DeepEqual(decisionOf(before).status, d.status) {
+		if err := r.Client.Status().Patch(ctx, d.object, client.MergeFrom(before)); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		if told && ready.Status == metav1.ConditionFalse {
+			r.Events.Eventf(d.object, nil, corev1.EventTypeWarning, ready.Reason, "Except", "%s", truncate(ready.Message, maxEventNote))
+		}
+	}
+	if ready.Status == metav1.ConditionTrue && d.spec.Expires != nil {
+		end := max(d.spec.Expires.Sub(r.Clock.Now()), time.Millisecond)
+		if next == 0 || end < next {
+			next = end
+		}
+	}
+	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+// ready says whether the exception covers what it selects.
+func (d decision) ready(now time.Time) metav1.Condition {
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: d.object.GetGeneration()}
+	problem := d.selectorProblem()
+	switch {
+	case d.expired(now):
+		ready.Reason = v1alpha1.ReasonExpired
+		ready.Message = fmt.Sprintf("it ended at %s, and its findings are news again: set spec.expires to a later time, or delete it", written(d.spec.Expires))
+	case problem != "":
+		ready.Reason, ready.Message = v1alpha1.ReasonInvalidSelector, truncate(problem, v1alpha1.MaxMessageBytes)
+	case d.spec.Expires != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force until "+written(d.spec.Expires)
+	default:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force; it does not expire"
+	}
+	return ready
+}
+
+func written(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// recount sets the number of findings that the exception covers, and returns when to do it again; 0 when something changes.
+func (r *ExceptionReconciler) recount(ctx context.Context, d decision, inForce bool) (time.Duration, error) {
+	n, known := 0, true
+	if inForce {
+		scanners, err := r.scanners(ctx, d)
+		if err != nil {
+			return 0, err
+		}
+		n, known = r.Covered.of(client.ObjectKeyFromObject(d.object), scanners)
+	}
+	if !known || d.status.Findings != nil && *d.status.Findings == clamp(n) {
+		return 0, nil
+	}
+	if wait := r.mayRecount(client.ObjectKeyFromObject(d.object)); wait > 0 && inForce {
+		return wait, nil
+	}
+	d.status.Findings = ptr.To(clamp(n))
+	return 0, nil
+}
+
+// scanners are those whose findings the exception is about.
+func (r *ExceptionReconciler) scanners(ctx context.Context, d decision) ([]types.NamespacedName, error) {
+	var scanners v1alpha1.ScannerList
+	if err := r.Client.List(ctx, &scanners, client.InNamespace(d.object.GetNamespace())); err != nil {
+		return nil, err
+	}
+	concerned, err := concerns(ctx, r.Exceptions, d.object)
+	if err != nil {
+		return nil, err
+	}
+	var names []types.NamespacedName
+	for i := range scanners.Items {
+		if s := &scanners.Items[i]; s.DeletionTimestamp.IsZero() && concerned(s.Namespace) {
+			names = append(names, client.ObjectKeyFromObject(s))
+		}
+	}
+	return names, nil
+}
+
+// mayRecount notes that the number is written now, or returns how long to wait for that.
+func (r *ExceptionReconciler) mayRecount(name types.NamespacedName) time.Duration {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	now := r.Clock.Now()
+	if last, found := r.recounted[name]; found && now.Sub(last) < recountInterval {
+		return recountInterval - max(now.Sub(last), 0)
+	}
+	if r.recounted == nil {
+		r.recounted = map[types.NamespacedName]time.Time{}
+	}
+	r.recounted[name] = now
+	return 0
+}
+
+func (r *ExceptionReconciler) forget(name types.NamespacedName) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	delete(r.recounted, name)
+}
+
+// SetupWithManager registers a controller for each kind.
+func (r *ExceptionReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return errors.Join(
+		r.setup(mgr, "vulnerabilityexception", &v1alpha1.VulnerabilityException{}, func(o client.Object) bool { return o.GetNamespace() != "" }),
+		r.setup(mgr, "clustervulnerabilityexception", &v1alpha1.ClusterVulnerabilityException{}, func(o client.Object) bool { return o.GetNamespace() == "" }),
+	)
+}
+
+func (r *ExceptionReconciler) setup(mgr ctrl.Manager, name string, kind client.Object, ofKind func(client.Object) bool) error {
+	recounted := source.Channel(r.Wakeups.SubscribeExceptions(), &handler.EnqueueRequestForObject{},
+		source.WithPredicates[client.Object, reconcile.Request](predicate.NewPredicateFuncs(ofKind)))
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(name).
+		For(kind, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(recounted).
+		Complete(patient{r.reconcilerOf(kind)})
+}

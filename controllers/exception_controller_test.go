@@ -1,0 +1,379 @@
+package controllers
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// anException of namespace shop is for ever and about vulnerabilities.
+func anException(name string, ids ...string) *v1alpha1.VulnerabilityException {
+	return &v1alpha1.VulnerabilityException{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("uid of " + name), Generation: 1},
+		Spec:       v1alpha1.ExceptionSpec{Status: v1alpha1.VEXFixed, Reason: "patched", Vulnerabilities: ids},
+	}
+}
+
+// aClusterException is one for the namespaces of a selector.
+func aClusterException(name string, selector *metav1.LabelSelector, ids ...string) *v1alpha1.ClusterVulnerabilityException {
+	return &v1alpha1.ClusterVulnerabilityException{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name), Generation: 1},
+		Spec:       v1alpha1.ClusterExceptionSpec{ExceptionSpec: anException(name, ids...).Spec, NamespaceSelector: selector},
+	}
+}
+
+func labelledWith(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+var wrongSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "stage", Operator: "Like"}}}
+
+func in(d time.Duration) *metav1.Time { return &metav1.Time{Time: noon.Add(d)} }
+
+// exceptions are the reconciler of a unit.
+func (u *unit) exceptionReconciler() *ExceptionReconciler {
+	return &ExceptionReconciler{
+		Client: u.client, Exceptions: u.exceptions, Clock: u.clock, Events: u.events, Covered: u.scanners.Covered, Wakeups: &Wakeups{},
+	}
+}
+
+// judge looks at an exception once, reads it again, and returns when to look again.
+func (u *unit) judge(r *ExceptionReconciler, o client.Object) time.Duration {
+	u.t.Helper()
+	kind := decisionOf(o).object
+	result, err := r.reconcilerOf(kind).Reconcile(u.t.Context(), requestFor(o))
+	u.must(err)
+	u.must(u.client.Get(u.t.Context(), client.ObjectKeyFromObject(o), o))
+	return result.RequeueAfter
+}
+
+// TestExceptionConditions: what an exception says of itself, when it is looked at again, and which event it makes.
+func TestExceptionConditions(t *testing.T) {
+	ends := func(o client.Object, end *metav1.Time) client.Object {
+		decisionOf(o).spec.Expires = end
+		return o
+	}
+	for name, tt := range map[string]struct {
+		object  client.Object
+		want    []string
+		message string
+		event   string
+		next    time.Duration
+	}{
+		"for ever":            {anException("a", "CVE-1"), []string{"Ready=True InForce"}, "in force; it does not expire", "", 0},
+		"for a while":         {ends(anException("a", "CVE-1"), in(time.Hour)), []string{"Ready=True InForce"}, "in force until 2026-03-01T13:00:00Z", "", time.Hour},
+		"of the cluster":      {ends(aClusterException("a", nil, "CVE-1"), in(time.Hour)), []string{"Ready=True InForce"}, "in force until 2026-03-01T13:00:00Z", "", time.Hour},
+		"nearly over":         {ends(anException("a", "CVE-1"), in(time.Second)), []string{"Ready=True InForce"}, "in force until 2026-03-01T12:00:01Z", "", time.Second},
+		"in the far future":   {ends(anException("a", "CVE-1"), &metav1.Time{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}), []string{"Ready=True InForce"}, "in force until 9999-01-01T00:00:00Z", "", 1<<63 - 1},
+		"over at this moment": {ends(anException("a", "CVE-1"), in(0)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T12:00:00Z, and its findings are news again: set spec.expires to a later time, or delete it", "Warning Expired it ended", 0},
+		"over, and wrong":     {ends(aClusterException("a", wrongSelector, "CVE-1"), in(-time.Hour)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T11:00:00Z, and its findings are news again: set spec.expires to a later time, or delete it", "Warning Expired it ended", 0},
+		"wrong": {
+			aClusterException("a", wrongSelector, "CVE-1"), []string{"Ready=False InvalidSelector", "Stalled=True InvalidSelector"},
+			`spec.namespaceSelector: "Like" is not a valid label selector operator; nothing is covered until it is corrected`, "Warning InvalidSelector spec.namespaceSelector", 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, theScanner(), tt.object)
+			r := u.exceptionReconciler()
+			for range 2 { // and once it is said, it is not said again
+				if next := u.judge(r, tt.object); next != tt.next {
+					t.Errorf("it is looked at again after %s, want %s", next, tt.next)
+				}
+			}
+			status := decisionOf(tt.object).status
+			if diff := cmp.Diff(tt.want, conditionsOf(status.Conditions)); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if got := status.Conditions[0].Message; got != tt.message {
+				t.Errorf("it says %q, want %q", got, tt.message)
+			}
+			if status.ObservedGeneration != 1 || u.writes != 1 {
+				t.Errorf("generation %d was observed and the status written %d times, want both to be 1", status.ObservedGeneration, u.writes)
+			}
+			said := u.said()
+			if (tt.event == "") != (len(said) == 0) || len(said) > 1 || len(said) == 1 && !strings.HasPrefix(said[0], tt.event) {
+				t.Errorf("events %q, want %q", said, tt.event)
+			}
+		})
+	}
+}
+
+// TestExceptionEnds: at its end it says so, once, and covers nothing.
+func TestExceptionEnds(t *testing.T) {
+	e := anException("a", "CVE-1")
+	e.Spec.Expires = in(time.Minute)
+	u := newUnit(t, e)
+	r := u.exceptionReconciler()
+	u.pass(u.judge(r, e))
+	u.judge(r, e)
+	if got := conditionsOf(e.Status.Conditions); len(got) != 1 || got[0] != "Ready=False Expired" || len(u.said()) != 1 {
+		t.Errorf("conditions %q, want one that says that it has expired, and an event", got)
+	}
+	before := e.DeepCopy()
+	before.Status.Conditions[0].Reason = v1alpha1.ReasonInForce
+	if !coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: e}) || coverageChanged.Update(event.UpdateEvent{ObjectOld: e, ObjectNew: e}) {
+		t.Error("others do not look again when it ends, or look all the time")
+	}
+	e.Spec.Expires, e.Generation = in(time.Hour), 2
+	u.update(e)
+	if next := u.judge(r, e); next != time.Hour-time.Minute || e.Status.Conditions[0].Reason != v1alpha1.ReasonInForce {
+		t.Errorf("it is %s and looked at after %s, want it to be in force again for 59m", e.Status.Conditions[0].Reason, next)
+	}
+}
+
+// TestExceptionFindings: an exception shows what it covers of all Scanners that it is about, once that is known, and not too often.
+func TestExceptionFindings(t *testing.T) {
+	play := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "play", Labels: map[string]string{"stage": "test"}}}
+	own, all, test := anException("own", "CVE-1"), aClusterException("all", nil, "CVE-1"), aClusterException("test", labelledWith("stage", "test"), "CVE-1")
+	u := newUnit(t, play, theScanner(), aScanner("play", "other"), own, all, test)
+	r := u.exceptionReconciler()
+	count := func(namespace, scanner string, counts map[string]int) {
+		t.Helper()
+		set, _, err := u.exceptions.InForce(t.Context(), namespace)
+		u.must(err)
+		r.Covered.count(types.NamespacedName{Namespace: namespace, Name: scanner}, set, counts)
+	}
+	want := func(what string, wantOwn, wantAll, wantTest int32) {
+		t.Helper()
+		for o, want := range map[client.Object]int32{own: wantOwn, all: wantAll, test: wantTest} {
+			u.judge(r, o)
+			got := decisionOf(o).status.Findings
+			if got == nil && want >= 0 || got != nil && *got != want {
+				t.Errorf("%s: %s covers %v findings, want %d", what, o.GetName(), got, want)
+			}
+		}
+	}
+	want("nothing is counted", -1, -1, -1)
+	count(shop, "all", map[string]int{"uid of own": 2, "uid of all": 3})
+	want("one Scanner of two is counted", 2, -1, -1)
+	count("play", "other", map[string]int{"uid of all": 4, "uid of test": 5})
+	want("all are counted", 2, 7, 5)
+	count(shop, "all", map[string]int{"uid of own": 1})
+	want("too early", 2, 7, 5)
+	u.pass(recountInterval)
+	want("later", 1, 4, 5)
+	u.pass(recountInterval)
+	r.Covered.forget(types.NamespacedName{Namespace: "play", Name: "other"})
+	u.must(u.client.Delete(t.Context(), aScanner("play", "other")))
+	want("a Scanner has gone", 1, 0, 0)
+	if wait := u.judge(r, own); wait != 0 {
+		t.Errorf("nothing has changed and it is looked at again after %s", wait)
+	}
+	count(shop, "all", map[string]int{"uid of own": 9})
+	u.pass(time.Second)
+	if wait := u.judge(r, own); wait != 0 { // the last change is long ago
+		t.Errorf("it is looked at again after %s, want it to be written at once", wait)
+	}
+	count(shop, "all", map[string]int{"uid of own": 10})
+	if wait := u.judge(r, own); wait != recountInterval {
+		t.Errorf("it is looked at again after %s, want %s", wait, recountInterval)
+	}
+}
+
+// TestCovered: those are woken up of which something is shown that has changed.
+func TestCovered(t *testing.T) {
+	var c Covered
+	scanner := types.NamespacedName{Namespace: shop, Name: "all"}
+	set := exception.NewSet([]exception.Exception{{UID: "1", Namespace: shop, Name: "a"}, {UID: "2", Name: "b"}}, noon)
+	a, b := types.NamespacedName{Namespace: shop, Name: "a"}, types.NamespacedName{Name: "b"}
+	for _, step := range []struct {
+		what   string
+		counts map[string]int
+		want   []types.NamespacedName
+	}{
+		{"they are new", nil, []types.NamespacedName{b, a}},
+		{"nothing has changed", map[string]int{"1": 0}, nil},
+		{"one covers more", map[string]int{"1": 3}, []types.NamespacedName{a}},
+		{"the other one does instead", map[string]int{"2": 3}, []types.NamespacedName{b, a}},
+	} {
+		if diff := cmp.Diff(step.want, c.count(scanner, set, step.counts)); diff != "" {
+			t.Errorf("%s: woken up (-want +got):\n%s", step.what, diff)
+		}
+	}
+	if diff := cmp.Diff([]types.NamespacedName{b}, c.forget(scanner)); diff != "" {
+		t.Errorf("the Scanner has gone: woken up (-want +got):\n%s", diff)
+	}
+}
+
+// TestExceptedFindings: what an exception covers is in no count of an ImageScan, by whichever names the image is run.
+func TestExceptedFindings(t *testing.T) {
+	const other = "mirror.example.com/web:1"
+	about := func(images ...string) *v1alpha1.VulnerabilityException {
+		e := anException("a", "CVE-1")
+		e.Spec.Images = images
+		return e
+	}
+	ended := anException("a", "CVE-1")
+	ended.Spec.Expires = in(-time.Second)
+	both := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 2}
+	one := v1alpha1.FindingCounts{High: 1, Fixable: 1, Excepted: 1}
+	pods := []client.Object{aPod(shop, "p", running("c", web)), aPod(shop, "q", containerWith("c", other, corev1.ContainerStatus{ImageID: imageID(web)}))}
+	for name, tt := range map[string]struct {
+		objects []client.Object
+		want    v1alpha1.FindingCounts
+		top     string
+		message string
+	}{
+		"no exception":                      {pods, both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
+		"for all images":                    {append(pods, about()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"for one of its names":              {append(pods, about("registry.example.com/*")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
+		"for both of its names":             {append(pods, about("*.example.com/*web:1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"for its digest":                    {append(pods, about("*@"+keyOfImage(web).Digest)), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"for each name its own":             {append(pods, about("registry.example.com/*"), func() client.Object { e := about("mirror.*"); e.Name = "b"; return e }()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"all of them":                       {append(pods, anException("a", "CVE-1", "cve-2")), v1alpha1.FindingCounts{Excepted: 2}, "", "2 findings, all excepted"},
+		"of the cluster":                    {append(pods, aClusterException("a", nil, "CVE-1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"of the cluster, for other places":  {append(pods, aClusterException("a", labelledWith("stage", "test"), "CVE-1")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
+		"ended":                             {append(pods, ended), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
+		"unused, by the name that it had":   {[]client.Object{about("registry.example.com/*")}, one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"unused, by a name that it had not": {[]client.Object{about("mirror.*")}, both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scan := scanOf(theScanner(), web, scanned)
+			scan.Status.PlatformDigest = subjectOf(web, "").PlatformDigest
+			scan.Status.Findings = &v1alpha1.FindingCounts{Low: 7} // from before
+			u := newUnit(t, append([]client.Object{theScanner(), scan}, tt.objects...)...)
+			u.reported(web, vulnerability("CVE-1", finding.Critical), vulnerability("CVE-2", finding.High))
+			after, _ := u.reconcile(scan)
+			if diff := cmp.Diff(&tt.want, after.Status.Findings); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			top := ""
+			if len(after.Status.TopFindings) > 0 {
+				top = after.Status.TopFindings[0].ID
+			}
+			if top != tt.top || after.Status.Conditions[0].Message != tt.message {
+				t.Errorf("the worst is %q of %q, want %q of %q", top, after.Status.Conditions[0].Message, tt.top, tt.message)
+			}
+		})
+	}
+}
+
+// TestExceptedWhileSuspended: what is shown follows the exceptions though nothing is scanned.
+func TestExceptedWhileSuspended(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	scan := scanOf(scanner, web, scanned)
+	scan.Status.PlatformDigest, scan.Status.Findings = subjectOf(web, "").PlatformDigest, &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}
+	u := newUnit(t, scanner, scan, aPod(shop, "p", running("c", web)), anException("a", "CVE-1"))
+	u.reported(web, vulnerability("CVE-1", finding.Critical))
+	after, _ := u.reconcile(scan)
+	if diff := cmp.Diff(&v1alpha1.FindingCounts{Excepted: 1}, after.Status.Findings); diff != "" || len(u.engine.asked) > 0 {
+		t.Errorf("the engine was asked %d times, and findings (-want +got):\n%s", len(u.engine.asked), diff)
+	}
+}
+
+// delays remembers what is to be looked at when.
+type delays struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	after map[string]time.Duration
+}
+
+func (d *delays) AddAfter(r reconcile.Request, after time.Duration) { d.after[r.String()] = after }
+
+// TestExceptionWatch: a change has those objects looked at that it concerns, one after the other.
+func TestExceptionWatch(t *testing.T) {
+	production := labelledWith("stage", "production")
+	wide, narrow := aClusterException("a", nil, "CVE-1"), aClusterException("a", production, "CVE-1")
+	u := newUnit(t,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Labels: production.MatchLabels}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "play"}},
+		theScanner(), aScanner(shop, "more"), aScanner("play", "other"),
+	)
+	w := exceptionWatch{u.exceptions, &v1alpha1.ScannerList{}}
+	for name, tt := range map[string]struct {
+		versions []client.Object
+		want     []string
+	}{
+		"of a namespace":              {[]client.Object{anException("a", "CVE-1")}, []string{"shop/all", "shop/more"}},
+		"of the cluster":              {[]client.Object{wide}, []string{"play/other", "shop/all", "shop/more"}},
+		"of the cluster, selecting":   {[]client.Object{narrow}, []string{"shop/all", "shop/more"}},
+		"selecting less than before":  {[]client.Object{wide, narrow}, []string{"play/other", "shop/all", "shop/more"}},
+		"that never selects anything": {[]client.Object{aClusterException("a", wrongSelector, "CVE-1")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := &delays{after: map[string]time.Duration{}}
+			w.changed(t.Context(), q, tt.versions...)
+			want := map[string]time.Duration{}
+			for i, request := range tt.want {
+				want[request] = settle + time.Duration(i)*recountPace
+			}
+			if diff := cmp.Diff(want, q.after); diff != "" {
+				t.Errorf("looked at after (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhatIsWatched: what is no change of what is covered has nothing looked at.
+func TestWhatIsWatched(t *testing.T) {
+	before := anException("a", "CVE-1")
+	edited, shown := before.DeepCopy(), before.DeepCopy()
+	edited.Generation = 2
+	shown.Status.Findings = new(int32)
+	plain := &metav1.PartialObjectMetadata{}
+	namespace := func(labels, annotations map[string]string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}}
+	}
+	for name, tt := range map[string]struct{ got, want bool }{
+		"made":                     {coverageChanged.Create(event.CreateEvent{Object: before}), true},
+		"there when it starts":     {coverageChanged.Create(event.CreateEvent{Object: before, IsInInitialList: true}), false},
+		"edited":                   {coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: edited}), true},
+		"its own status":           {coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: shown}), false},
+		"deleted":                  {coverageChanged.Delete(event.DeleteEvent{Object: before}), true},
+		"a namespace's label":      {namespaceChanged.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: namespace(map[string]string{"a": "b"}, nil)}), true},
+		"a namespace's receivers":  {namespaceChanged.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: namespace(nil, map[string]string{v1alpha1.AnnotationReceiver: "b"})}), true},
+		"a namespace's annotation": {namespaceChanged.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: namespace(nil, map[string]string{"a": "b"})}), false},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: everything is looked at: %v, want %v", name, tt.got, tt.want)
+		}
+	}
+}
+
+// TestStripNamespace: nothing is kept but what is read.
+func TestStripNamespace(t *testing.T) {
+	full := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: shop, UID: "uid", ResourceVersion: "1", Labels: map[string]string{"a": "b"},
+		Annotations:   map[string]string{v1alpha1.AnnotationReceiver: "team", "kubectl.kubernetes.io/last-applied-configuration": "long"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+	}}
+	want := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: shop, UID: "uid", ResourceVersion: "1", Labels: full.Labels, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"},
+	}}
+	got, err := StripNamespace(full)
+	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
+		t.Errorf("error %v, kept (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestNotifiedWithExceptions: receivers are told by the exceptions of the moment, and looked at again when the first of them ends.
+func TestNotifiedWithExceptions(t *testing.T) {
+	w := newNotifyWorld(t, nil)
+	e := anException("a", "CVE-2026-0001")
+	e.Spec.Expires = &metav1.Time{Time: notifyNoon.Add(7 * time.Second)}
+	w.must(w.client.Create(context.Background(), e))
+	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), shop)
+	w.must(err)
+	if got := w.reconciler.settings(&outlook{scanner: w.scanner, exceptions: set}, slackReceiver("team")).Filter.Exceptions; got.Key() != set.Key() || set.Key() == "" {
+		t.Errorf("a receiver is told by the exceptions %q, want %q", got.Key(), set.Key())
+	}
+	result, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.scanner)})
+	w.must(err)
+	if result.RequeueAfter <= 0 || result.RequeueAfter > 7*time.Second {
+		t.Errorf("it is looked at again after %s, want 7s at most", result.RequeueAfter)
+	}
+}

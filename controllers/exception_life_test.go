@@ -1,0 +1,109 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// counts waits until an image and its Scanner show these findings.
+func (p *place) counts(what string, scanner *v1alpha1.Scanner, reference string, want v1alpha1.FindingCounts) {
+	p.t.Helper()
+	p.Eventually(func(g Gomega) {
+		scan := p.scan(scanner, reference)
+		g.Expect(scan).NotTo(BeNil())
+		g.Expect(scan.Status.Findings).To(HaveValue(Equal(want)))
+		g.Expect(now(p, scanner).Status.Findings).To(Equal(want))
+	}, patience, "100ms").Should(Succeed(), what)
+}
+
+// TestLifeOfAnException: it is made, ends, is renewed and goes, and each time the counts follow without anything being scanned.
+func TestLifeOfAnException(t *testing.T) {
+	p := newPlace(t)
+	image := p.unique("vulnerable")
+	scanner := aScanner(p.namespace, "all")
+	all, some := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}, v1alpha1.FindingCounts{High: 1, Excepted: 1}
+	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.counts("before", scanner, image, all)
+	scannedAt := p.scan(scanner, image).Status.ScannedAt
+
+	e := anException("openssl", "cve-2024-0001")
+	e.Namespace, e.UID = p.namespace, ""
+	end := metav1.NewTime(time.Now().Add(5 * time.Second).Truncate(time.Second))
+	e.Spec.Expires = &end
+	p.creates(e)
+	p.counts("made", scanner, image, some)
+	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(1)))
+	p.Expect(p.scan(scanner, image).Status.ScannedAt).To(Equal(scannedAt), "it was not scanned again")
+
+	p.Eventually(func() []string { return conditionsOf(now(p, e).Status.Conditions) }, patience, "100ms").Should(ConsistOf("Ready=False Expired"))
+	p.Expect(time.Now()).To(BeTemporally(">=", end.Time))
+	p.Expect(e.Status.Findings).To(HaveValue(BeEquivalentTo(0)))
+	p.counts("ended", scanner, image, all)
+	p.Eventually(func() (notes []string) {
+		var events eventsv1.EventList
+		p.must(p.client.List(t.Context(), &events, client.InNamespace(p.namespace)))
+		for _, event := range events.Items {
+			if event.Regarding.Name == e.Name {
+				notes = append(notes, event.Reason)
+			}
+		}
+		return notes
+	}, patience, "100ms").Should(ConsistOf("Expired"))
+
+	before := e.DeepCopy()
+	e.Spec.Expires = nil
+	p.must(p.client.Patch(t.Context(), e, client.MergeFrom(before)))
+	p.counts("renewed", scanner, image, some)
+	p.deletes(e)
+	p.counts("gone", scanner, image, all)
+}
+
+// TestExceptionByLabel: an exception of the cluster begins to be about a namespace when that gets its label, and ends with it.
+func TestExceptionByLabel(t *testing.T) {
+	p := newPlace(t)
+	image := p.unique("vulnerable")
+	scanner := aScanner(p.namespace, "all")
+	all, none := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}, v1alpha1.FindingCounts{Excepted: 2}
+	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.counts("before", scanner, image, all)
+
+	e := aClusterException("by-label-"+p.namespace, labelledWith("stage", p.namespace), "CVE-2024-0001", "CVE-2024-0002")
+	e.UID = ""
+	p.creates(e)
+	p.removesLater(e)
+	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(0)))
+	p.Expect(p.scan(scanner, image).Status.Findings).To(HaveValue(Equal(all)))
+
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}
+	label := func(value string) {
+		before := now(p, namespace).DeepCopy()
+		namespace.Labels["stage"] = value
+		p.must(p.client.Patch(t.Context(), namespace, client.MergeFrom(before)))
+	}
+	label(p.namespace)
+	p.counts("labelled", scanner, image, none)
+	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(2)))
+	label("another")
+	p.counts("labelled otherwise", scanner, image, all)
+}
+
+// TestExceptionColumns: what kubectl get shows of exceptions.
+func TestExceptionColumns(t *testing.T) {
+	p := newPlace(t)
+	e := anException("openssl", "CVE-2024-0001")
+	e.Namespace, e.UID, e.Spec.Expires = p.namespace, "", &metav1.Time{Time: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}
+	p.creates(e)
+	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(0)))
+	table := p.table("vulnerabilityexceptions")
+	p.Expect(table.columns).To(Equal([]string{"Name", "Status", "Findings", "Expires", "Ready", "Reason", "Age", "Why"}))
+	p.Expect(table.rows[0][:6]).To(Equal([]any{"openssl", "fixed", int64(0), "2099-01-01T00:00:00Z", "True", "InForce"}))
+	p.Expect(table.rows[0][7]).To(Equal("patched"))
+}

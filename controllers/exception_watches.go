@@ -1,0 +1,112 @@
+package controllers
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+)
+
+// recountPace is the time between two objects that are looked at because of one exception, so that those of a large cluster do not
+// keep everything else waiting: 10,000 take 200 seconds.
+const recountPace = 20 * time.Millisecond
+
+// coverageChanged lets pass what can change what an exception covers: what its author does to it, and its end. Exceptions that are
+// there when the operator starts change nothing, since everything is looked at then.
+var coverageChanged = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !hasEnded(e.ObjectOld) && hasEnded(e.ObjectNew)
+	},
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// hasEnded says whether the status of an exception says so.
+func hasEnded(o client.Object) bool {
+	ready := meta.FindStatusCondition(decisionOf(o).status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == v1alpha1.ReasonExpired
+}
+
+// namespaceChanged lets pass what changes which exceptions and receivers concern a namespace.
+var namespaceChanged = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+			e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationReceiver] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationReceiver]
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+
+// watchExceptions has a controller look at its objects, which are of the kind of an empty list, when other exceptions concern
+// them than before.
+func watchExceptions(b *ctrl.Builder, exceptions cluster.Source, objects client.ObjectList) *ctrl.Builder {
+	w := exceptionWatch{exceptions, objects}
+	changes := handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) { w.changed(ctx, q, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
+			w.changed(ctx, q, e.ObjectOld, e.ObjectNew)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { w.changed(ctx, q, e.Object) },
+	}
+	return b.
+		Watches(&v1alpha1.VulnerabilityException{}, changes, builder.WithPredicates(coverageChanged)).
+		Watches(&v1alpha1.ClusterVulnerabilityException{}, changes, builder.WithPredicates(coverageChanged)).
+		WatchesMetadata(&corev1.Namespace{}, handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
+			w.enqueue(ctx, q, e.ObjectNew.GetName(), func(string) bool { return true })
+		}}, builder.WithPredicates(namespaceChanged))
+}
+
+type exceptionWatch struct {
+	exceptions cluster.Source
+	objects    client.ObjectList
+}
+
+// changed looks at what an exception concerns, or concerned before.
+func (w exceptionWatch) changed(ctx context.Context, q requestQueue, versions ...client.Object) {
+	var about []func(namespace string) bool
+	for _, o := range versions {
+		one, err := concerns(ctx, w.exceptions, o)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "listing namespaces from the cache")
+			one = func(string) bool { return true }
+		}
+		about = append(about, one)
+	}
+	w.enqueue(ctx, q, versions[0].GetNamespace(), func(namespace string) bool {
+		return slices.ContainsFunc(about, func(one func(string) bool) bool { return one(namespace) })
+	})
+}
+
+// enqueue looks at the objects of a namespace (empty: of all) that is among the concerned, one after the other.
+func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace string, concerned func(string) bool) {
+	list, after := w.objects.DeepCopyObject().(client.ObjectList), settle
+	for _, request := range requestsFor(ctx, w.exceptions.Reader, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) {
+		if concerned(request.Namespace) {
+			q.AddAfter(request, after)
+			after += recountPace
+		}
+	}
+}
+
+// concerns says for each namespace whether an exception is about it.
+func concerns(ctx context.Context, exceptions cluster.Source, o client.Object) (func(namespace string) bool, error) {
+	if wide, ok := o.(*v1alpha1.ClusterVulnerabilityException); ok {
+		return exceptions.Selects(ctx, wide)
+	}
+	return func(namespace string) bool { return namespace == o.GetNamespace() }, nil
+}

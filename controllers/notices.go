@@ -1,0 +1,187 @@
+package controllers
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// expiryNotice is how long before its end an exception is spoken of.
+const expiryNotice = 7 * 24 * time.Hour
+
+// maxNoticeExamples of images are named in a notice.
+const maxNoticeExamples = 5
+
+// NoticeTimes says how long something has to go wrong until receivers are told.
+type NoticeTimes struct {
+	// ScansFailing is the time without any result, ImagesFailed that for which an image has failed.
+	ScansFailing, ImagesFailed time.Duration
+}
+
+// circumstances are what a Scanner's notices follow from. None of it is lost with the process.
+type circumstances struct {
+	now    time.Time
+	after  NoticeTimes
+	images []coveredImage
+	// backend is the condition BackendAvailable; nil if it is not known yet.
+	backend *metav1.Condition
+	// data is the engine's, zero if it has none; from maxAge on (0: never) it is outdated, with the problem in words.
+	data        store.DataVersion
+	maxAge      time.Duration
+	dataProblem string
+	// suspicion about the data; nil if there is none.
+	suspicion *store.Suspicion
+	// exceptions that are in force, and how many of the Scanner's findings each covers, by UID.
+	exceptions []exception.Exception
+	covered    map[string]int
+}
+
+// notices are what the Scanner has to say about itself. Those about the same trouble have the same id.
+func (c circumstances) notices() []notify.Notice {
+	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataSuspect(), c.imagesFailed(), c.exceptionsExpire())
+	slices.SortStableFunc(all, func(a, b notify.Notice) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+// scansFailing is true while the engine is not available, and while images wait for a result, or all have failed, and none has got
+// one. A few images that fail among others are imagesFailed alone.
+func (c circumstances) scansFailing() []notify.Notice {
+	open, since := c.openImages()
+	notice := notify.Notice{
+		ID: string(notify.NoticeScansFailing), Kind: notify.NoticeScansFailing,
+		Since: since, Count: len(open), Examples: someNames(open),
+	}
+	if slices.ContainsFunc(open, func(img coveredImage) bool { return img.State == imageFailed }) {
+		notice.Detail = describeFailures(open)
+	}
+	if c.backend != nil && c.backend.Status == metav1.ConditionFalse {
+		notice.Since = earliest(since, c.backend.LastTransitionTime.Time)
+		notice.Reason, notice.Detail = c.backend.Reason, c.backend.Message
+	}
+	if !c.lasts(notice.Since, c.after.ScansFailing) {
+		return nil
+	}
+	return []notify.Notice{notice}
+}
+
+// openImages are those that the engine owes a result, if nothing but such images is there or some wait for their turn, and since when
+// none has got one; the zero time if nothing is owed.
+func (c circumstances) openImages() (open []coveredImage, since time.Time) {
+	var last time.Time
+	current, waiting := 0, 0
+	for _, img := range c.images {
+		if img.Report.MatchedAt.After(last) {
+			last = img.Report.MatchedAt
+		}
+		switch {
+		case img.State == imageScanned && img.Report.Current:
+			current++
+			continue
+		case len(img.Repositories) == 0, img.State == imageExcluded:
+			continue // the node has not got it, so it is not the engine's turn
+		case img.State == imageScanned:
+			waiting++
+			since = earliest(since, c.data.Since)
+		case img.State == imagePending:
+			waiting++
+			since = earliest(since, img.Since)
+		default:
+			since = earliest(since, img.Since)
+		}
+		open = append(open, img)
+	}
+	if len(open) == 0 || waiting == 0 && current > 0 {
+		return nil, time.Time{}
+	}
+	if !since.IsZero() && last.After(since) {
+		since = last
+	}
+	return open, since
+}
+
+// dataOutdated is true while the data in use is older than the configuration allows.
+func (c circumstances) dataOutdated() []notify.Notice {
+	if c.maxAge == 0 || !c.lasts(c.data.Built, c.maxAge) {
+		return nil
+	}
+	return []notify.Notice{{
+		ID: string(notify.NoticeDataOutdated), Kind: notify.NoticeDataOutdated, Since: c.data.Built.Add(c.maxAge), Detail: c.dataProblem,
+	}}
+}
+
+func (c circumstances) dataSuspect() []notify.Notice {
+	if c.suspicion == nil {
+		return nil
+	}
+	return []notify.Notice{{
+		ID: string(notify.NoticeDataSuspect), Kind: notify.NoticeDataSuspect, Since: c.suspicion.Since, Count: c.suspicion.Missing,
+		Detail: fmt.Sprintf("%d of %d findings are gone", c.suspicion.Missing, c.suspicion.Of),
+	}}
+}
+
+// imagesFailed says for each reason which images have failed for long enough. A time that is not known is no long time.
+func (c circumstances) imagesFailed() (all []notify.Notice) {
+	byReason := map[string][]coveredImage{}
+	for _, img := range c.images {
+		if img.State == imageFailed && c.lasts(img.Since, c.after.ImagesFailed) {
+			reason := cmp.Or(img.Reason, v1alpha1.ReasonBackendError)
+			byReason[reason] = append(byReason[reason], img)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		failed := byReason[reason]
+		notice := notify.Notice{
+			ID: string(notify.NoticeImagesFailed) + "/" + reason, Kind: notify.NoticeImagesFailed,
+			Reason: reason, Count: len(failed), Examples: someNames(failed),
+		}
+		for _, img := range failed {
+			notice.Since = earliest(notice.Since, img.Since)
+		}
+		all = append(all, notice)
+	}
+	return all
+}
+
+// exceptionsExpire names the exceptions that end soon and whose findings will be news then. One whose end is put off and comes
+// again is spoken of again.
+func (c circumstances) exceptionsExpire() (all []notify.Notice) {
+	for _, e := range c.exceptions {
+		covered := c.covered[e.UID]
+		if e.Expires.IsZero() || covered == 0 || !c.lasts(e.Expires.Add(-expiryNotice), 0) {
+			continue
+		}
+		name := e.Name
+		if e.Namespace != "" {
+			name = e.Namespace + "/" + e.Name
+		}
+		all = append(all, notify.Notice{
+			ID:   fmt.Sprintf("%s/%s/%d", notify.NoticeExceptionExpires, e.UID, e.Expires.Unix()),
+			Kind: notify.NoticeExceptionExpires, Until: e.Expires, Name: name, Detail: e.Reason, Count: covered,
+		})
+	}
+	return all
+}
+
+// lasts says whether it is so long since a time, if that is known.
+func (c circumstances) lasts(since time.Time, least time.Duration) bool {
+	return !since.IsZero() && !c.now.Before(since.Add(least))
+}
+
+// someNames are the first names of images in their order.
+func someNames(images []coveredImage) []string {
+	var names []string
+	for _, img := range images {
+		names = append(names, img.Name)
+	}
+	return someOf(names, maxNoticeExamples)
+}

@@ -1,0 +1,64 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// outlook is what all receivers of a Scanner have in common at one moment.
+type outlook struct {
+	scanner *v1alpha1.Scanner
+	// engine is the name of the Scanner's; empty if the operator runs without it.
+	engine string
+	// data is the engine's; zero if it has none.
+	data     store.DataVersion
+	coverage notify.Coverage
+	// exceptions that are in force, and when the first of them ends; zero if none ever does.
+	exceptions    exception.Set
+	exceptionEnds time.Time
+}
+
+// look finds out what there is to say, apart from findings.
+func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Scanner) (*outlook, error) {
+	engine := r.Backends.For(scanner)
+	o := &outlook{scanner: scanner, engine: engineOf(engine)}
+	images, err := scannerCoverage(ctx, r.Client, r.Store, scanner, o.engine)
+	if err != nil {
+		return nil, err
+	}
+	if o.data, err = r.Store.DataVersion(ctx, o.engine); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	if o.exceptions, o.exceptionEnds, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
+		return nil, err
+	}
+	o.coverage = describeCoverage(images, neverCovered(engine), dataSince(scanner))
+	c := circumstances{
+		now: r.Clock.Now(), after: r.After, images: images, data: o.data, exceptions: o.exceptions.All(),
+		backend: meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable),
+	}
+	if reporter, ok := engine.(backend.DataReporter); ok {
+		c.maxAge, c.dataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
+	}
+	if c.suspicion, err = r.Store.Suspicion(ctx, o.engine); err != nil {
+		return nil, err
+	}
+	if !o.exceptionEnds.IsZero() && o.exceptionEnds.Sub(c.now) <= expiryNotice {
+		totals, err := r.Store.ScannerTotals(ctx, string(scanner.UID), o.exceptions)
+		if err != nil {
+			return nil, err
+		}
+		c.covered = totals.ByException
+	}
+	o.coverage.Notices = c.notices()
+	return o, nil
+}

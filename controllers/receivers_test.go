@@ -1,0 +1,243 @@
+package controllers
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// naming has a pod name receivers, as an annotation does.
+func naming(text string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Annotations = map[string]string{v1alpha1.AnnotationReceiver: text} }
+}
+
+// deployed has a pod belong to a Deployment.
+func deployed(name string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		labelled("pod-template-hash", "5d4f8c7b9")(pod)
+		ownedBy("apps/v1", "ReplicaSet", name+"-5d4f8c7b9", "uid")(pod)
+	}
+}
+
+func namespaceNaming(text string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Annotations: map[string]string{v1alpha1.AnnotationReceiver: text}}}
+}
+
+// uses is a store that remembers what it was last told of each Scanner's workloads.
+type uses struct {
+	store.Store
+	mu   sync.Mutex
+	last map[string][]store.Workload
+}
+
+func (s *uses) SetUsed(ctx context.Context, u store.Used) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		s.last = map[string][]store.Workload{}
+	}
+	s.last[u.Scanner] = u.Workloads
+	return s.Store.SetUsed(ctx, u)
+}
+
+// receivers of a Scanner's workloads, by the workload's name.
+func (s *uses) receivers(scanner *v1alpha1.Scanner) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	named := map[string]string{}
+	for _, w := range s.last[string(scanner.UID)] {
+		named[w.Name] = w.Receivers
+	}
+	return named
+}
+
+// TestReceiversOfWorkloads: what pods and their namespace say of receivers, as the store is told.
+func TestReceiversOfWorkloads(t *testing.T) {
+	many := make([]string, 0, 30)
+	for i := range 30 {
+		many = append(many, "team-"+string(rune('a'+i%26))+strings.Repeat("x", i))
+	}
+	for name, tt := range map[string]struct {
+		namespace string
+		pods      []*corev1.Pod
+		want      map[string]string
+	}{
+		"nobody says anything":       {"", []*corev1.Pod{aPod(shop, "a")}, map[string]string{"a": ""}},
+		"the pod":                    {"", []*corev1.Pod{aPod(shop, "a", naming("team"))}, map[string]string{"a": "team"}},
+		"the namespace":              {"team", []*corev1.Pod{aPod(shop, "a")}, map[string]string{"a": "team"}},
+		"the pod, not the namespace": {"platform", []*corev1.Pod{aPod(shop, "a", naming("team")), aPod(shop, "b")}, map[string]string{"a": "team", "b": "platform"}},
+		"the pod wants none":         {"platform", []*corev1.Pod{aPod(shop, "a", naming(""))}, map[string]string{"a": ""}},
+		"several, badly written":     {"", []*corev1.Pod{aPod(shop, "a", naming(" team ,, platform,team,\n"))}, map[string]string{"a": "platform,team"}},
+		"no names":                   {"", []*corev1.Pod{aPod(shop, "a", naming("Team A,-x,a_b,team,"+strings.Repeat("a", 64)))}, map[string]string{"a": "team"}},
+		"two pods of one workload": {
+			"", []*corev1.Pod{aPod(shop, "a", deployed("web"), naming("b")), aPod(shop, "b", deployed("web"), naming("a,b")), aPod(shop, "c", deployed("web"))},
+			map[string]string{"web": "a,b"},
+		},
+		"more than a Scanner may have": {"", []*corev1.Pod{aPod(shop, "a", naming(strings.Join(many[:20], ",")))}, map[string]string{"a": strings.Join(many[:16], ",")}},
+		"more than is read":            {"", []*corev1.Pod{aPod(shop, "a", naming(strings.Repeat(" ", 2000)+"team"))}, map[string]string{"a": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner()
+			scan := scanOf(scanner, web)
+			objects := []client.Object{scanner, scan}
+			if tt.namespace != "" {
+				objects = append(objects, namespaceNaming(tt.namespace))
+			}
+			for _, pod := range tt.pods {
+				running("main", web)(pod)
+				kept, err := StripPod(pod)
+				if err != nil {
+					t.Fatal(err)
+				}
+				objects = append(objects, kept.(*corev1.Pod))
+			}
+			u := newUnit(t, objects...)
+			u.reported(web)
+			told := &uses{Store: u.store}
+			u.scans.Store = told
+			u.reconcile(scan)
+			if diff := cmp.Diff(tt.want, told.receivers(scanner)); diff != "" {
+				t.Errorf("receivers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnknownReceivers: a name that no Scanner knows is in the Scanner's condition, and in one event for each change.
+func TestUnknownReceivers(t *testing.T) {
+	const counts = ". Such a name counts as none"
+	says := func(names string) string {
+		return "the annotation scanner-operator.io/receiver names receivers that no Scanner here has: " + names + counts
+	}
+	pod := func(name, names string) *corev1.Pod { return aPod(shop, name, running("c", web), naming(names)) }
+	for name, tt := range map[string]struct {
+		objects []client.Object
+		want    string
+	}{
+		"nobody names any": {[]client.Object{aPod(shop, "a", running("c", web))}, ""},
+		"known":            {[]client.Object{pod("a", "team, other")}, ""},
+		"misspelt":         {[]client.Object{pod("b", "taem,team"), pod("a", "taem")}, says(`"taem" (Pod/a)`)},
+		"by the namespace": {[]client.Object{namespaceNaming("taem"), aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web))}, says(`"taem" (namespace shop)`)},
+		"no name":          {[]client.Object{pod("a", "Team A")}, says(`"Team A" (Pod/a)`)},
+		"hostile":          {[]client.Object{pod("a", "x\"\n\xff<!channel>"+strings.Repeat("y", 900))}, says(`"x\" �<!channel>` + strings.Repeat("y", 44) + `…" (Pod/a)`)},
+		"many":             {[]client.Object{pod("a", "e,d,c"), pod("b", "b,a")}, says(`"a" (Pod/b), "b" (Pod/b), "c" (Pod/a) and 2 more`)},
+		"of another Scanner, which is about the pod": {
+			[]client.Object{pod("a", "elsewhere"), aScanner(shop, "second", telling("elsewhere"))}, "",
+		},
+		"of another Scanner, which is not": {
+			[]client.Object{pod("a", "elsewhere"), aScanner(shop, "second", telling("elsewhere"), selecting("a", "b"))}, says(`"elsewhere" (Pod/a)`),
+		},
+		"not selected": {[]client.Object{aPod(shop, "a", running("c", web), naming("taem"), labelled("scanner-operator.io/ignore", "true"))}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, append(tt.objects, theScanner(telling("team", "other")))...)
+			condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+			want := metav1.Condition{Reason: v1alpha1.ReasonDelivered}
+			if tt.want != "" {
+				want = metav1.Condition{Reason: v1alpha1.ReasonUnknownReceiver, Message: tt.want}
+			}
+			if condition.Status != metav1.ConditionTrue || condition.Reason != want.Reason || condition.Message != want.Message {
+				t.Errorf("the condition is %s %s: %q\nwant True %s: %q", condition.Status, condition.Reason, condition.Message, want.Reason, want.Message)
+			}
+			for look, want := range []bool{tt.want != "", false} {
+				told := strings.Contains(strings.Join(u.said(), "\n"), "Warning UnknownReceiver "+tt.want)
+				if told != want {
+					t.Errorf("look %d: an event: %v, want %v", look+1, told, want)
+				}
+				u.reconcileScanner()
+			}
+		})
+	}
+}
+
+// TestUnknownReceiverBesideTrouble: it hides neither what waits nor what failed, and is told again when it is another one.
+func TestUnknownReceiverBesideTrouble(t *testing.T) {
+	pod := aPod(shop, "a", running("c", web), naming("taem"))
+	u := newUnit(t, pod, theScanner(telling("team")))
+	u.hears("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, Pending: 2})
+	check := func(reason, beginning, event string) {
+		t.Helper()
+		condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+		if condition.Reason != reason || !strings.HasPrefix(condition.Message, beginning) || !strings.Contains(condition.Message, `"taem" (Pod/a)`) {
+			t.Errorf("the condition is %s: %q, want %s: %q and the unknown name", condition.Reason, condition.Message, reason, beginning)
+		}
+		if got := strings.Join(u.said(), "\n"); strings.Contains(got, v1alpha1.ReasonUnknownReceiver) != (event != "") || !strings.Contains(got, event) {
+			t.Errorf("events %q, want %q", got, event)
+		}
+	}
+	check(v1alpha1.ReasonDeliveryPending, "2 findings wait for the next message; the annotation", `"taem" (Pod/a)`)
+	u.hears("team", notify.State{Baseline: notify.Baseline{Phase: notify.BaselineDone}, LastError: &notify.Trouble{Reason: notify.ReasonNetwork, Message: "no way"}})
+	check(notify.ReasonNetwork, "team: Network: no way; the annotation", "")
+	pod.Annotations[v1alpha1.AnnotationReceiver] = "taem,plattform"
+	u.update(pod)
+	check(notify.ReasonNetwork, "team: Network: no way; the annotation", `"plattform" (Pod/a), "taem" (Pod/a)`)
+}
+
+// TestReceiverAnnotationsAreFollowed: a change on a pod, or on its namespace, reaches the store by itself.
+func TestReceiverAnnotationsAreFollowed(t *testing.T) {
+	p := newPlace(t)
+	scanner := aScanner(p.namespace, "all", telling("team", "platform"))
+	own, other := aPod(p.namespace, "own", running("main", web), naming("team")), aPod(p.namespace, "other", running("main", web))
+	p.creates(scanner, own, other)
+	named := func() map[string]string { return p.uses.receivers(scanner) }
+	p.Eventually(named, patience, "100ms").Should(gomega.Equal(map[string]string{"own": "team", "other": ""}))
+
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}
+	annotate := func(o client.Object, text string) {
+		t.Helper()
+		before := now(p, o).DeepCopyObject().(client.Object)
+		o.SetAnnotations(map[string]string{v1alpha1.AnnotationReceiver: text})
+		p.must(p.client.Patch(t.Context(), o, client.MergeFrom(before)))
+	}
+	annotate(namespace, "platform")
+	p.Eventually(named, patience, "100ms").Should(gomega.Equal(map[string]string{"own": "team", "other": "platform"}))
+	annotate(own, "team,platform")
+	p.Eventually(named, patience, "100ms").Should(gomega.Equal(map[string]string{"own": "platform,team", "other": "platform"}))
+	annotate(namespace, "nobody")
+	p.eventually(scanner, func(g gomega.Gomega, status v1alpha1.ScannerStatus) {
+		condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+		g.Expect(condition).To(gomega.HaveField("Message", gomega.ContainSubstring(`"nobody" (namespace `+p.namespace+`)`)))
+	})
+}
+
+// suspecting is a store that suspects its data.
+type suspecting struct {
+	store.Store
+	suspicion *store.Suspicion
+}
+
+func (s *suspecting) Suspicion(context.Context, string) (*store.Suspicion, error) {
+	return s.suspicion, nil
+}
+
+// TestSuspiciousData: it is said with numbers, as a warning, goes before the data's age, and ends by itself.
+func TestSuspiciousData(t *testing.T) {
+	u := newUnit(t, theScanner())
+	suspects := &suspecting{u.store, &store.Suspicion{DataVersion: "2", Missing: 312, Of: 1020, Since: noon.Add(-time.Hour)}}
+	u.scanners.Store, u.engine.problem = suspects, "the listing cannot be read"
+	condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionBackendAvailable)
+	const want = "312 of 1020 findings went with one version of the vulnerability data, on 2026-03-01T11:00:00Z: "
+	if condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonDataSuspect || !strings.HasPrefix(condition.Message, want) {
+		t.Errorf("BackendAvailable is %s %s: %s", condition.Status, condition.Reason, condition.Message)
+	}
+	if events := u.said(); !strings.Contains(strings.Join(events, "\n"), "Warning VulnerabilityDataSuspect "+want) {
+		t.Errorf("events %q, want a warning", events)
+	}
+	suspects.suspicion = nil
+	if got := conditionsOf(u.reconcileScanner().Status.Conditions)[0]; got != "BackendAvailable=True VulnerabilityDataOutdated" {
+		t.Errorf("after that the condition is %s", got)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"strings"
+)
+
+// Measures of a card in pixels: a phone's width, and the places of what Slack shows around a message.
+const (
+	cardWidth  = 480
+	padding    = 16
+	avatar     = 36
+	textLeft   = padding + avatar + 10
+	textWidth  = cardWidth - textLeft - padding
+	nameHeight = 22
+	blockGap   = 10
+)
+
+// look is how a block's text is set.
+type look struct {
+	size, lineHeight float64
+	colour           string
+}
+
+var looks = map[string]look{
+	"header":  {size: 17, lineHeight: 24, colour: "#1d1c1d"},
+	"section": {size: 14, lineHeight: 20, colour: "#1d1c1d"},
+	"context": {size: 12, lineHeight: 17, colour: "#616061"},
+}
+
+// Colours of Slack's links and code.
+const (
+	linkColour = "#1264a3"
+	codeColour = "#c01343"
+	lineColour = "#dddddd"
+)
+
+// Sizes beside that of the text around: of code, and of the word that says that an app has sent it.
+const (
+	codeFactor = 0.88
+	appFactor  = 0.75
+)
+
+// card is a drawing in the making, from top to bottom.
+type card struct {
+	body strings.Builder
+	y    float64
+}
+
+// draw returns a message as SVG.
+func draw(m message) (string, error) {
+	c := &card{y: padding}
+	c.sender()
+	for _, b := range m.Blocks {
+		lk, known := looks[b.Type]
+		switch {
+		case b.Type == "divider":
+			c.y += blockGap + 4
+			fmt.Fprintf(&c.body, `<path d="M%d %.1fH%d" stroke="%s"/>`+"\n", textLeft, c.y, cardWidth-padding, lineColour)
+		case !known:
+			return "", fmt.Errorf("nobody has said how a block of type %q looks", b.Type)
+		default:
+			c.y += blockGap
+			c.text(b.Text.Text, b.Type, lk)
+			for _, e := range b.Elements {
+				c.text(e.Text, b.Type, lk)
+			}
+		}
+	}
+	height := c.y + padding
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%.0f" viewBox="0 0 %d %.0f" role="img" font-family="Helvetica, Arial, sans-serif">
+<title>%s</title>
+<rect x="0.5" y="0.5" width="%d" height="%.0f" rx="8" fill="#ffffff" stroke="%s"/>
+%s</svg>
+`, cardWidth, height, cardWidth, height, html.EscapeString(html.UnescapeString(m.Text)), cardWidth-1, height-1, lineColour, c.body.String()), nil
+}
+
+// sender is the app that the webhook belongs to.
+func (c *card) sender() {
+	fmt.Fprintf(&c.body, `<rect x="%d" y="%.1f" width="%d" height="%d" rx="6" fill="#2f5d8a"/>`+"\n", padding, c.y, avatar, avatar)
+	fmt.Fprintf(&c.body, `<circle cx="%d" cy="%.1f" r="8" fill="none" stroke="#ffffff" stroke-width="3"/><path d="M%d %.1fl7 7" stroke="#ffffff" stroke-width="3"/>`+"\n",
+		padding+16, c.y+16, padding+22, c.y+22)
+	c.y += 14
+	c.line([]run{{text: "Scanner Operator", style: style{bold: true}}, {text: "  APP", style: style{faint: true}}}, looks["section"])
+	c.y += nameHeight - 14
+}
+
+// text sets a text in lines that fit. A header's is plain, all others have marks.
+func (c *card) text(s, kind string, lk look) {
+	runs := parse(s)
+	if kind == "header" {
+		runs = []run{{text: s, style: style{bold: true}}}
+	}
+	for _, line := range wrap(runs, lk.size, textWidth) {
+		if len(line) == 0 {
+			c.y += lk.lineHeight / 2
+			continue
+		}
+		c.y += lk.lineHeight
+		c.line(line, lk)
+	}
+}
+
+// line sets runs one after the other, each where the one before ends, whatever font there is.
+func (c *card) line(runs []run, lk look) {
+	fmt.Fprintf(&c.body, `<text x="%d" y="%.1f" font-size="%.1f" fill="%s" xml:space="preserve">`, textLeft, c.y, lk.size, lk.colour)
+	for _, r := range runs {
+		fmt.Fprintf(&c.body, `<tspan%s>%s</tspan>`, attributes(r.style, lk.size), html.EscapeString(r.text))
+	}
+	c.body.WriteString("</text>\n")
+}
+
+func attributes(st style, size float64) string {
+	text := ""
+	if st.bold {
+		text += ` font-weight="bold"`
+	}
+	switch {
+	case st.link:
+		text += ` fill="` + linkColour + `"`
+	case st.code:
+		text += fmt.Sprintf(` fill="%s" font-family="Menlo, Consolas, monospace" font-size="%.1f"`, codeColour, size*codeFactor)
+	case st.faint:
+		text += fmt.Sprintf(` fill="%s" font-size="%.1f"`, looks["context"].colour, size*appFactor)
+	}
+	return text
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"html"
+	"strings"
+)
+
+// style of a piece of text.
+type style struct{ bold, link, code, faint bool }
+
+// run is text of one style. A line break is a run of its own.
+type run struct {
+	text  string
+	style style
+}
+
+// parse reads mrkdwn as far as the notifier writes it: bold, code, links and the three entities
+// (https://docs.slack.dev/messaging/formatting-message-text).
+func parse(s string) []run {
+	var runs []run
+	var now style
+	start := 0
+	end := func(i int) {
+		if i > start {
+			runs = append(runs, run{text: html.UnescapeString(s[start:i]), style: now})
+		}
+		start = i + 1
+	}
+	for i, r := range s {
+		switch {
+		case i < start: // part of a link
+		case r == '\n':
+			end(i)
+			runs = append(runs, run{text: "\n"})
+		case r == '`':
+			end(i)
+			now.code = !now.code
+		case now.code: // nothing else has a meaning in it
+		case r == '*':
+			end(i)
+			now.bold = !now.bold
+		case r == '<':
+			end(i)
+			target, rest, _ := strings.Cut(s[i+1:], ">")
+			_, label, labelled := strings.Cut(target, "|")
+			if !labelled {
+				label = target
+			}
+			runs = append(runs, run{text: html.UnescapeString(label), style: style{bold: now.bold, link: true}})
+			start = len(s) - len(rest)
+		}
+	}
+	end(len(s))
+	return runs
+}
+
+// wrap breaks runs into lines of at most a width, at blanks, or within a word that has no room on a line of its own. Each line
+// has one run for each change of style.
+func wrap(runs []run, size, limit float64) [][]run {
+	lines := [][]run{nil}
+	x := 0.0
+	add := func(text string, st style) {
+		last := &lines[len(lines)-1]
+		if n := len(*last); n > 0 && (*last)[n-1].style == st {
+			(*last)[n-1].text += text
+		} else {
+			*last = append(*last, run{text: text, style: st})
+		}
+		x += width(text, st, size)
+	}
+	for _, r := range runs {
+		if r.text == "\n" {
+			lines, x = append(lines, nil), 0
+			continue
+		}
+		for word := range strings.SplitAfterSeq(r.text, " ") {
+			if x > 0 && x+width(strings.TrimSuffix(word, " "), r.style, size) > limit {
+				lines, x = append(lines, nil), 0
+			}
+			for width(strings.TrimSuffix(word, " "), r.style, size) > limit {
+				cut := fitting(word, r.style, size, limit)
+				add(word[:cut], r.style)
+				word = word[cut:]
+				lines, x = append(lines, nil), 0
+			}
+			if word != "" {
+				add(word, r.style)
+			}
+		}
+	}
+	return lines
+}
+
+// fitting is how many bytes of a word fit: at least one character.
+func fitting(word string, st style, size, limit float64) int {
+	fits := 0
+	for i := range word {
+		if fits > 0 && width(word[:i], st, size) > limit {
+			break
+		}
+		fits = i
+	}
+	return max(fits, 1)
+}

@@ -1,0 +1,32 @@
+package notifier
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// TestReceivers: there is one of each type, and what is said about the network holds for all.
+func TestReceivers(t *testing.T) {
+	asked := 0
+	receivers := NewReceivers(Network{Proxy: func(*http.Request) (*url.URL, error) { asked++; return nil, nil }})
+	if diff := cmp.Diff([]string{notify.ReceiverTypeSlack}, slices.Sorted(maps.Keys(receivers))); diff != "" {
+		t.Fatalf("types (-want +got):\n%s", diff)
+	}
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	for kind, receiver := range receivers {
+		asked = 0
+		// The server's certificate is none that the system trusts.
+		if got := receiver.Post(t.Context(), server.URL, notify.Digest{}); got.Result != notify.Temporary || asked != 1 {
+			t.Errorf("%s: outcome %+v after %d questions for the proxy, want a temporary failure after one", kind, got, asked)
+		}
+	}
+}

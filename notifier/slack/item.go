@@ -1,0 +1,158 @@
+package slack
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// line is an item of a section. Lead is what stands above it, for the first one in each package.
+type line struct{ lead, text string }
+
+func (l line) String() string { return l.lead + l.text + "\n" }
+
+// linesOf shows items by package, as they are ordered: consecutive ones of one package and version stand below one line, and so do
+// those that are fixed.
+func linesOf(items []notify.Item) []line {
+	var lines []line
+	for len(items) > 0 {
+		n := 1
+		for n < len(items) && together(items[0], items[n]) {
+			n++
+		}
+		if items[0].Change == store.ChangeFixed {
+			lines = append(lines, fixedLines(items[:n])...)
+		} else {
+			lines = append(lines, packageLines(items[:n])...)
+		}
+		items = items[n:]
+	}
+	return lines
+}
+
+func together(a, b notify.Item) bool {
+	if a.Change == store.ChangeFixed || b.Change == store.ChangeFixed {
+		return a.Change == b.Change
+	}
+	return a.Package == b.Package && a.Version == b.Version
+}
+
+// fixedLines are short: nothing remains to be done.
+func fixedLines(items []notify.Item) []line {
+	var lines []line
+	for _, i := range items {
+		text := fmt.Sprintf("• *%s* %s in %s", link(i.URL, i.ID), i.Severity, name(i.Package, maxPackage))
+		if !i.FirstSeen.IsZero() {
+			text += " · first seen " + date(i.FirstSeen)
+		}
+		lines = append(lines, line{text: text})
+	}
+	lines[0].lead = "\n*Fixed*\n"
+	return lines
+}
+
+// packageLines are the items of one package. The fix stands with the package if it is that of all of them.
+func packageLines(items []notify.Item) []line {
+	shared := fix(items[0])
+	for _, item := range items[1:] {
+		if fix(item) != shared {
+			shared = ""
+		}
+	}
+	var lines []line
+	for _, item := range items {
+		parts := parts(item)
+		if own := fix(item); own != shared {
+			parts = append(parts, own)
+		}
+		parts = append(parts, history(item)...)
+		lines = append(lines, line{text: strings.Join(parts, " · ")})
+	}
+	lines[0].lead = "\n" + affected(items[0], shared) + "\n"
+	return lines
+}
+
+// summaryItem is an item that stands for itself: what and how bad, and below it where, and what helps.
+func summaryItem(i notify.Item) string {
+	text := strings.Join(parts(i), " · ") + "\n" + affected(i, fix(i))
+	if i.Repository != "" {
+		text += "\nin " + name(i.Repository, maxRepository)
+	}
+	return text
+}
+
+// affected is the package with what helps.
+func affected(i notify.Item, helps string) string {
+	text := name(i.Package, maxPackage)
+	if i.Version != "" {
+		text += " " + name(i.Version, maxVersion)
+	}
+	switch {
+	case helps == "":
+		return text
+	case i.FixedIn != "":
+		return text + " " + helps
+	}
+	return text + " · " + helps
+}
+
+// parts say what it is, how bad, and how urgent.
+func parts(i notify.Item) []string {
+	parts := []string{fmt.Sprintf("• *%s* %s", link(i.URL, i.ID), i.Severity)}
+	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == store.ChangeEscalated {
+		parts = append(parts, "*"+exploited+"*")
+	} else if i.KnownExploited {
+		parts = append(parts, exploited)
+	}
+	if percent := math.Round(min(i.EPSS, 1) * 100); percent >= 1 {
+		parts = append(parts, fmt.Sprintf("EPSS %.0f %%", percent))
+	}
+	return parts
+}
+
+// history says why it is told, unless it is plainly new, and since when it is known here.
+func history(i notify.Item) []string {
+	var parts []string
+	switch i.Change {
+	case store.ChangeFixAvailable:
+		parts = append(parts, "*fix available"+since(i.FixSince)+"*")
+	case store.ChangeEscalated:
+		if i.Severity != i.SeverityBefore {
+			parts = append(parts, fmt.Sprintf("*was %s*", i.SeverityBefore))
+		}
+	case store.ChangeRegressed:
+		parts = append(parts, "*is back*")
+	default:
+		if !i.ExceptionEnded {
+			return nil
+		}
+	}
+	if i.ExceptionEnded {
+		parts = append(parts, "*exception ended*")
+	}
+	if !i.FirstSeen.IsZero() {
+		parts = append(parts, "first seen "+date(i.FirstSeen))
+	}
+	return parts
+}
+
+// fix says what helps.
+func fix(i notify.Item) string {
+	switch {
+	case i.FixedIn != "" && i.Change == store.ChangeFixAvailable:
+		return "→ " + name(i.FixedIn, maxVersion)
+	case i.FixedIn != "" && !i.FixSince.IsZero():
+		return "→ " + name(i.FixedIn, maxVersion) + " (fix known" + since(i.FixSince) + ")"
+	case i.FixedIn != "":
+		return "→ " + name(i.FixedIn, maxVersion)
+	case i.FixState == finding.FixStateWontFix:
+		return "will not be fixed"
+	case i.FixState == finding.FixStateNotFixed:
+		return "no fix yet"
+	}
+	return ""
+}

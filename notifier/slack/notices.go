@@ -1,0 +1,120 @@
+package slack
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// Bounds of what a Scanner says about itself in one message: blocks, and bytes of all of them.
+const (
+	maxNotices     = 8
+	maxNoticesText = 3600
+)
+
+// notices shows what the Scanner says about itself, and counts what does not fit.
+func (m *message) notices(d notify.Digest) {
+	length := 0
+	for i, n := range d.Notices {
+		text := noticeText(d, n)
+		if length += len(text); i == maxNotices-1 && len(d.Notices) > maxNotices || length > maxNoticesText {
+			m.section(fmt.Sprintf("and %s: %s", count(len(d.Notices)-i, "more notice"), describe(d)))
+			return
+		}
+		m.section(text)
+	}
+}
+
+// noticeText is one notice: what is wrong in bold, then the details, then what to do.
+func noticeText(d notify.Digest, n notify.Notice) string {
+	if n.Over {
+		return "*" + isOver(n) + "*"
+	}
+	lines := []string{"*" + isWrong(n) + "*"}
+	if examples := list(n.Examples, maxRepository, maxExamples, n.Count-len(n.Examples)); len(n.Examples) > 0 {
+		lines = append(lines, examples)
+	}
+	if n.Detail != "" {
+		lines = append(lines, name(n.Detail, maxDetail))
+	}
+	return strings.Join(append(lines, whatToDo(d, n)), "\n")
+}
+
+func isWrong(n notify.Notice) string {
+	switch n.Kind {
+	case notify.NoticeScansFailing:
+		text := "No scan has succeeded" + orSince(n.Since, " for a while")
+		if n.Count > 0 {
+			text += ": " + count(n.Count, "image") + " without a new result"
+		}
+		return text
+	case notify.NoticeDataOutdated:
+		return "The vulnerability data is out of date" + since(n.Since)
+	case notify.NoticeDataSuspect:
+		return "The vulnerability data looks wrong: too many findings went with one version of it"
+	case notify.NoticeImagesFailed:
+		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), name(n.Reason, maxReason))
+	case notify.NoticeExceptionExpires:
+		text := "Exception " + name(n.Name, maxWorkload) + " expires"
+		if n.Until.IsZero() {
+			return text + " soon"
+		}
+		return text + " on " + moment(n.Until)
+	}
+	return name(string(n.Kind), maxReason) + since(n.Since)
+}
+
+func isOver(n notify.Notice) string {
+	switch n.Kind {
+	case notify.NoticeScansFailing:
+		return "Scans succeed again"
+	case notify.NoticeDataOutdated:
+		return "The vulnerability data is up to date again"
+	case notify.NoticeDataSuspect:
+		return "The vulnerability data is trusted again: what is fixed is told from now on"
+	case notify.NoticeImagesFailed:
+		return "No image fails any more with " + name(n.Reason, maxReason)
+	case notify.NoticeExceptionExpires:
+		return "Exception " + name(n.Name, maxWorkload) + " does not expire soon any more"
+	}
+	return name(string(n.Kind), maxReason) + " is over"
+}
+
+// whatToDo says what follows from a notice, and where to look.
+func whatToDo(d notify.Digest, n notify.Notice) string {
+	switch n.Kind {
+	case notify.NoticeScansFailing:
+		return "What is published meanwhile may go unnoticed. See why: " + describe(d)
+	case notify.NoticeDataOutdated:
+		return "What was published since is not found. See why there is no newer data: " + describe(d)
+	case notify.NoticeDataSuspect:
+		return "Nothing is said to be fixed until they are back, for at most 14 days. See which data it is: " + describe(d)
+	case notify.NoticeImagesFailed:
+		return "See why: " + code("kubectl -n "+d.Namespace+" get imagescans")
+	case notify.NoticeExceptionExpires:
+		return "Then " + covered(n) + " news again. To keep it, change its spec.expires: " + editException(n.Name)
+	}
+	return "See why: " + describe(d)
+}
+
+func covered(n notify.Notice) string {
+	switch n.Count {
+	case 0:
+		return "what it covers is"
+	case 1:
+		return "the finding that it covers is"
+	}
+	return fmt.Sprintf("the %d findings that it covers are", n.Count)
+}
+
+func editException(exception string) string {
+	if namespace, own, namespaced := strings.Cut(exception, "/"); namespaced {
+		return code("kubectl -n " + namespace + " edit vulnerabilityexception " + own)
+	}
+	return code("kubectl edit clustervulnerabilityexception " + exception)
+}
+
+func describe(d notify.Digest) string {
+	return code("kubectl -n " + d.Namespace + " describe scanner " + d.Scanner)
+}

@@ -1,0 +1,106 @@
+package slack
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// summary shows totals, the worst and what is missing.
+func (m *message) summary(d notify.Digest) {
+	m.section(inAll(d))
+	m.section(worstFirst(d))
+	m.section(remaining(d.Remaining))
+	m.context(whySummary(d))
+}
+
+// inAll counts everything that was found.
+func inAll(d notify.Digest) string {
+	all := totals(d.Totals)
+	switch {
+	case all == "" && d.Remaining.Partly != 0:
+		all = "No vulnerability is known in what the engine covers."
+	case all == "":
+		all = "Nothing is known to be wrong."
+	case d.Kind == notify.KindEngineUpdated, d.Kind == notify.KindFilterWidened:
+		all = "In all: " + all
+	}
+	if d.Excepted > 0 {
+		all += "\nBeside these, exceptions cover " + count(d.Excepted, "finding") + "."
+	}
+	return all
+}
+
+// worstFirst lists as many as fit into one section.
+func worstFirst(d notify.Digest) string {
+	if len(d.Worst) == 0 {
+		return ""
+	}
+	text := "*Look at these first*"
+	if more := d.Untold - len(d.Worst); d.Untold > 0 && more > 0 {
+		text = fmt.Sprintf("*The worst of these %d*", d.Untold)
+	}
+	for i, item := range d.Worst {
+		paragraph := "\n" + summaryItem(item)
+		if i > 0 {
+			paragraph = "\n" + paragraph
+		}
+		if len(text)+len(paragraph)+moreReserve > maxSectionText {
+			return text + "\n\nand " + strconv.Itoa(len(d.Worst)-i) + " more"
+		}
+		text += paragraph
+	}
+	return text
+}
+
+// whySummary says why there is a summary, and what comes after it.
+func whySummary(d notify.Digest) string {
+	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
+	engine, before := name(d.Engine, maxEngine), name(d.EngineBefore, maxEngine)
+	switch d.Kind {
+	case notify.KindBaselineRenewed:
+		return "What was found before has been found again; " + noClaim + onlyNew
+	case notify.KindEngineChanged:
+		return fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; ", before, engine) + noClaim + onlyNew
+	case notify.KindEngineUpdated:
+		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
+	case notify.KindFilterWidened:
+		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew
+	}
+	return onlyNew
+}
+
+// remaining says which images the summary does not cover.
+func remaining(r notify.Remaining) string {
+	var parts []string
+	if r.Pending != 0 {
+		parts = append(parts, count(r.Pending, "image")+" not scanned yet")
+	}
+	if len(r.Failed) > 0 {
+		parts = append(parts, failures(r.Failed))
+	}
+	if r.Excluded != 0 {
+		parts = append(parts, fmt.Sprintf("%d excluded", r.Excluded))
+	}
+	if r.Partly != 0 {
+		parts = append(parts, "parts of "+count(r.Partly, "scanned image"))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "*Not covered:* " + strings.Join(parts, " · ")
+}
+
+func failures(byReason map[string]int) string {
+	n := 0
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		n += byReason[reason]
+		reasons = append(reasons, fmt.Sprintf("%s %d", clean(reason, maxReason), byReason[reason]))
+	}
+	return fmt.Sprintf("%s failed (%s)", count(n, "image"), list(reasons, maxReason+24, maxNames, 0))
+}

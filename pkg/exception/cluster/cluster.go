@@ -1,0 +1,178 @@
+// Package cluster reads the exceptions that are in a cluster: VulnerabilityExceptions and ClusterVulnerabilityExceptions.
+//
+// It only reads. Of namespaces it reads labels, and those only where an exception selects by them.
+package cluster
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+)
+
+// Source gives the exceptions of a namespace. It may be used by several at once.
+type Source struct {
+	// Reader reads exceptions, and metadata of namespaces. With a cache a question costs no request.
+	Reader client.Reader
+	Clock  clock.PassiveClock
+}
+
+// InForce returns the exceptions that are in force in a namespace now: its own, and those of the cluster that select it. next is
+// when the first of them ends; zero if none ever does. A namespace that is not there (yet) has no labels.
+func (s Source) InForce(ctx context.Context, namespace string) (set exception.Set, next time.Time, err error) {
+	all, err := s.read(ctx, namespace)
+	if err != nil {
+		return exception.Set{}, time.Time{}, err
+	}
+	set = exception.NewSet(all.of(namespace), s.Clock.Now())
+	for _, e := range set.All() {
+		if !e.Expires.IsZero() && (next.IsZero() || e.Expires.Before(next)) {
+			next = e.Expires
+		}
+	}
+	return set, next, nil
+}
+
+// Everywhere reads the exceptions of all namespaces at once. The function that it returns gives what is in force in one of them at
+// this moment; it reads nothing, and is for one goroutine at a time.
+func (s Source) Everywhere(ctx context.Context) (func(namespace string) exception.Set, error) {
+	all, err := s.read(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
+	now, known := s.Clock.Now(), map[string]exception.Set{}
+	return func(namespace string) exception.Set {
+		set, found := known[namespace]
+		if !found {
+			set = exception.NewSet(all.of(namespace), now)
+			known[namespace] = set
+		}
+		return set
+	}, nil
+}
+
+// Selects says for each namespace whether an exception of the cluster is about it, as namespaces are labelled now.
+func (s Source) Selects(ctx context.Context, e *v1alpha1.ClusterVulnerabilityException) (func(namespace string) bool, error) {
+	selector, err := Selector(e)
+	if err != nil {
+		return func(string) bool { return false }, nil //nolint:nilerr // it is said in its status
+	}
+	known := map[string]labels.Set{}
+	if !selector.Empty() {
+		err = s.readLabels(ctx, known)
+	}
+	return func(namespace string) bool { return selector.Matches(known[namespace]) }, err
+}
+
+// everything is what was read at one moment.
+type everything struct {
+	own         map[string][]exception.Exception // by namespace
+	clusterWide []clusterWide
+	labels      map[string]labels.Set // of the namespaces, if any exception asks for them
+}
+
+type clusterWide struct {
+	exception.Exception
+	selector labels.Selector
+}
+
+// of are the exceptions that are about a namespace, whether they are in force or not.
+func (e *everything) of(namespace string) []exception.Exception {
+	about := append([]exception.Exception(nil), e.own[namespace]...)
+	for _, c := range e.clusterWide {
+		if c.selector.Matches(e.labels[namespace]) {
+			about = append(about, c.Exception)
+		}
+	}
+	return about
+}
+
+// read reads what is about a namespace, or about any. The objects are the cache's own, and nobody changes them.
+func (s Source) read(ctx context.Context, namespace string) (*everything, error) {
+	all := &everything{own: map[string][]exception.Exception{}, labels: map[string]labels.Set{}}
+	var own v1alpha1.VulnerabilityExceptionList
+	if err := s.Reader.List(ctx, &own, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range own.Items {
+		e := &own.Items[i]
+		all.own[e.Namespace] = append(all.own[e.Namespace], Of(&e.ObjectMeta, &e.Spec))
+	}
+	var wide v1alpha1.ClusterVulnerabilityExceptionList
+	if err := s.Reader.List(ctx, &wide, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	choosy := false
+	for i := range wide.Items {
+		e := &wide.Items[i]
+		selector, err := Selector(e)
+		if err != nil {
+			continue // it is said in its status
+		}
+		all.clusterWide = append(all.clusterWide, clusterWide{Of(&e.ObjectMeta, &e.Spec.ExceptionSpec), selector})
+		choosy = choosy || !selector.Empty()
+	}
+	switch {
+	case !choosy:
+		return all, nil
+	case namespace != metav1.NamespaceAll:
+		return all, s.readLabelsOf(ctx, namespace, all.labels)
+	}
+	return all, s.readLabels(ctx, all.labels)
+}
+
+var namespaceKind = corev1.SchemeGroupVersion.WithKind("Namespace")
+
+func (s Source) readLabelsOf(ctx context.Context, name string, into map[string]labels.Set) error {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(namespaceKind)
+	if err := s.Reader.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	into[name] = namespace.Labels
+	return nil
+}
+
+func (s Source) readLabels(ctx context.Context, into map[string]labels.Set) error {
+	namespaces := &metav1.PartialObjectMetadataList{}
+	namespaces.SetGroupVersionKind(namespaceKind.GroupVersion().WithKind("NamespaceList"))
+	if err := s.Reader.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range namespaces.Items {
+		into[namespaces.Items[i].Name] = namespaces.Items[i].Labels
+	}
+	return nil
+}
+
+// Selector says which namespaces an exception of the cluster is about: all if it does not say.
+// With an error it is about none.
+func Selector(e *v1alpha1.ClusterVulnerabilityException) (labels.Selector, error) {
+	if e.Spec.NamespaceSelector == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(e.Spec.NamespaceSelector)
+}
+
+// Of is an exception of the API as it is compared with findings. It shares the spec's lists.
+func Of(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Exception {
+	e := exception.Exception{
+		UID: string(object.UID), Namespace: object.Namespace, Name: object.Name,
+		Status: string(spec.Status), Justification: string(spec.Justification), Reason: spec.Reason, Action: spec.Action,
+		Vulnerabilities: spec.Vulnerabilities, Images: spec.Images, Created: object.CreationTimestamp.Time,
+	}
+	for _, p := range spec.Packages {
+		e.Packages = append(e.Packages, exception.Package{Name: p.Name, Version: p.Version, Type: p.Type})
+	}
+	if spec.Expires != nil {
+		e.Expires = spec.Expires.Time
+	}
+	return e
+}

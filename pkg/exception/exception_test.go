@@ -1,0 +1,299 @@
+package exception_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+const digest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+
+// web is registry.example.com/shop/web:1.4, as its node reports it.
+var web = exception.Image{Reference: image.Reference{Repository: "registry.example.com/shop/web", Tag: "1.4"}, Digest: digest}
+
+// openssl is a finding with an alias.
+var openssl = finding.Finding{
+	ID: "CVE-2026-0001", Aliases: []string{"GHSA-aaaa-bbbb-cccc"},
+	Package: finding.Package{Name: "openssl", Version: "3.0.11-1~deb12u2", Type: "deb"},
+}
+
+func packages(selectors ...exception.Package) exception.Exception {
+	return exception.Exception{Packages: selectors}
+}
+
+func images(globs ...string) exception.Exception {
+	return exception.Exception{Vulnerabilities: []string{"CVE-2026-0001"}, Images: globs}
+}
+
+func ids(ids ...string) exception.Exception { return exception.Exception{Vulnerabilities: ids} }
+
+// TestCovering: which exceptions are about openssl in web, and which are not.
+func TestCovering(t *testing.T) {
+	for name, tt := range map[string]struct {
+		exception exception.Exception
+		want      bool
+	}{
+		"neither ids nor packages":       {exception.Exception{Images: []string{"*"}}, false},
+		"its id":                         {ids("CVE-2026-0001"), true},
+		"its id in lower case":           {ids("cve-2026-0001"), true},
+		"its alias":                      {ids("CVE-2000-0001", "ghsa-AAAA-bbbb-cccc"), true},
+		"another id":                     {ids("CVE-2026-00011"), false},
+		"the beginning of its id":        {ids("CVE-2026-000"), false},
+		"an id is no glob":               {ids("CVE-2026-*"), false},
+		"its package":                    {packages(exception.Package{Name: "openssl"}), true},
+		"packages are case sensitive":    {packages(exception.Package{Name: "OpenSSL"}), false},
+		"one of several packages":        {packages(exception.Package{Name: "zlib"}, exception.Package{Name: "open*"}), true},
+		"its package in its version":     {packages(exception.Package{Name: "openssl", Version: "3.0.*"}), true},
+		"its package in another version": {packages(exception.Package{Name: "openssl", Version: "3.1.*"}), false},
+		"its package of its type":        {packages(exception.Package{Name: "openssl", Type: "deb"}), true},
+		"its package of another type":    {packages(exception.Package{Name: "openssl", Type: "rpm"}), false},
+		"a type is no glob":              {packages(exception.Package{Type: "*"}), false},
+		"each of two selectors half fits": {
+			packages(exception.Package{Name: "openssl", Type: "rpm"}, exception.Package{Name: "zlib", Type: "deb"}), false,
+		},
+		"its id in another package":     {exception.Exception{Vulnerabilities: []string{"CVE-2026-0001"}, Packages: []exception.Package{{Name: "zlib"}}}, false},
+		"another id in its package":     {exception.Exception{Vulnerabilities: []string{"CVE-1"}, Packages: []exception.Package{{Name: "openssl"}}}, false},
+		"its repository":                {images("registry.example.com/shop/web"), true},
+		"its reference":                 {images("registry.example.com/shop/web:1.4"), true},
+		"another tag":                   {images("registry.example.com/shop/web:1.5"), false},
+		"a glob over slashes":           {images("registry.example.com/*"), true},
+		"a glob in the middle":          {images("*/shop/*:1.?"), true},
+		"another registry":              {images("registry.example.org/*"), false},
+		"what the registry begins with": {images("registry.example.com"), false},
+		"its digest":                    {images("*@" + digest), true},
+		"another digest":                {images("*@sha256:2*"), false},
+		"the second of two globs":       {images("x", "*/web"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := exception.NewSet([]exception.Exception{tt.exception}, noon)
+			if got := set.Covering(web, openssl) != nil; got != tt.want {
+				t.Errorf("it is covered: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestWithoutDigest: as long as it is not known what runs, no glob for a digest fits, whatever it begins with.
+func TestWithoutDigest(t *testing.T) {
+	set := exception.NewSet([]exception.Exception{images("*@*")}, noon)
+	if e := set.Covering(exception.Image{Reference: web.Reference}, openssl); e != nil {
+		t.Error("an image without a digest is covered by one")
+	}
+}
+
+// TestWhichCovers: of several the one that ends last, so that its end is the end; and none that has ended.
+func TestWhichCovers(t *testing.T) {
+	named := func(namespace, name string, ends time.Duration) exception.Exception {
+		e := exception.Exception{UID: name, Namespace: namespace, Name: name, Vulnerabilities: []string{"CVE-2026-0001"}}
+		if ends != 0 {
+			e.Expires = noon.Add(ends)
+		}
+		return e
+	}
+	over, now, soon, late, never := named("shop", "over", -time.Hour), named("shop", "now", 0), named("shop", "soon", 1), named("shop", "late", time.Hour), named("shop", "never", 0)
+	now.Expires = noon
+	for name, tt := range map[string]struct {
+		given []exception.Exception
+		want  []string // all that are in force, in order
+	}{
+		"none":                      {nil, nil},
+		"only such that have ended": {[]exception.Exception{over, now}, nil},
+		"the one that never ends":   {[]exception.Exception{soon, over, never, late}, []string{"never", "late", "soon"}},
+		"the one that ends last":    {[]exception.Exception{soon, late, now}, []string{"late", "soon"}},
+		"the cluster's first":       {[]exception.Exception{never, named("", "wide", 0)}, []string{"wide", "never"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := exception.NewSet(tt.given, noon)
+			var got []string
+			for _, e := range set.All() {
+				got = append(got, e.Name)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("in force (-want +got):\n%s", diff)
+			}
+			covering := set.Covering(web, openssl)
+			if (covering == nil) != (len(tt.want) == 0) || covering != nil && covering.Name != tt.want[0] {
+				t.Errorf("%+v covers it, want the first of %q", covering, tt.want)
+			}
+		})
+	}
+}
+
+// TestCoveringAll: what runs under several names is covered only under each of them.
+func TestCoveringAll(t *testing.T) {
+	mirror := exception.Image{Reference: image.Reference{Repository: "mirror.example.com/web", Tag: "1.4"}, Digest: digest}
+	ours, theirs := images("registry.example.com/*"), images("mirror.example.com/*")
+	ours.Name, theirs.Name = "ours", "theirs"
+	for name, tt := range map[string]struct {
+		exceptions []exception.Exception
+		images     []exception.Image
+		want       string
+	}{
+		"no name":                 {[]exception.Exception{ours}, nil, ""},
+		"one name":                {[]exception.Exception{ours}, []exception.Image{web}, "ours"},
+		"one of two names":        {[]exception.Exception{ours}, []exception.Image{web, mirror}, ""},
+		"each by one of its own":  {[]exception.Exception{ours, theirs}, []exception.Image{mirror, web}, "theirs"},
+		"the same name twice":     {[]exception.Exception{ours}, []exception.Image{web, web}, "ours"},
+		"nothing is in the way":   {nil, []exception.Image{web}, ""},
+		"the other one of two":    {[]exception.Exception{theirs}, []exception.Image{web, mirror}, ""},
+		"a third that none names": {[]exception.Exception{ours, theirs}, []exception.Image{web, mirror, {}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			covering := exception.NewSet(tt.exceptions, noon).CoveringAll(tt.images, openssl)
+			if got := covering; (got == nil) != (tt.want == "") || got != nil && got.Name != tt.want {
+				t.Errorf("%+v covers it, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Few words, so that exceptions and findings meet.
+var (
+	someID      = rapid.SampledFrom([]string{"CVE-1", "cve-1", "CVE-2", "GHSA-a", "ghsa-A", "CVE-3"})
+	someName    = rapid.SampledFrom([]string{"openssl", "zlib", "libssl"})
+	somePattern = rapid.SampledFrom([]string{"", "openssl", "zlib", "*ssl", "z?ib", "*"})
+	someType    = rapid.SampledFrom([]string{"", "deb", "rpm"})
+	someVersion = rapid.SampledFrom([]string{"", "1", "2", "1*"})
+	someGlob    = rapid.SampledFrom([]string{"*", "registry.example.com/*", "*/web", "*:1.4", "*@sha256:*", "other"})
+)
+
+func drawException(t *rapid.T) exception.Exception {
+	e := exception.Exception{
+		UID:             rapid.StringMatching(`[a-c]`).Draw(t, "uid"),
+		Vulnerabilities: rapid.SliceOfN(someID, 0, 3).Draw(t, "ids"),
+		Images:          rapid.SliceOfN(someGlob, 0, 2).Draw(t, "images"),
+		Expires:         noon.Add(time.Duration(rapid.IntRange(-1, 3).Draw(t, "hours")) * time.Hour),
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "packages") {
+		e.Packages = append(e.Packages, exception.Package{
+			Name: somePattern.Draw(t, "name"), Version: someVersion.Draw(t, "version"), Type: someType.Draw(t, "type"),
+		})
+	}
+	return e
+}
+
+func drawFinding(t *rapid.T) finding.Finding {
+	return finding.Finding{
+		ID: someID.Draw(t, "id"), Aliases: rapid.SliceOfN(someID, 0, 2).Draw(t, "aliases"),
+		Package: finding.Package{Name: someName.Draw(t, "package"), Version: "1", Type: "deb"},
+	}
+}
+
+// TestNarrowing: a search by Narrowing finds everything that is covered.
+func TestNarrowing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := exception.NewSet(rapid.SliceOfN(rapid.Custom(drawException), 0, 4).Draw(t, "exceptions"), noon)
+		f := drawFinding(t)
+		ids, packages, every := set.Narrowing()
+		found := every || slices.Contains(packages, f.Package.Name)
+		for _, id := range append(f.Aliases, f.ID) {
+			found = found || slices.Contains(ids, strings.ToUpper(id))
+		}
+		if set.Covering(web, f) != nil && !found {
+			t.Fatalf("%+v is covered, and not among the ids %q and packages %q", f, ids, packages)
+		}
+		if every && (len(ids) > 0 || len(packages) > 0) {
+			t.Fatalf("there is no bound, and there are ids %q and packages %q", ids, packages)
+		}
+	})
+}
+
+// TestKey: the key is the same for what covers the same in the same order, and another as soon as that may be otherwise.
+func TestKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		exceptions := rapid.SliceOfN(rapid.Custom(drawException), 0, 4).Draw(t, "exceptions")
+		set := exception.NewSet(exceptions, noon)
+		if (set.Key() == "") != (len(set.All()) == 0) {
+			t.Fatalf("%d exceptions have the key %q", len(set.All()), set.Key())
+		}
+		said := slices.Clone(exceptions)
+		for i := range said { // what people read of it decides nothing
+			said[i].Status, said[i].Justification, said[i].Reason, said[i].Action, said[i].Created = "fixed", "x", "y", "z", noon
+		}
+		if !exception.NewSet(said, noon).Equal(set) {
+			t.Fatal("another reason makes another key")
+		}
+		if len(set.All()) == 0 {
+			return
+		}
+		changed := set.All()
+		one := &changed[rapid.IntRange(0, len(changed)-1).Draw(t, "changed")]
+		switch rapid.IntRange(0, 4).Draw(t, "change") {
+		case 0:
+			one.UID += "'"
+		case 1:
+			one.Vulnerabilities = append(slices.Clone(one.Vulnerabilities), `CVE-9" "CVE-8`)
+		case 2:
+			one.Packages = append(slices.Clone(one.Packages), exception.Package{Name: `a" "b`})
+		case 3:
+			one.Images = append(slices.Clone(one.Images), "x")
+		case 4:
+			one.Expires = noon
+		}
+		if exception.NewSet(changed, noon).Equal(set) {
+			t.Fatalf("%+v and %+v have the same key", set.All(), changed)
+		}
+	})
+}
+
+// TestKeyIsUnambiguous: no text of one field reads like that of another.
+func TestKeyIsUnambiguous(t *testing.T) {
+	different := []exception.Exception{
+		ids("a", "b"), ids("a b"), ids(`a" "b`), ids("a"), packages(exception.Package{Name: "a"}), packages(exception.Package{Version: "a"}),
+		packages(exception.Package{Type: "a"}), packages(exception.Package{Name: "a"}, exception.Package{}), packages(exception.Package{Name: `a" "`}),
+		{Images: []string{"a"}}, {Images: []string{"a", "b"}}, {Images: []string{`a" "b`}}, {UID: "a"}, {UID: `a" ["b"]`},
+	}
+	keys := map[string]int{}
+	for i, e := range different {
+		key := exception.NewSet([]exception.Exception{e}, noon).Key()
+		if other, found := keys[key]; found {
+			t.Errorf("%+v and %+v have the same key", different[other], e)
+		}
+		keys[key] = i
+	}
+}
+
+// TestHostileLengths: the longest that the API server takes is compared in an instant, whatever an image has for names.
+func TestHostileLengths(t *testing.T) {
+	stars := strings.Repeat("*a", 256)
+	e := exception.Exception{}
+	for range 50 {
+		e.Packages = append(e.Packages, exception.Package{Name: stars[:256], Version: stars[:256]})
+		e.Images = append(e.Images, stars+"b")
+	}
+	set := exception.NewSet([]exception.Exception{e}, noon)
+	hostile := finding.Finding{ID: strings.Repeat("C", 10_000), Package: finding.Package{Name: strings.Repeat("a", 1000), Version: strings.Repeat("a", 1000)}}
+	named := exception.Image{Reference: image.Reference{Repository: strings.Repeat("a", 1000)}, Digest: strings.Repeat("a", 1000)}
+	if set.Covering(named, hostile) != nil {
+		t.Error("an image is covered whose name does not end as the glob does")
+	}
+}
+
+// FuzzCovering: no text makes it fail, and what is about everything covers everything.
+func FuzzCovering(f *testing.F) {
+	f.Add("CVE-1", "openssl", "1*", "*/web", "cve-1", "openssl", "1", "registry.example.com/shop/web")
+	f.Add("", "*?*?", "\x00", "[a-z]\\", "\xff", "", "", "@")
+	f.Fuzz(func(t *testing.T, id, name, version, glob, foundID, pkg, installed, repository string) {
+		e := exception.Exception{Vulnerabilities: []string{id}, Packages: []exception.Package{{Name: name, Version: version}}, Images: []string{glob}}
+		found := finding.Finding{ID: foundID, Package: finding.Package{Name: pkg, Version: installed}}
+		img := exception.Image{Reference: image.Reference{Repository: repository}}
+		set := exception.NewSet([]exception.Exception{e}, noon)
+		if set.Covering(img, found) != nil && strings.ToUpper(id) != strings.ToUpper(foundID) {
+			t.Errorf("%q is covered by an exception for %q", foundID, id)
+		}
+		every := exception.NewSet([]exception.Exception{{Packages: []exception.Package{{Name: "*"}}, Images: []string{"*"}}}, noon)
+		if every.Covering(img, found) == nil {
+			t.Errorf("%q in %q of %q is not covered by what is about everything", foundID, pkg, repository)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package notify
+
+import (
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// followSettings begins a baseline when what the receiver is told of changes by a decision and not by what is found. A message
+// on its way is of the settings before, and is brought to its end first. A receiver that wants everything is told of the
+// difference instead.
+func (l *look) followSettings() {
+	if l.state.Outbox != nil {
+		return
+	}
+	l.followEngine()
+	l.followTool()
+	l.followFilter()
+}
+
+// followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
+// new. Repositories that do not run now are new to it too, when they do.
+func (l *look) followEngine() {
+	before, now := l.state.Engine, l.settings.Filter.Engine
+	if now == "" || before == now {
+		return
+	}
+	l.state.Engine, l.state.Tool = now, l.settings.Tool
+	b := &l.state.Baseline
+	switch {
+	case before == "":
+		// New here, or from before engines were remembered.
+	case b.Phase == BaselineOpen && b.EngineBefore == now:
+		// Back before anything was said of the other one.
+		b.finish()
+	case b.Phase == BaselineOpen && !b.onlyIfUntold():
+		b.Started, b.Images = l.now, nil
+	case l.settings.FirstScan != FirstScanAll:
+		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
+	default:
+		b.finish()
+	}
+}
+
+// followTool begins a baseline when the engine has got another version: a part of what that one finds is new to it only. One
+// that is open for another reason is ended first.
+func (l *look) followTool() {
+	before, now := l.state.Tool, l.settings.Tool
+	b := &l.state.Baseline
+	switch {
+	case now == "" || before == now:
+	case before == "" || l.settings.FirstScan == FirstScanAll:
+		l.state.Tool = now
+	case b.Phase == BaselineDone:
+		l.state.Tool = now
+		*b = Baseline{Phase: BaselineOpen, ToolBefore: before, Started: l.now}
+	case b.onlyIfUntold():
+		l.state.Tool = now
+		b.Started, b.Images = l.now, nil
+		if b.ToolBefore == "" {
+			b.ToolBefore = before
+		}
+	}
+}
+
+// followFilter begins a baseline when the receiver is set to hear of more: that was there before. One that is open anyway covers it.
+func (l *look) followFilter() {
+	now := breadthOf(l.settings.Filter)
+	before := l.state.Filter
+	l.state.Filter = &now
+	b := &l.state.Baseline
+	if before == nil || !now.widerThan(*before) || l.settings.FirstScan == FirstScanAll {
+		return
+	}
+	switch {
+	case b.Phase == BaselineDone:
+		*b = Baseline{Phase: BaselineOpen, FilterBefore: before, Started: l.now}
+	case b.onlyIfUntold() && b.FilterBefore == nil:
+		b.FilterBefore = before
+	}
+}
+
+// snapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
+// looked at belong to it as well.
+func (l *look) snapshotOpen() bool {
+	return !l.now.After(l.snapshotEnd()) || l.state.Baseline.Pulling && !l.now.After(l.pullEnd())
+}
+
+func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.settings.GroupWait) }
+
+func (l *look) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullPatience) }
+
+// finishBaseline ends the baseline when its images have results, or when waiting has become pointless.
+func (l *look) finishBaseline() (*Action, error) {
+	b := &l.state.Baseline
+	if b.Phase == BaselineDone {
+		return nil, nil
+	}
+	if until, waits := l.baselineWait(); waits {
+		return l.speak(until)
+	}
+	others := l.coverage.Others
+	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
+	if l.undone() || nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0) {
+		// There was nothing to sum up. What comes later is new here, and is said to be.
+		b.finish()
+		return nil, nil
+	}
+	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed
+	if !silent && l.now.Before(l.mayTell()) {
+		return &Action{Until: l.mayTell()}, nil
+	}
+	present, err := l.source.Present(l.ctx, l.settings.Filter, maxWorst)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case b.onlyIfUntold() && present.News == 0:
+		b.finish()
+		return nil, nil
+	case silent:
+		return l.passOver(present), nil
+	}
+	return l.sumUp(present)
+}
+
+// undone says that what the baseline was opened for was taken back before anything was said.
+func (l *look) undone() bool {
+	b := &l.state.Baseline
+	return b.onlyIfUntold() && !l.updated() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
+}
+
+// updated says that the baseline is there since the engine has another version.
+func (l *look) updated() bool {
+	before := l.state.Baseline.ToolBefore
+	return before != "" && before != l.state.Tool
+}
+
+// sumUp puts the summary into the outbox. What it covers is recorded as told at once, by the message's id, since
+// later nobody could say what was there when it was composed; if it never arrives, that is taken back.
+func (l *look) sumUp(present store.Present) (*Action, error) {
+	outbox, err := l.summary(present)
+	if err != nil {
+		return nil, err
+	}
+	l.put(outbox)
+	return &Action{Mark: &store.Announced{
+		DigestID: outbox.Digest.ID, At: l.now, All: l.everything(present), ForgetRepositories: l.state.Baseline.EngineBefore != "",
+	}}, nil
+}
+
+// everything is what a baseline covers.
+func (l *look) everything(present store.Present) *store.All {
+	return &store.All{Filter: l.settings.Filter, Moment: present.Moment}
+}
+
+// baselineWait says whether the baseline has to wait, and until when: zero for as long as nothing changes.
+func (l *look) baselineWait() (until time.Time, waits bool) {
+	b := &l.state.Baseline
+	if l.now.Before(l.snapshotEnd()) {
+		return l.snapshotEnd(), true
+	}
+	if b.onlyIfUntold() && b.ToolBefore == "" {
+		// What a receiver did not want to hear of until now has long been there.
+		return time.Time{}, false
+	}
+	if b.Pulling && l.now.Before(l.pullEnd()) {
+		return earlier(l.now.Add(pullCheck), l.pullEnd()), true
+	}
+	deadline := later(l.coverage.DataSince, b.Started).Add(baselinePatience)
+	switch {
+	case !slices.ContainsFunc(l.coverage.Images, l.waitsFor):
+		return time.Time{}, false
+	case l.coverage.DataSince.IsZero():
+		// Nothing can be matched. The Scanner says so; a summary of nothing would not help.
+		return time.Time{}, true
+	}
+	return deadline, l.now.Before(deadline)
+}
+
+// waitsFor says whether the baseline is not complete without a result, or another one, for an image.
+func (l *look) waitsFor(img Image) bool {
+	b := &l.state.Baseline
+	outdated := b.ToolBefore != "" && img.State == ImageScanned && !img.Current
+	return (img.State == ImagePending || outdated) && slices.Contains(b.Images, img.Key)
+}
+
+// passOver ends the baseline without a message.
+func (l *look) passOver(present store.Present) *Action {
+	forget := l.state.Baseline.EngineBefore != ""
+	l.state.Baseline.finish()
+	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), ForgetRepositories: forget, Repositories: l.heardOf(present)}}
+}

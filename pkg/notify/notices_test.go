@@ -1,0 +1,283 @@
+package notify
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// failing is what a Scanner says whose scans do not succeed.
+var failing = Notice{ID: "scans", Kind: NoticeScansFailing, Since: noon.Add(-time.Hour), Detail: "no scan has succeeded"}
+
+// watched is a story of a receiver that is told of the Scanner's troubles.
+func watched(t *testing.T) *story {
+	s := begun(t, "web")
+	s.settings.Notices = true
+	return s
+}
+
+// TestNotice: it is told once, and again when it is over.
+func TestNotice(t *testing.T) {
+	s := watched(t)
+	s.coverage.Notices = []Notice{failing}
+	none(t, s.visit(), "groupWait")
+	s.wantNext(s.settings.GroupWait)
+	d := only(t, s.next())
+	if diff := cmp.Diff([]Notice{failing}, d.Notices); diff != "" || d.Kind != KindNews || d.Images != 0 {
+		t.Errorf("message %+v, want the notice alone (-want +got):\n%s", d, diff)
+	}
+	s.wantIdle()
+	changed := failing
+	changed.Detail, changed.Count = "still none", 7
+	s.coverage.Notices = []Notice{changed}
+	s.pass(24 * time.Hour)
+	none(t, s.visit(), "what is known of it changes, and it does not")
+	s.wantIdle()
+
+	s.coverage.Notices = nil
+	none(t, s.visit(), "it may come back")
+	s.wantNext(noticePatience)
+	none(t, s.next(), "groupWait")
+	over := failing
+	over.Over = true
+	if diff := cmp.Diff([]Notice{over}, only(t, s.next()).Notices); diff != "" {
+		t.Errorf("when it is over (-want +got):\n%s", diff)
+	}
+	s.wantIdle()
+
+	s.pass(time.Hour)
+	s.coverage.Notices = []Notice{failing}
+	s.visit()
+	if d := only(t, s.next()); len(d.Notices) != 1 || d.Notices[0].Over {
+		t.Errorf("message %+v, want the same trouble told anew", d)
+	}
+}
+
+// TestFlappingNotice: what comes back soon is neither over nor new.
+func TestFlappingNotice(t *testing.T) {
+	s := watched(t)
+	s.coverage.Notices = []Notice{failing}
+	s.visit()
+	only(t, s.next())
+	for range 20 {
+		s.coverage.Notices = nil
+		s.visit()
+		s.pass(noticePatience - time.Second)
+		none(t, s.visit(), "it has not been over for long enough")
+		s.coverage.Notices = []Notice{failing}
+		none(t, s.visit(), "it was told")
+		s.pass(time.Minute)
+	}
+	s.wantIdle()
+}
+
+// TestNoticeThatPasses: what is over before it was told is not told.
+func TestNoticeThatPasses(t *testing.T) {
+	s := watched(t)
+	s.coverage.Notices = []Notice{failing}
+	s.visit()
+	s.coverage.Notices = nil
+	none(t, s.next(), "nothing is wrong any more")
+	s.wantIdle()
+	if !s.last.After.PendingSince.IsZero() {
+		t.Errorf("pending since %s, want nothing pending", s.last.After.PendingSince)
+	}
+}
+
+// TestExceptionExpires: it is told once, and nothing is said when it is over.
+func TestExceptionExpires(t *testing.T) {
+	s := watched(t)
+	expires := Notice{ID: "exception 1", Kind: NoticeExceptionExpires, Name: "shop/accepted", Until: noon.Add(24 * time.Hour)}
+	s.coverage.Notices = []Notice{expires}
+	s.visit()
+	if diff := cmp.Diff([]Notice{expires}, only(t, s.next()).Notices); diff != "" {
+		t.Errorf("notices (-want +got):\n%s", diff)
+	}
+	s.coverage.Notices = nil
+	s.visit()
+	for !s.last.Next.IsZero() {
+		none(t, s.next(), "an end is told once")
+	}
+	if len(s.last.After.Notices) != 0 {
+		t.Errorf("notices %v are remembered, want none", s.last.After.Notices)
+	}
+}
+
+// TestNoticesAndNews: they go into one message, and two messages are groupInterval apart, whatever is in them.
+func TestNoticesAndNews(t *testing.T) {
+	s := watched(t)
+	s.find("web", finding.High, 1, 1)
+	s.visit()
+	s.pass(10 * time.Second)
+	s.coverage.Notices = []Notice{failing}
+	none(t, s.visit(), "groupWait counts from the first of both")
+	s.wantNext(20 * time.Second)
+	if d := only(t, s.next()); len(d.Notices) != 1 || len(d.Sections) != 1 {
+		t.Errorf("message %+v, want both in one", d)
+	}
+	s.coverage.Notices = append(s.coverage.Notices, Notice{ID: "data", Kind: NoticeDataOutdated})
+	none(t, s.visit(), "groupInterval")
+	s.wantNext(s.settings.GroupInterval)
+	if d := only(t, s.next()); len(d.Notices) != 1 || d.Notices[0].Kind != NoticeDataOutdated {
+		t.Errorf("notices %+v, want the new one", d.Notices)
+	}
+}
+
+// TestNoticesBeforeTheBaseline: a scanner that cannot scan says so, though there is no first summary.
+func TestNoticesBeforeTheBaseline(t *testing.T) {
+	s := newStory(t)
+	s.settings.Notices = true
+	s.coverage.DataSince = time.Time{}
+	s.image("web", ImagePending)
+	s.visit()
+	none(t, s.next(), "there is no data")
+	s.wantIdle()
+	s.pass(time.Hour)
+	s.coverage.Notices = []Notice{failing}
+	none(t, s.visit(), "groupWait")
+	if d := only(t, s.next()); d.Kind != KindNews || len(d.Notices) != 1 {
+		t.Errorf("message %+v, want the notice", d)
+	}
+	s.wantIdle()
+	s.coverage.DataSince, s.coverage.Notices = s.now, nil
+	s.find("web", finding.High, 1, 3)
+	none(t, s.visit(), "groupInterval")
+	if d := only(t, s.next()); d.Kind != KindFirstScan || d.Totals.High != 3 {
+		t.Errorf("message %+v, want the first summary after it", d)
+	}
+}
+
+// TestNoticesSwitchedOff: a receiver that wants none is told none, and when it wants them all that are true then.
+func TestNoticesSwitchedOff(t *testing.T) {
+	s := watched(t)
+	s.coverage.Notices = []Notice{failing}
+	s.visit()
+	only(t, s.next())
+	s.settings.Notices = false
+	none(t, s.visit(), "no notices")
+	if len(s.last.After.Notices) != 0 {
+		t.Errorf("notices %v are remembered, want none", s.last.After.Notices)
+	}
+	s.pass(time.Hour)
+	s.settings.Notices = true
+	s.visit()
+	only(t, s.next())
+}
+
+// TestNoticeThatIsLost: a message that never arrived has told nothing.
+func TestNoticeThatIsLost(t *testing.T) {
+	s := watched(t)
+	s.coverage.Notices = []Notice{failing}
+	s.visit()
+	s.outcomes = []Outcome{{Result: Permanent, Reason: ReasonReceiverRefused}}
+	first := only(t, s.next())
+	s.pass(outboxAge)
+	s.visit()
+	if d := only(t, append([]Digest{}, s.sent[1:]...)); d.ID == first.ID || len(d.Notices) != 1 {
+		t.Errorf("message %+v, want the notice in another one", d)
+	}
+	s.wantIdle()
+}
+
+// TestManyNotices: what does not fit into a message is part of the next, troubles first and what is over last.
+func TestManyNotices(t *testing.T) {
+	s := watched(t)
+	s.coverage.Notices = []Notice{failing}
+	s.visit()
+	only(t, s.next())
+	s.coverage.Notices = []Notice{{ID: "data", Kind: NoticeDataOutdated}}
+	for i := range 2 * maxNotices {
+		s.coverage.Notices = append(s.coverage.Notices, Notice{ID: fmt.Sprintf("exception %02d", i), Kind: NoticeExceptionExpires})
+	}
+	s.visit()
+	var kinds []NoticeKind
+	for !s.last.Next.IsZero() {
+		for _, d := range s.next() {
+			if len(d.Notices) > maxNotices {
+				t.Errorf("%d notices in a message, want at most %d", len(d.Notices), maxNotices)
+			}
+			for _, n := range d.Notices {
+				kinds = append(kinds, n.Kind)
+			}
+		}
+	}
+	if len(kinds) != 2+2*maxNotices || kinds[0] != NoticeDataOutdated {
+		t.Errorf("%d notices %v, want %d, first that the data is outdated", len(kinds), kinds, 2+2*maxNotices)
+	}
+}
+
+// TestNewImages: a receiver that wants to know is told of repositories that run for the first time with nothing to tell of them.
+func TestNewImages(t *testing.T) {
+	s := begun(t, "web")
+	s.settings.NewImages = true
+	none(t, s.visit(), "web has been there before")
+	s.wantIdle()
+	s.image("cache", ImageScanned)
+	s.image("half", ImagePending)
+	s.find("db", finding.High, 1, 2)
+	none(t, s.visit(), "groupWait")
+	d := only(t, s.next())
+	if diff := cmp.Diff([]string{"cache"}, d.NewImages); diff != "" || d.Changes[store.ChangeNewImage] != 1 {
+		t.Errorf("message %+v, want cache as a new image (-want +got):\n%s", d, diff)
+	}
+	if len(d.Sections) != 1 || d.Sections[0].Repository != "db" || !d.Sections[0].FirstTime {
+		t.Errorf("sections %+v, want the one of db, for the first time", d.Sections)
+	}
+	s.wantIdle()
+	s.image("half", ImageScanned)
+	none(t, s.visit(), "groupInterval")
+	if d := only(t, s.next()); !cmp.Equal([]string{"half"}, d.NewImages) || len(d.Sections) != 0 {
+		t.Errorf("message %+v, want half alone", d)
+	}
+	s.gone("half")
+	s.visit()
+	s.image("half", ImageScanned)
+	none(t, s.visit(), "half ran before")
+	s.wantIdle()
+}
+
+// TestManyNewImages: ten are named, and all count as told.
+func TestManyNewImages(t *testing.T) {
+	s := begun(t)
+	s.settings.NewImages = true
+	for i := range 14 {
+		s.image(fmt.Sprintf("app-%02d", i), ImageScanned)
+	}
+	s.visit()
+	d := only(t, s.next())
+	if len(d.NewImages) != 10 || d.MoreNewImages != 4 || d.Changes[store.ChangeNewImage] != 14 {
+		t.Errorf("%d named and %d more, changes %v; want 10, 4 and 14", len(d.NewImages), d.MoreNewImages, d.Changes)
+	}
+	s.wantIdle()
+}
+
+// TestNewImagesOfOthers: images whose workloads concern other receivers are not told of, and are known when they do concern it.
+func TestNewImagesOfOthers(t *testing.T) {
+	s := begun(t)
+	s.settings.NewImages = true
+	s.settings.Filter.Route = &store.Route{Receiver: "team", Known: []string{"team", "others"}, Unassigned: true}
+	s.visit()
+	for repository, receivers := range map[string][]string{
+		"ours": {"others,team"}, "both": {"others", ""}, "theirs": {"others"}, "nobody's": {""}, "stranger's": {"unknown"},
+	} {
+		s.image(repository, ImageScanned)
+		s.coverage.Images[len(s.coverage.Images)-1].Receivers = receivers
+	}
+	s.visit()
+	if diff := cmp.Diff([]string{"both", "nobody's", "ours", "stranger's"}, only(t, s.next()).NewImages); diff != "" {
+		t.Errorf("new images (-want +got):\n%s", diff)
+	}
+	if !s.heard("theirs") {
+		t.Error("theirs is not known")
+	}
+	s.settings.Filter.Route.Unassigned = false
+	s.image("another", ImageScanned)
+	s.coverage.Images[len(s.coverage.Images)-1].Receivers = []string{""}
+	none(t, s.visit(), "it names nobody")
+	s.wantIdle()
+}

@@ -1,0 +1,157 @@
+package notify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// MaxTitleBytes bounds Digest.Title.
+	MaxTitleBytes = 256
+	// maxTitleID bounds an id in it.
+	maxTitleID = 64
+)
+
+// Title says in plain words what a message is about, in at most MaxTitleBytes. Names in it are as they came: whoever shows it makes
+// them harmless.
+func (d Digest) Title() string { return clip(d.subject(), MaxTitleBytes) }
+
+func (d Digest) subject() string {
+	findings, images := countOf(d.Totals.Total(), "finding"), countOf(d.Images, "image")
+	switch d.Kind {
+	case KindNews:
+		return d.newsTitle()
+	case KindBaselineRenewed:
+		return fmt.Sprintf("Baseline renewed for %s: %s in %s", d.Namespace, findings, images)
+	case KindEngineChanged:
+		return fmt.Sprintf("Engine changed for %s: %s in %s", d.Namespace, findings, images)
+	case KindEngineUpdated:
+		return fmt.Sprintf("Engine updated for %s: it finds %d more", d.Namespace, d.Untold)
+	case KindFilterWidened:
+		return fmt.Sprintf("Wider filter for %s: %s that you had not heard of", d.Namespace, countOf(d.Untold, "finding"))
+	}
+	return fmt.Sprintf("First scan of %s: %s in %s", d.Namespace, findings, images)
+}
+
+// newsTitle names the one vulnerability that a message is about, or counts what is told.
+func (d Digest) newsTitle() string {
+	if item, only := d.only(); only {
+		return fmt.Sprintf("%s: %s in %s", changeTitle(item), clip(item.ID, maxTitleID), d.Namespace)
+	}
+	images := len(d.NewImages) + d.MoreNewImages
+	switch counts := d.changeCounts(); {
+	case counts != "":
+		return counts + " in " + d.Namespace
+	case images > 0:
+		return countOf(images, "new image") + " in " + d.Namespace
+	case len(d.Notices) == 0:
+		return "Nothing new in " + d.Namespace
+	}
+	title := fmt.Sprintf("Scanner %s in %s: %s", d.Scanner, d.Namespace, d.Notices[0].title())
+	if more := len(d.Notices) - 1; more > 0 {
+		title += fmt.Sprintf(", and %s", countOf(more, "more notice"))
+	}
+	return title
+}
+
+// only returns an item if everything that is told is one change of one vulnerability.
+func (d Digest) only() (Item, bool) {
+	var items []Item
+	for _, s := range d.Sections {
+		if s.MoreItems > 0 {
+			return Item{}, false
+		}
+		items = append(items, s.Items...)
+	}
+	if len(items) == 0 || d.Rest.Findings > 0 {
+		return Item{}, false
+	}
+	first := items[0]
+	return first, !slices.ContainsFunc(items, func(i Item) bool { return i.ID != first.ID || changeTitle(i) != changeTitle(first) })
+}
+
+func changeTitle(i Item) string {
+	switch i.Change {
+	case store.ChangeFixAvailable:
+		return "Fix available"
+	case store.ChangeEscalated:
+		return "More urgent"
+	case store.ChangeRegressed:
+		return "Back again"
+	case store.ChangeFixed:
+		return "Fixed"
+	}
+	if i.ExceptionEnded {
+		return "Exception ended"
+	}
+	return "New"
+}
+
+// changeCounts says how many there are of each change, such as "2 new findings, 1 fix available, 3 fixed".
+func (d Digest) changeCounts() string {
+	changes := d.Changes
+	if len(changes) == 0 {
+		// A message that an older manager composed, and that waited to be taken: then all that is told was new.
+		changes = map[store.Change]int{store.ChangeNew: d.Totals.Total()}
+	}
+	var parts []string
+	for _, change := range []store.Change{store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed} {
+		if n := changes[change]; n > 0 {
+			parts = append(parts, changeCount(change, n, len(parts) == 0))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// changeCount names findings only where nothing before has done so.
+func changeCount(change store.Change, n int, first bool) string {
+	number := fmt.Sprint(n)
+	if first {
+		number = countOf(n, "finding")
+	}
+	switch change {
+	case store.ChangeNew:
+		return countOf(n, "new finding")
+	case store.ChangeFixAvailable:
+		if n == 1 {
+			return "1 fix available"
+		}
+		return fmt.Sprintf("%d fixes available", n)
+	case store.ChangeEscalated:
+		return number + " more urgent"
+	case store.ChangeRegressed:
+		return number + " back again"
+	}
+	return number + " fixed"
+}
+
+// title is a notice in a few words.
+func (n Notice) title() string {
+	images := "images"
+	if n.Count > 0 {
+		images = countOf(n.Count, "image")
+	}
+	words := map[NoticeKind][2]string{
+		NoticeScansFailing:     {"no scan succeeds", "scans succeed again"},
+		NoticeDataOutdated:     {"the vulnerability data is out of date", "the vulnerability data is up to date again"},
+		NoticeDataSuspect:      {"the vulnerability data looks wrong", "the vulnerability data is trusted again"},
+		NoticeImagesFailed:     {images + " cannot be scanned", "images can be scanned again"},
+		NoticeExceptionExpires: {"an exception is about to expire", "an exception expires later"},
+	}[n.Kind]
+	if n.Over {
+		return cmp.Or(words[1], "a trouble is over")
+	}
+	return cmp.Or(words[0], "there is trouble")
+}
+
+// countOf is a number with its noun.
+func countOf(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,171 @@
+// Package openvex writes what was decided about an image's findings as an OpenVEX document
+// (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md), for tools that filter by such.
+//
+// A document says only what somebody decided: of findings that no exception covers it says nothing. It is the same for the
+// same decisions about the same findings. It knows no store and no HTTP.
+package openvex
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/openvex/go-vex/pkg/vex"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// Report is what a document is about.
+type Report struct {
+	// Namespace in which the exceptions hold.
+	Namespace string
+	// Repositories by which pods name the image, without tags.
+	Repositories []string
+	Key          image.Key
+	// MatchedAt is when the findings were found.
+	MatchedAt time.Time
+	Excepted  []Excepted
+}
+
+// Excepted is a finding and the exception that covers it.
+type Excepted struct {
+	Finding   finding.Finding
+	Exception exception.Exception
+}
+
+// Write writes the document. Errors are those of w, and of exceptions that OpenVEX does not allow.
+func Write(w io.Writer, r Report) error {
+	document, err := r.document()
+	if err != nil {
+		return err
+	}
+	return document.ToJSON(w)
+}
+
+func (r Report) document() (*vex.VEX, error) {
+	document := &vex.VEX{
+		Metadata: vex.Metadata{
+			Context: vex.ContextLocator(), Author: "exceptions in namespace " + r.Namespace, Version: 1, Tooling: "Scanner Operator",
+		},
+		Statements: []vex.Statement{},
+	}
+	issued := r.MatchedAt
+	for _, group := range grouped(r.Excepted) {
+		statement := r.statement(group)
+		if err := statement.Validate(); err != nil {
+			return nil, fmt.Errorf("exception %s: %w", nameOf(group[0].Exception), err)
+		}
+		document.Statements = append(document.Statements, statement)
+		if created := group[0].Exception.Created; created.After(issued) {
+			issued = created
+		}
+	}
+	issued = issued.UTC()
+	document.Timestamp = &issued
+	hash, err := document.CanonicalHash()
+	if err != nil {
+		return nil, err
+	}
+	document.ID = "urn:scanner-operator:openvex:" + hash
+	return document, nil
+}
+
+// grouped puts together what is one statement: a vulnerability with what one exception says of it.
+func grouped(excepted []Excepted) [][]Excepted {
+	sorted := slices.Clone(excepted)
+	slices.SortStableFunc(sorted, func(a, b Excepted) int {
+		return cmp.Or(strings.Compare(a.Finding.ID, b.Finding.ID), strings.Compare(a.Exception.UID, b.Exception.UID))
+	})
+	return slices.Collect(chunksBy(sorted, func(a, b Excepted) bool {
+		return a.Finding.ID == b.Finding.ID && a.Exception.UID == b.Exception.UID
+	}))
+}
+
+// chunksBy cuts a slice where neighbours do not belong together.
+func chunksBy[T any](all []T, together func(a, b T) bool) func(yield func([]T) bool) {
+	return func(yield func([]T) bool) {
+		for start, end := 0, 1; start < len(all); start, end = end, end+1 {
+			for end < len(all) && together(all[end-1], all[end]) {
+				end++
+			}
+			if !yield(all[start:end]) {
+				return
+			}
+		}
+	}
+}
+
+// statement is what one exception says of one vulnerability. OpenVEX has a place for the reason with not_affected and one for
+// the action with affected; the reason of all others is a note.
+func (r Report) statement(group []Excepted) vex.Statement {
+	e := group[0].Exception
+	created := e.Created.UTC()
+	statement := vex.Statement{
+		Vulnerability: vulnerabilityOf(group), Timestamp: &created, Status: vex.Status(e.Status),
+		Justification: vex.Justification(e.Justification), ActionStatement: e.Action, StatusNotes: "by " + nameOf(e),
+	}
+	if !e.Expires.IsZero() {
+		statement.StatusNotes += ", until " + e.Expires.UTC().Format(time.RFC3339)
+	}
+	if statement.Status == vex.StatusNotAffected {
+		statement.ImpactStatement = e.Reason
+	} else {
+		statement.StatusNotes += ": " + e.Reason
+	}
+	if statement.Status == vex.StatusAffected {
+		statement.ActionStatementTimestamp = &created
+	} else {
+		statement.ActionStatement = ""
+	}
+	for _, repository := range r.Repositories {
+		purl := image.PURL(repository, r.Key)
+		statement.Products = append(statement.Products, vex.Product{
+			Component:     vex.Component{ID: purl, Identifiers: map[vex.IdentifierType]string{vex.PURL: purl}},
+			Subcomponents: subcomponentsOf(group),
+		})
+	}
+	return statement
+}
+
+func nameOf(e exception.Exception) string {
+	if e.Namespace == "" {
+		return "ClusterVulnerabilityException " + e.Name
+	}
+	return "VulnerabilityException " + e.Namespace + "/" + e.Name
+}
+
+func vulnerabilityOf(group []Excepted) vex.Vulnerability {
+	v := vex.Vulnerability{Name: vex.VulnerabilityID(group[0].Finding.ID)}
+	for _, e := range group {
+		for _, alias := range e.Finding.Aliases {
+			v.Aliases = append(v.Aliases, vex.VulnerabilityID(alias))
+		}
+	}
+	slices.Sort(v.Aliases)
+	v.Aliases = slices.Compact(v.Aliases)
+	return v
+}
+
+// subcomponentsOf names the packages, each once. A package without a package URL is named by what the engine calls it.
+func subcomponentsOf(group []Excepted) []vex.Subcomponent {
+	var ids []string
+	for _, e := range group {
+		pkg := e.Finding.Package
+		id := pkg.PURL
+		if id == "" {
+			id = fmt.Sprintf("%s:%s@%s", pkg.Type, pkg.Name, pkg.Version)
+		}
+		ids = append(ids, strings.ToValidUTF8(id, "\uFFFD"))
+	}
+	slices.Sort(ids)
+	var subcomponents []vex.Subcomponent
+	for _, id := range slices.Compact(ids) {
+		subcomponents = append(subcomponents, vex.Subcomponent{Component: vex.Component{ID: id}})
+	}
+	return subcomponents
+}

@@ -1,0 +1,61 @@
+package rest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// exceptions reads those that are in force now.
+func (a operations) exceptions() cluster.Source {
+	return cluster.Source{Reader: a.Reader, Clock: a.Clock}
+}
+
+// excepting says which findings of an image are covered: by each name under which pods run it.
+func (a operations) excepting(ctx context.Context, found *result) (store.Excepting, error) {
+	set, _, err := a.exceptions().InForce(ctx, found.scan.Namespace)
+	if err != nil {
+		return store.Excepting{}, fmt.Errorf("reading the exceptions of namespace %s: %w", found.scan.Namespace, err)
+	}
+	return store.Excepting{Exceptions: set, Images: found.names()}, nil
+}
+
+// names are those by which pods run the image.
+func (r *result) names() (names []exception.Image) {
+	for _, text := range r.scan.Spec.References {
+		if ref, err := image.ParseReference(text); err == nil {
+			names = append(names, exception.Image{Reference: ref, Digest: r.key.Digest})
+		}
+	}
+	return names
+}
+
+// tagOf names all that exceptions say of an image. It is 16 hexadecimal digits.
+func tagOf(e store.Excepting) string {
+	sum := sha256.New()
+	for _, exception := range e.Exceptions.All() {
+		fmt.Fprintf(sum, "%+v\n", exception)
+	}
+	fmt.Fprintf(sum, "%+v", e.Images)
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+func exceptionOf(e *exception.Exception) *restv1.Exception {
+	if e == nil {
+		return nil
+	}
+	answer := &restv1.Exception{
+		Kind: "VulnerabilityException", Name: e.Name, Status: e.Status, Justification: e.Justification, Reason: e.Reason, Expires: e.Expires,
+	}
+	if e.Namespace == "" {
+		answer.Kind = "ClusterVulnerabilityException"
+	}
+	return answer
+}

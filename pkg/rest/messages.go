@@ -1,0 +1,53 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+
+	"k8s.io/utils/ptr"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// messagePlace is where a page of messages begins: before which one, in which store.
+type messagePlace struct {
+	Store  string `json:"store"`
+	Before int64  `json:"before"`
+}
+
+// ListMessages implements restv1.StrictServerInterface.
+func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesRequestObject) (restv1.ListMessagesResponseObject, error) {
+	var scanner v1alpha1.Scanner
+	if err := a.read(ctx, scanners, r.Namespace, r.Name, &scanner); err != nil {
+		return nil, err
+	}
+	question, limit := callerOf(ctx).question, limitOf(r.Params.Limit)
+	place := messagePlace{Store: a.Store.ID()}
+	if err := readPlace(question, r.Params.Continue, &place); err != nil {
+		return nil, err
+	}
+	if place.Store != a.Store.ID() {
+		return nil, expired()
+	}
+	var messages []store.Message
+	err := a.query(ctx, func() (err error) {
+		// One more tells whether there is a next page.
+		messages, err = a.Store.Messages(ctx, string(scanner.UID), ptr.Deref(r.Params.Receiver, ""), place.Before, limit+1)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := restv1.ListMessages200JSONResponse{Items: []restv1.Message{}}
+	for _, m := range messages[:min(len(messages), limit)] {
+		answer.Items = append(answer.Items, restv1.Message{
+			ID: m.ID, Receiver: m.Receiver, Kind: m.Kind, Title: m.Title, Findings: m.Findings, At: m.At.UTC(), Message: json.RawMessage(m.Body),
+		})
+	}
+	if len(messages) > limit {
+		answer.Continue, err = continueAt(question, messagePlace{Store: a.Store.ID(), Before: messages[limit-1].ID})
+	}
+	return answer, err
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// candidates are the findings of some reports that exceptions may cover. @ids and @packages bound them, unless @every is true: a
+// vulnerability's names are those of all its findings, so some of the candidates may be called otherwise.
+const (
+	presentCandidates = `WITH wanted AS (
+		SELECT f.id FROM json_each(@ids) named
+		CROSS JOIN vulnerability_names n ON n.name = named.value
+		CROSS JOIN findings f INDEXED BY findings_by_vulnerability
+			ON f.vulnerability_id = n.vulnerability_id AND f.report_id IN (SELECT value FROM json_each(@reports))
+		WHERE f.gone_at IS NULL
+		UNION
+		SELECT f.id FROM json_each(@reports) j
+		CROSS JOIN findings f INDEXED BY findings_present ON f.report_id = j.value
+		WHERE f.gone_at IS NULL AND (@every OR f.package IN (SELECT value FROM json_each(@packages)))) ` + selectCandidates
+
+	goneCandidates = `WITH wanted AS (
+		SELECT f.id FROM json_each(@reports) j CROSS JOIN findings f ON f.report_id = j.value
+		WHERE f.gone_at IS NOT NULL) ` + selectCandidates
+
+	selectCandidates = `SELECT f.id, f.report_id, v.canonical_id, f.aliases, f.package, f.version, f.type
+		FROM wanted CROSS JOIN findings f ON f.id = wanted.id CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
+)
+
+// covered returns the present findings that exceptions cover in some reports, by the findings' ids. images are the names of each
+// report's image: a finding is covered if it is by each of them. Without exceptions it asks nothing.
+func covered(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+	return coveredOf(ctx, q, presentCandidates, set, images)
+}
+
+// coveredGone is the same for findings that have gone.
+func coveredGone(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+	return coveredOf(ctx, q, goneCandidates, set, images)
+}
+
+func coveredOf(ctx context.Context, q query, candidates string, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
+	if set.Key() == "" || len(images) == 0 {
+		return nil, nil
+	}
+	ids, packages, every := set.Narrowing()
+	args, err := jsonArgs(map[string]any{
+		"ids": append([]string{}, ids...), "packages": append([]string{}, packages...), "reports": slices.Sorted(maps.Keys(images)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	excepted := make(map[int64]*exception.Exception)
+	rows, err := q.QueryContext(ctx, candidates, append(args, sql.Named("every", every))...)
+	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		var id, report int64
+		var f finding.Finding
+		err := rows.Scan(&id, &report, &f.ID, (*list[string])(&f.Aliases), &f.Package.Name, &f.Package.Version, &f.Package.Type)
+		if err != nil {
+			return struct{}{}, err
+		}
+		if e := set.CoveringAll(images[report], f); e != nil {
+			excepted[id] = e
+		}
+		return struct{}{}, nil
+	})
+	return excepted, err
+}
+
+// jsonArgs are named arguments for json_each.
+func jsonArgs(values map[string]any) ([]any, error) {
+	args := make([]any, 0, len(values))
+	for name, value := range values {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, sql.Named(name, string(text)))
+	}
+	return args, nil
+}
+
+// imageNamed is an image as a workload names it (Workload.Reference, by image.Reference.String) and the node reports it.
+func imageNamed(reference, digest string) exception.Image {
+	ref := image.Reference{Repository: reference}
+	if repository, named, found := strings.Cut(reference, "@"); found {
+		ref = image.Reference{Repository: repository, Digest: named}
+	} else if colon := strings.LastIndexByte(reference, ':'); colon > strings.LastIndexByte(reference, '/') {
+		ref = image.Reference{Repository: reference[:colon], Tag: reference[colon+1:]}
+	}
+	return exception.Image{Reference: ref, Digest: digest}
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// drawExceptions draws a set about what drawFindings draws, in any case of letters.
+func drawExceptions(t *rapid.T) exception.Set {
+	some := func(what string, values ...string) []string {
+		return rapid.SliceOfNDistinct(rapid.SampledFrom(values), 0, 2, rapid.ID[string]).Draw(t, what)
+	}
+	number := 0
+	exceptions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) exception.Exception {
+		number++
+		e := exception.Exception{
+			UID: fmt.Sprint("exception ", number), Status: "not_affected",
+			Vulnerabilities: some("ids", "cve-2026-0001", "CVE-2026-0002", "GHSA-a-3", "CVE-2026-0004", "CVE-1999-0001"),
+			Images:          some("images", "api", "web:1", "*", "base@"+digest("index one"), "web@sha256:*"),
+		}
+		for _, name := range some("packages", "openssl", "zli?", "", "Openssl") {
+			e.Packages = append(e.Packages, exception.Package{Name: name, Version: rapid.SampledFrom([]string{"", "1", "?"}).Draw(t, "version")})
+		}
+		if len(e.Vulnerabilities)+len(e.Packages) == 0 {
+			e.Vulnerabilities = []string{"CVE-2026-0005"}
+		}
+		if rapid.Bool().Draw(t, "ends") {
+			e.Expires = newClock().Now().Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "days")) * 24 * time.Hour)
+		}
+		return e
+	}), 0, 3).Draw(t, "exceptions")
+	return exception.NewSet(exceptions, newClock().Now())
+}
+
+func drawImages(t *rapid.T, name string) []exception.Image {
+	references := rapid.SliceOfN(rapid.SampledFrom([]string{"api:1", "web:1", "base:2", "web@" + digest("index one")}), 0, 2).Draw(t, "references")
+	var images []exception.Image
+	for _, reference := range references {
+		images = append(images, imageNamed(reference, key(name).Digest))
+	}
+	return images
+}
+
+// What the search finds is what looking at each finding would: it only saves looks.
+func TestCoveredIsWhatLookingAtEachFindingGives(t *testing.T) {
+	f := newStore(t)
+	rapid.Check(t, func(t *rapid.T) {
+		for _, name := range []string{"one", "two"} {
+			if _, err := f.SaveReport(context.Background(), report(name, drawFindings(t)...), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set := drawExceptions(t)
+		images := make(map[int64][]exception.Image)
+		type row struct {
+			id, report int64
+			finding    finding.Finding
+			gone       bool
+		}
+		rows, err := f.reader.Query(selectFinding + `, f.id, f.report_id, f.gone_at IS NOT NULL FROM findings f JOIN vulnerabilities v ON v.id = f.vulnerability_id`)
+		all, err := collect(rows, err, func(rows *sql.Rows) (r row, err error) {
+			r.finding, err = scanFinding(rows, &r.id, &r.report, &r.gone)
+			return r, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, wantGone := map[int64]*exception.Exception{}, map[int64]*exception.Exception{}
+		for _, r := range all {
+			if _, drawn := images[r.report]; !drawn {
+				images[r.report] = drawImages(t, "one")
+			}
+			if e := set.CoveringAll(images[r.report], r.finding); e != nil {
+				map[bool]map[int64]*exception.Exception{false: want, true: wantGone}[r.gone][r.id] = e
+			}
+		}
+		got, err := covered(context.Background(), f.reader, set, images)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "covered", got, want)
+		if got, err = coveredGone(context.Background(), f.reader, set, images); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "covered of those that have gone", got, wantGone)
+	})
+}
+
+func TestAnImageIsNamedAsItsReferenceIsWritten(t *testing.T) {
+	for _, reference := range []string{"nginx", "nginx:1.25", "localhost:5000/a/b", "localhost:5000/a/b:2", "ghcr.io/a/b@" + digest("b")} {
+		want, err := image.ParseReference(reference)
+		must(t, err)
+		equal(t, reference, imageNamed(want.String(), "sha256:1"), exception.Image{Reference: want, Digest: "sha256:1"})
+	}
+}
+
+func TestCandidatesAreSearchedByIndex(t *testing.T) {
+	f := newStore(t)
+	args := []any{sql.Named("ids", "[]"), sql.Named("packages", "[]"), sql.Named("reports", "[]"), sql.Named("every", false)}
+	f.searched(t, presentCandidates, args, "findings_by_vulnerability", "findings_present", "COVERING INDEX findings_present")
+	f.searched(t, goneCandidates, args)
+}

@@ -1,0 +1,636 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+func alsoCalled(ids ...string) func(*finding.Finding) {
+	return func(f *finding.Finding) { f.Aliases = ids }
+}
+
+// reportBy saves what is wrong with an image by a version of the data.
+func (f fixture) reportBy(t testing.TB, data, name string, findings ...finding.Finding) Difference {
+	t.Helper()
+	r := report(name, findings...)
+	r.DataVersion = data
+	return got[Difference](t)(f.SaveReport(t.Context(), r, ""))
+}
+
+// seen returns the findings of an image that are present, or those that have gone, with their lives.
+func (f fixture) seen(t testing.TB, name string, gone bool) []SeenFinding {
+	t.Helper()
+	return got[FindingPage](t)(f.FindingsPage(t.Context(), subject(name), FindingFilter{Gone: gone}, FindingMark{}, 1000)).Findings
+}
+
+// TestFixedByTwoVersions: what is missing is fixed when a second version of the data misses it too.
+func TestFixedByTwoVersions(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reports string // each: the version, and "+" if the finding is in it
+		fixedBy int    // the number of the report; -1 for none
+	}{
+		"present":                            {"v1+ v2+", -1},
+		"gone with one version":              {"v1+ v2", -1},
+		"and missing with the same again":    {"v1+ v2 v2 v2", -1},
+		"missing with two":                   {"v1+ v2 v3", 2},
+		"missing with two, then three":       {"v1+ v2 v2 v3 v4", 3},
+		"gone without other data":            {"v1+ v1", -1},
+		"and missing with other data":        {"v1+ v1 v2", 2},
+		"back after one":                     {"v1+ v2 v3+", -1},
+		"back after two":                     {"v1+ v2 v3 v4+", -1},
+		"back and missing again":             {"v1+ v2 v3+ v4", -1},
+		"back and missing with two again":    {"v1+ v2 v3 v4+ v5 v6", 5},
+		"missing with a version from before": {"v1+ v2+ v1 v2", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			var times []time.Time
+			var last time.Time
+			isPresent := false
+			for _, step := range strings.Fields(tt.reports) {
+				f.clock.pass(time.Hour)
+				times = append(times, f.clock.Now())
+				data, present := strings.CutSuffix(step, "+")
+				isPresent = present
+				if !present {
+					f.reportBy(t, data, "app")
+					continue
+				}
+				last = f.clock.Now()
+				f.reportBy(t, data, "app", vulnerable("CVE-2026-0001", "a"))
+			}
+			want := SeenFinding{Finding: vulnerable("CVE-2026-0001", "a"), FirstSeen: times[0], LastSeen: last}
+			if tt.fixedBy >= 0 {
+				want.FixedAt = times[tt.fixedBy]
+			}
+			equal(t, "the finding", f.seen(t, "app", !isPresent), []SeenFinding{want})
+			equal(t, "what is elsewhere", f.seen(t, "app", isPresent), []SeenFinding{})
+		})
+	}
+}
+
+// TestSinceWhenAFixIsKnown: by the engine's own date, or else since the store knows it; a fix that is withdrawn was none.
+func TestSinceWhenAFixIsKnown(t *testing.T) {
+	f := newStore(t)
+	since := func(what string, want time.Time, v finding.Finding) {
+		t.Helper()
+		f.clock.pass(time.Hour)
+		if want.Equal(now) {
+			want = f.clock.Now()
+		}
+		f.report(t, "app", v)
+		equal(t, what, f.seen(t, "app", false)[0].FixSince, want)
+	}
+	dated := vulnerable("CVE-2026-0001", "a", fixed)
+	dated.FixAvailable = f.clock.Now().Add(-48 * time.Hour)
+	since("without a fix", time.Time{}, vulnerable("CVE-2026-0001", "a"))
+	since("with a fix", now, vulnerable("CVE-2026-0001", "a", fixed))
+	known := f.clock.Now()
+	since("with another severity", known, vulnerable("CVE-2026-0001", "a", fixed, severity(finding.Low)))
+	since("with a date", dated.FixAvailable, dated)
+	since("when it is withdrawn", time.Time{}, vulnerable("CVE-2026-0001", "a"))
+	since("when there is one again", now, vulnerable("CVE-2026-0001", "a", fixed))
+	f.report(t, "new", vulnerable("CVE-2026-0001", "a", fixed))
+	equal(t, "of a new image", f.seen(t, "new", false)[0].FixSince, f.clock.Now())
+}
+
+// now stands for the time of the step.
+var now = time.Unix(1, 0)
+
+// TestSinceWhenItIsExploited: since the store knows it, wherever it was found.
+func TestSinceWhenItIsExploited(t *testing.T) {
+	f := newStore(t)
+	f.report(t, "old", vulnerable("CVE-2026-0001", "a"))
+	f.clock.pass(time.Hour)
+	since := f.clock.Now()
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a", exploited))
+	f.clock.pass(time.Hour)
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a", exploited, func(f *finding.Finding) { f.EPSS = 0.5 }))
+	for _, name := range []string{"old", "app"} {
+		equal(t, "of "+name, f.seen(t, name, false)[0].ExploitedSince, since)
+	}
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	equal(t, "when it is taken back", f.seen(t, "app", false)[0].ExploitedSince, time.Time{})
+}
+
+// TestSeveritiesBefore: each that it had, the latest ten.
+func TestSeveritiesBefore(t *testing.T) {
+	f := newStore(t)
+	var want []SeverityBefore
+	before := finding.High
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	for i := range 13 {
+		f.clock.pass(time.Hour)
+		if i == 5 {
+			f.report(t, "app")
+		}
+		now := finding.Severity(i % 2)
+		f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(now)))
+		f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(now), fixed))
+		want = append(want, SeverityBefore{before, f.clock.Now()})
+		before = now
+		equal(t, fmt.Sprint("after change ", i), f.seen(t, "app", false)[0].Severities, want[max(0, len(want)-10):])
+	}
+}
+
+// TestAnotherIDIsTheSameFinding: one that is known by another id is neither new nor gone, if the one id is an alias of the other.
+func TestAnotherIDIsTheSameFinding(t *testing.T) {
+	const cve, other, ghsa, rhsa = "CVE-2026-0001", "CVE-2026-0002", "GHSA-aaaa-bbbb-cccc", "RHSA-2026:1"
+	for name, tt := range map[string]struct {
+		before, after []finding.Finding
+		want          Difference
+		kept          string // id/package of what has the first-seen time from before
+	}{
+		"an alias is learnt":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", alsoCalled(ghsa))), Difference{Still: 1}, cve + "/a"},
+		"an alias is taken back":    {listed(vulnerable(cve, "a", alsoCalled(ghsa))), listed(vulnerable(ghsa, "a")), Difference{Still: 1}, ghsa + "/a"},
+		"both know each other":      {listed(vulnerable(ghsa, "a", alsoCalled(cve))), listed(vulnerable(cve, "a", alsoCalled(ghsa))), Difference{Still: 1}, cve + "/a"},
+		"in small letters":          {listed(vulnerable(cve, "a")), listed(vulnerable(ghsa, "a", alsoCalled("cve-2026-0001"))), Difference{Still: 1}, ghsa + "/a"},
+		"no alias":                  {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a")), Difference{New: 1, Gone: 1}, ""},
+		"an alias of both":          {listed(vulnerable(cve, "a", alsoCalled(rhsa))), listed(vulnerable(other, "a", alsoCalled(rhsa))), Difference{New: 1, Gone: 1}, ""},
+		"in another package":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "b", alsoCalled(ghsa))), Difference{New: 1, Gone: 1}, ""},
+		"in another version":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", version("2"), alsoCalled(ghsa))), Difference{New: 1, Gone: 1}, ""},
+		"while it is still there":   {listed(vulnerable(ghsa, "a")), listed(vulnerable(ghsa, "a"), vulnerable(cve, "a", alsoCalled(ghsa))), Difference{New: 1, Still: 1}, ghsa + "/a"},
+		"of two, the first":         {listed(vulnerable(rhsa, "a", alsoCalled(cve, other))), listed(vulnerable(other, "a"), vulnerable(cve, "a")), Difference{New: 1, Still: 1}, other + "/a"},
+		"two are one":               {listed(vulnerable(ghsa, "a"), vulnerable(rhsa, "a")), listed(vulnerable(cve, "a", alsoCalled(ghsa, rhsa))), Difference{Still: 1, Gone: 1}, cve + "/a"},
+		"one and the other package": {listed(vulnerable(ghsa, "a"), vulnerable(ghsa, "b")), listed(vulnerable(cve, "b", alsoCalled(ghsa)), vulnerable(ghsa, "a")), Difference{Still: 2}, cve + "/b " + ghsa + "/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			came := f.clock.Now()
+			f.report(t, "app", tt.before...)
+			f.clock.pass(time.Hour)
+			equal(t, "difference", f.reportBy(t, "v2", "app", tt.after...), tt.want)
+			var kept []string
+			for _, seen := range f.seen(t, "app", false) {
+				if seen.FirstSeen.Equal(came) {
+					kept = append(kept, seen.ID+"/"+seen.Package.Name)
+				}
+			}
+			equal(t, "what is as old as before", strings.Join(kept, " "), tt.kept)
+			equal(t, "findings", got[[]finding.Finding](t)(f.Findings(t.Context(), subject("app"))), finding.Merge(tt.after))
+			equal(t, "difference of the same again", f.reportBy(t, "v3", "app", tt.after...), Difference{Still: len(tt.after)})
+		})
+	}
+}
+
+func listed(findings ...finding.Finding) []finding.Finding { return findings }
+
+// TestAnotherIDTakesTheWholeLife: also of one that has gone, and the other vulnerability's state holds from then on.
+func TestAnotherIDTakesTheWholeLife(t *testing.T) {
+	f := newStore(t)
+	came := f.clock.Now()
+	ghsa := vulnerable("GHSA-aaaa-bbbb-cccc", "a")
+	f.report(t, "app", ghsa)
+	f.clock.pass(time.Hour)
+	f.report(t, "other", vulnerable("CVE-2026-0001", "b", exploited))
+	f.reportBy(t, "v2", "app")
+	f.reportBy(t, "v3", "app")
+	equal(t, "what has gone", len(f.seen(t, "app", true)), 1)
+	cve := vulnerable("CVE-2026-0001", "a", alsoCalled(ghsa.ID), severity(finding.Low), exploited)
+	equal(t, "difference", f.reportBy(t, "v4", "app", cve), Difference{New: 1})
+	equal(t, "the finding", f.seen(t, "app", false), []SeenFinding{{
+		Finding: cve, FirstSeen: came, LastSeen: f.clock.Now(), ExploitedSince: f.clock.Now(),
+		Severities: []SeverityBefore{{finding.High, f.clock.Now()}},
+	}})
+	equal(t, "what has gone", len(f.seen(t, "app", true)), 0)
+}
+
+// TestAnUnchangedFindingCostsNoWrite: a report's cost is that of what it changes.
+func TestAnUnchangedFindingCostsNoWrite(t *testing.T) {
+	f := newStore(t)
+	changes := func() (n int) {
+		must(t, f.writer.QueryRow(`SELECT total_changes()`).Scan(&n))
+		return n
+	}
+	var findings []finding.Finding
+	for i := range 100 {
+		findings = append(findings, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a", alsoCalled(fmt.Sprintf("GHSA-%d", i))))
+	}
+	f.reportBy(t, "v1", "app", findings...)
+	f.reportBy(t, "v2", "app", findings[:50]...)
+	f.reportBy(t, "v3", "app", findings[:50]...)
+	for _, data := range []string{"v4", "v5", "v5"} {
+		before := changes()
+		f.reportBy(t, data, "app", findings[:50]...)
+		// The report's own row is one.
+		equal(t, "rows written by a report with "+data+" that says nothing new", changes()-before, 1)
+	}
+}
+
+// TestSuspicion: when too much goes with one version of the data, as long as it is not back.
+func TestSuspicion(t *testing.T) {
+	many := func(from, to int) []finding.Finding {
+		var findings []finding.Finding
+		for i := from; i < to; i++ {
+			findings = append(findings, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a"))
+		}
+		return findings
+	}
+	type step struct {
+		data, image string
+		findings    []finding.Finding
+	}
+	const day = 24 * time.Hour
+	first := newClock().Now().Add(time.Hour) // when the second step is
+	for name, tt := range map[string]struct {
+		steps []step // an hour apart
+		later time.Duration
+		want  *Suspicion
+	}{
+		"nothing":              {nil, 0, nil},
+		"all is there":         {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", many(0, 200)}}, 0, nil},
+		"all of a few":         {[]step{{"v1", "a", many(0, 50)}, {"v2", "a", nil}}, 0, nil},
+		"all of enough":        {[]step{{"v1", "a", many(0, 51)}, {"v2", "a", nil}}, 0, &Suspicion{"v2", 51, 51, first}},
+		"a fifth":              {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(60, 300)}}, 0, nil},
+		"more than a fifth":    {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(61, 300)}}, 0, &Suspicion{"v2", 61, 300, first}},
+		"by several images":    {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(60, 100)}, {"v2", "b", many(0, 30)}, {"v2", "b", nil}}, 0, &Suspicion{"v2", 90, 130, first}},
+		"by several versions":  {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(40, 100)}, {"v3", "a", many(80, 100)}}, 0, nil},
+		"confirmed":            {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", nil}}, 0, &Suspicion{"v2", 100, 100, first}},
+		"back":                 {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", many(0, 80)}}, 0, nil},
+		"half of it back":      {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", nil}, {"v3", "a", many(0, 100)}}, 0, &Suspicion{"v2", 100, 200, first}},
+		"back with the same":   {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v2", "a", many(0, 100)}}, 0, nil},
+		"by another id":        {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", renumbered(many(0, 100))}}, 0, nil},
+		"of another engine":    {[]step{{"v1", "other", many(0, 100)}, {"v2", "other", nil}}, 0, nil},
+		"for almost two weeks": {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour - 1, &Suspicion{"v2", 100, 100, first}},
+		"for two weeks":        {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			for _, step := range tt.steps {
+				r := report(step.image, step.findings...)
+				r.DataVersion = step.data
+				if step.image == "other" {
+					r.Engine = clair
+				}
+				got[Difference](t)(f.SaveReport(t.Context(), r, ""))
+				f.clock.pass(time.Hour)
+				// What is remembered of this state must not outlast it.
+				got[*Suspicion](t)(f.Suspicion(t.Context(), grype))
+			}
+			f.clock.pass(tt.later)
+			equal(t, "suspicion", got[*Suspicion](t)(f.Suspicion(t.Context(), grype)), tt.want)
+		})
+	}
+}
+
+// renumbered gives each finding another id, by which it was not known before.
+func renumbered(findings []finding.Finding) []finding.Finding {
+	for i := range findings {
+		findings[i].Aliases = []string{findings[i].ID}
+		findings[i].ID = fmt.Sprint("GHSA-", i)
+	}
+	return findings
+}
+
+// TestSweepForgetsWhatIsFixedForLong: only that, and what was only in it.
+func TestSweepForgetsWhatIsFixedForLong(t *testing.T) {
+	const day = 24 * time.Hour
+	f := newStore(t)
+	f.use(t, "scanner", "app", workload("web", "r"))
+	stays, long, unconfirmed, lately := vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "b"), vulnerable("CVE-2026-0004", "c")
+	f.reportBy(t, "v1", "app", stays, long, lately)
+	f.reportBy(t, "v1", "other", unconfirmed)
+	f.use(t, "scanner", "other", workload("web", "r"))
+	f.reportBy(t, "v2", "app", stays, lately)
+	f.reportBy(t, "v2", "other")
+	f.reportBy(t, "v3", "app", stays, lately)
+	f.clock.pass(day)
+	f.reportBy(t, "v4", "app", stays)
+	f.reportBy(t, "v5", "app", stays)
+	f.clock.pass(179*day + time.Hour)
+	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), time.Time{})), 0)
+	var left []string
+	for _, seen := range slices.Concat(f.seen(t, "app", true), f.seen(t, "other", true)) {
+		left = append(left, seen.ID)
+	}
+	equal(t, "what is remembered", left, []string{lately.ID, unconfirmed.ID})
+	equal(t, "vulnerabilities", f.rows(t)["vulnerabilities"], 3)
+	equal(t, "what is present", f.seen(t, "app", false)[0].ID, stays.ID)
+	f.searched(t, deleteFixed, []any{1, 2}, "findings_gone")
+	f.searched(t, selectLosses, []any{1, grype, 50}, "findings_gone")
+}
+
+// TestLifeOfOlderStores: what an older version has stored has a life too.
+func TestLifeOfOlderStores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	olderStore(t, path, 5,
+		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, '`+digest("app")+`', '', 0)`,
+		`INSERT INTO reports (id, revision, manifest_id, engine, data_version, matched_at, distro) VALUES (1, 1, 1, 'grype', 'v1', 9000, '')`,
+		`INSERT INTO vulnerabilities (id, canonical_id, engine, description, url, cvss, epss, known_exploited)
+			VALUES (1, 'CVE-2026-0001', 'grype', '', '', 0, 0, 1), (2, 'CVE-2026-0002', 'grype', '', '', 0, 0, 0), (3, 'CVE-2026-0003', 'grype', '', '', 0, 0, 0)`,
+		`INSERT INTO findings (report_id, key, vulnerability_id, package, version, type, purl, paths, severity, known_exploited, fixable,
+			fix_state, fix_versions, fix_available, aliases, advisories, content, first_seen, last_seen, gone_at)
+			VALUES (1, zeroblob(32), 1, 'a', '1', 'deb', '', x'', 4, 1, 1, 'fixed', '["2"]', NULL, '', '', 0, 1000, NULL, NULL),
+			(1, randomblob(32), 2, 'b', '1', 'deb', '', x'', 4, 0, 1, 'fixed', '["2"]', 500, '', '', 0, 1000, NULL, NULL),
+			(1, randomblob(32), 3, 'c', '1', 'deb', '', x'', 4, 0, 0, 'not-fixed', '', NULL, '', '', 0, 1000, 2000, 3000)`,
+	)
+	f := openStore(t, path)
+	at := func(millis int64) time.Time { return time.UnixMilli(millis).UTC() }
+	var lives []SeenFinding
+	for _, seen := range slices.Concat(f.seen(t, "app", false), f.seen(t, "app", true)) {
+		seen.Finding = finding.Finding{ID: seen.ID}
+		lives = append(lives, seen)
+	}
+	equal(t, "lives", lives, []SeenFinding{
+		{Finding: finding.Finding{ID: "CVE-2026-0001"}, FirstSeen: at(1000), LastSeen: at(9000), FixSince: at(1000), ExploitedSince: at(1000)},
+		{Finding: finding.Finding{ID: "CVE-2026-0002"}, FirstSeen: at(1000), LastSeen: at(9000), FixSince: at(500)},
+		{Finding: finding.Finding{ID: "CVE-2026-0003"}, FirstSeen: at(1000), LastSeen: at(2000), FixedAt: at(3000)},
+	})
+	var present int
+	must(t, f.reader.QueryRow(`SELECT present FROM reports`).Scan(&present))
+	equal(t, "number of findings", present, 2)
+}
+
+// modelLives are what a store should know of two images' findings, kept in the plainest way.
+type modelLives struct {
+	fixture
+	lives  map[string][]*modelLife      // by image name, in the order in which they came
+	shared map[string]*modelExploited   // by id
+	last   map[string]time.Time         // when each image's report was made
+	images map[string][]exception.Image // as it was drawn last
+	set    exception.Set
+}
+
+type modelLife struct {
+	SeenFinding
+	goneWith string // version of the data; empty while it is present
+}
+
+type modelExploited struct {
+	epss      float64
+	exploited bool
+	since     time.Time
+}
+
+// drawRenamed draws findings that are known by several ids: some of them are the same under another one.
+func drawRenamed(t *rapid.T) []finding.Finding {
+	drawn := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) finding.Finding {
+		n := rapid.IntRange(1, 3).Draw(t, "number")
+		cve, ghsa := fmt.Sprint("CVE-2026-000", n), fmt.Sprint("ghsa-a-", n)
+		f := vulnerable(cve, rapid.SampledFrom([]string{"openssl", "zlib"}).Draw(t, "package"),
+			severity(finding.Severity(rapid.IntRange(3, 5).Draw(t, "severity"))))
+		switch rapid.IntRange(0, 4).Draw(t, "known by") {
+		case 0:
+			f.Aliases = []string{ghsa}
+		case 1:
+			f.ID = ghsa
+		case 2:
+			f.Aliases = []string{"RHSA-1"}
+		case 3:
+			f.ID, f.Aliases = "RHSA-1", []string{"CVE-2026-0001", "CVE-2026-0002"}
+		}
+		if rapid.Bool().Draw(t, "fixable") {
+			fixed(&f)
+		}
+		f.KnownExploited = rapid.IntRange(0, 5).Draw(t, "exploited") == 0
+		f.EPSS = float64(rapid.IntRange(0, 6).Draw(t, "epss")) / 10
+		return f
+	}), 0, 6).Draw(t, "findings")
+	return finding.Merge(drawn)
+}
+
+func (m *modelLives) saveReport(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"one", "two"}).Draw(t, "image")
+	r := report(name, drawRenamed(t)...)
+	r.DataVersion = rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(t, "data")
+	m.clock.pass(time.Hour)
+	_, known := m.last[name]
+	want := Difference{First: !known}
+	byID := make(map[string]*modelExploited)
+	for _, f := range r.Findings {
+		if byID[f.ID] == nil {
+			byID[f.ID] = &modelExploited{}
+		}
+		byID[f.ID].epss, byID[f.ID].exploited = max(byID[f.ID].epss, f.EPSS), byID[f.ID].exploited || f.KnownExploited
+	}
+	for id, says := range byID {
+		if before := m.shared[id]; says.exploited {
+			says.since = m.clock.Now()
+			if before != nil && before.exploited {
+				says.since = before.since
+			}
+		}
+		m.shared[id] = says
+	}
+	there := make(map[*modelLife]bool)
+	lives := m.match(name, r.Findings)
+	for i, f := range r.Findings {
+		there[m.live(name, lives[i], f, &want)] = true
+	}
+	for _, life := range m.lives[name] {
+		switch {
+		case there[life]:
+		case life.goneWith == "":
+			life.goneWith, life.LastSeen = r.DataVersion, m.last[name]
+			want.Gone++
+		case life.FixedAt.IsZero() && life.goneWith != r.DataVersion:
+			life.FixedAt = m.clock.Now()
+		}
+	}
+	m.last[name] = m.clock.Now()
+	got, err := m.SaveReport(context.Background(), r, "")
+	if err != nil || got != want {
+		t.Fatalf("the difference of the report on %q is %+v (%v), want %+v", name, got, err, want)
+	}
+}
+
+// match says which known finding each of a report's is: the one with its key, or else one that is not in the report under its own.
+func (m *modelLives) match(name string, findings []finding.Finding) []*modelLife {
+	matched := make([]*modelLife, len(findings))
+	taken := make(map[*modelLife]bool)
+	for i, f := range findings {
+		for _, life := range m.lives[name] {
+			if life.Key() == f.Key() {
+				matched[i], taken[life] = life, true
+			}
+		}
+	}
+	for i, f := range findings {
+		if matched[i] != nil {
+			continue
+		}
+		for _, gone := range []bool{false, true} {
+			for _, life := range m.lives[name] {
+				linked := slices.Contains(f.Aliases, life.ID) || slices.Contains(life.Aliases, f.ID)
+				if matched[i] == nil && linked && !taken[life] && life.PackageKey() == f.PackageKey() && (life.goneWith != "") == gone {
+					matched[i], taken[life] = life, true
+				}
+			}
+		}
+	}
+	return matched
+}
+
+// live brings a finding's life up to what a report says of it.
+func (m *modelLives) live(name string, life *modelLife, f finding.Finding, d *Difference) *modelLife {
+	at := m.clock.Now()
+	if life == nil {
+		life = &modelLife{SeenFinding: SeenFinding{FirstSeen: at, Finding: finding.Finding{Severity: f.Severity}}, goneWith: "never there"}
+		m.lives[name] = append(m.lives[name], life)
+	}
+	if life.goneWith == "" {
+		d.Still++
+	} else {
+		d.New++
+	}
+	if life.Severity != f.Severity {
+		life.Severities = append(life.Severities, SeverityBefore{life.Severity, at})
+		life.Severities = life.Severities[max(0, len(life.Severities)-10):]
+	}
+	switch {
+	case !f.Fixable():
+		life.FixSince = time.Time{}
+	case life.FixSince.IsZero():
+		life.FixSince = at
+	}
+	life.Finding, life.goneWith, life.FixedAt = f, "", time.Time{}
+	return life
+}
+
+// expected is the model's answer to what is present, or has gone.
+func (m *modelLives) expected(name string, gone bool) (all []SeenFinding) {
+	for _, life := range m.lives[name] {
+		if (life.goneWith != "") != gone {
+			continue
+		}
+		seen := life.SeenFinding
+		shared := m.shared[seen.ID]
+		seen.EPSS, seen.KnownExploited, seen.ExploitedSince = shared.epss, shared.exploited, shared.since
+		if !gone {
+			seen.LastSeen = m.last[name]
+		}
+		seen.Exception = m.set.CoveringAll(m.images[name], seen.Finding)
+		all = append(all, seen)
+	}
+	slices.SortFunc(all, func(a, b SeenFinding) int { return finding.Worse(a.Finding, b.Finding) })
+	return all
+}
+
+func (m *modelLives) draw(t *rapid.T) {
+	m.set = drawExceptions(t)
+	for _, name := range []string{"one", "two"} {
+		m.images[name] = drawImages(t, name)
+	}
+}
+
+func (m *modelLives) check(t *rapid.T) {
+	for name := range m.last {
+		excepting := Excepting{Exceptions: m.set, Images: m.images[name]}
+		gone, excepted := rapid.Bool().Draw(t, "gone"), rapid.SampledFrom([]*bool{nil, ptr.To(true), ptr.To(false)}).Draw(t, "excepted")
+		page := slices.DeleteFunc(m.expected(name, gone), func(seen SeenFinding) bool {
+			return excepted != nil && (seen.Exception != nil) != *excepted
+		})
+		compare(t, "findings of "+name, m.all(t, name, FindingFilter{Gone: gone, Excepted: excepted, Excepting: excepting}), page)
+		want := Summary{Subject: subject(name)}
+		for _, seen := range m.expected(name, false) {
+			if seen.Exception != nil {
+				want.Excepted++
+				continue
+			}
+			want.Counts.Add(seen.Severity, 1)
+			want.Counts.Fixable += number(seen.Fixable())
+			want.Counts.KnownExploited += number(seen.KnownExploited)
+			if len(want.Top) < topFindings {
+				want.Top = append(want.Top, seen.Finding)
+			}
+		}
+		got, err := m.Summary(context.Background(), subject(name), excepting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "summary of "+name, Summary{Subject: got.Subject, Counts: got.Counts, Top: got.Top, Excepted: got.Excepted}, want)
+	}
+}
+
+// all reads all pages of three findings.
+func (m *modelLives) all(t *rapid.T, name string, filter FindingFilter) (all []SeenFinding) {
+	for mark := (&FindingMark{}); mark != nil; {
+		page, err := m.FindingsPage(context.Background(), subject(name), filter, *mark, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, mark = append(all, page.Findings...), page.Next
+	}
+	return all
+}
+
+// TestLivesAgreeWithAPlainModel: whatever reports come in whatever order, by whatever data.
+func TestLivesAgreeWithAPlainModel(t *testing.T) {
+	folder := t.TempDir()
+	stores := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		stores++
+		s, err := OpenSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), time.Now)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		m := &modelLives{
+			fixture: fixture{SQLite: s, clock: newClock()}, lives: make(map[string][]*modelLife), shared: make(map[string]*modelExploited),
+			last: make(map[string]time.Time), images: make(map[string][]exception.Image),
+		}
+		s.now = m.clock.Now
+		rt.Repeat(map[string]func(*rapid.T){"report": m.saveReport, "except": m.draw, "": m.check})
+	})
+}
+
+// TestMarksAreOfOneSetOfExceptions: a page does not go on with others.
+func TestMarksAreOfOneSetOfExceptions(t *testing.T) {
+	f := newStore(t)
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	set := func(id string) exception.Set {
+		return exception.NewSet([]exception.Exception{{UID: id, Vulnerabilities: []string{id}}}, f.clock.Now())
+	}
+	images := []exception.Image{imageNamed("api:1", digest("app"))}
+	filter := FindingFilter{Excepting: Excepting{set("CVE-2026-0001"), images}}
+	mark := got[FindingPage](t)(f.FindingsPage(t.Context(), subject("app"), filter, FindingMark{}, 1)).Next
+	got[FindingPage](t)(f.FindingsPage(t.Context(), subject("app"), filter, *mark, 1))
+	for what, other := range map[string]Excepting{
+		"another set": {set("CVE-2026-0002"), images}, "no exceptions": {}, "another name": {set("CVE-2026-0001"), []exception.Image{imageNamed("api:2", digest("app"))}},
+	} {
+		if _, err := f.FindingsPage(t.Context(), subject("app"), FindingFilter{Excepting: other}, *mark, 1); !errors.Is(err, ErrChanged) {
+			t.Errorf("with %s the list goes on: %v", what, err)
+		}
+	}
+}
+
+// TestRunsAreExcepted: by the exceptions of each one's namespace, and by its own name of the image.
+func TestRunsAreExcepted(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "web")
+	f.inNamespace(t, "shop", "s1", "web", "front")
+	f.inNamespace(t, "blog", "s2", "web", "front")
+	long := strings.Repeat("ä", 2*maxRunText)
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", alsoCalled("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0001", long))
+	asked := 0
+	covers := exception.Exception{UID: "1", Vulnerabilities: []string{"ghsa-aaaa-bbbb-cccc"}, Images: []string{"r/web:1"}}
+	coversLong := exception.Exception{UID: "2", Packages: []exception.Package{{Name: long}}, Images: []string{"r/web@" + key("web").Digest}}
+	runs := f.runs(t, RunsQuery{ID: "CVE-2026-0001", All: true, Exceptions: func(namespace string) exception.Set {
+		asked++
+		if namespace == "blog" {
+			return exception.NewSet([]exception.Exception{{UID: "3", Vulnerabilities: covers.Vulnerabilities, Images: []string{"r/web:2"}}}, f.clock.Now())
+		}
+		return exception.NewSet([]exception.Exception{covers, coversLong}, f.clock.Now())
+	}}, 10)
+	by := make(map[string]*exception.Exception)
+	for _, run := range runs {
+		by[run.Namespace+" "+string([]rune(run.Finding.Package.Name)[:1])] = run.Exception
+		if len(run.Finding.Aliases) > 0 || len([]rune(run.Finding.Package.Name)) > maxRunText {
+			t.Errorf("the finding is not cut: %d aliases, a name of %d characters", len(run.Finding.Aliases), len([]rune(run.Finding.Package.Name)))
+		}
+	}
+	equal(t, "exceptions", by, map[string]*exception.Exception{"shop o": &covers, "shop ä": &coversLong, "blog o": nil, "blog ä": nil})
+	equal(t, "how often exceptions were asked for", asked, 2)
+}

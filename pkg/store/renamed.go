@@ -1,0 +1,118 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+const selectMissing = `SELECT f.key, f.package, f.version, f.type, f.purl, f.paths, f.aliases
+	FROM json_each(?) missing CROSS JOIN findings f ON f.id = missing.value WHERE f.aliases <> ''`
+
+// findRenamed marks which known findings a report has, and finds those that it has under another id: in the same package, and
+// the id of one is among the aliases of the other. An alias that both have proves nothing, since one advisory covers many
+// vulnerabilities. A known finding is one at most of the report's.
+func findRenamed(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*knownFinding, rows []*findingRow) (map[*findingRow]*knownFinding, error) {
+	fresh := make(map[[sha256.Size]byte]*findingRow)
+	missing := len(known)
+	for _, row := range rows {
+		if k := known[row.key]; k != nil {
+			k.seen = true
+			missing--
+		} else {
+			fresh[row.key] = row
+		}
+	}
+	if len(fresh) == 0 || missing == 0 {
+		return nil, nil
+	}
+	links := make(map[*findingRow][]*knownFinding)
+	for _, row := range fresh {
+		err := underAliases(row.Finding, func(key [sha256.Size]byte) {
+			if k := known[key]; k != nil && !k.seen {
+				links[row] = append(links[row], k)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := linkMissing(ctx, tx, known, fresh, links); err != nil {
+		return nil, err
+	}
+	return assign(rows, links), nil
+}
+
+// linkMissing adds the links by the aliases of those findings that a report misses.
+func linkMissing(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*knownFinding, fresh map[[sha256.Size]byte]*findingRow, links map[*findingRow][]*knownFinding) error {
+	var missing []int64
+	for _, k := range known {
+		if !k.seen {
+			missing = append(missing, k.id)
+		}
+	}
+	numbers, err := json.Marshal(missing)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, selectMissing, string(numbers))
+	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		var f finding.Finding
+		var key sql.RawBytes
+		p := &f.Package
+		if err := rows.Scan(&key, &p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), (*list[string])(&f.Aliases)); err != nil {
+			return struct{}{}, err
+		}
+		k := known[[sha256.Size]byte(key)]
+		return struct{}{}, underAliases(f, func(key [sha256.Size]byte) {
+			if row := fresh[key]; row != nil {
+				links[row] = append(links[row], k)
+			}
+		})
+	})
+	return err
+}
+
+// underAliases gives the keys that a finding would have under each of its aliases.
+func underAliases(f finding.Finding, use func(key [sha256.Size]byte)) error {
+	aliases := f.Aliases
+	for _, alias := range aliases {
+		f.ID = finding.Canonical(alias, nil)
+		key, err := keyOf(f)
+		if err != nil {
+			return err
+		}
+		use(key)
+	}
+	return nil
+}
+
+// assign gives each row one of the known findings that it may be, in the order of the rows: one that is present rather than one
+// that has gone, and the oldest.
+func assign(rows []*findingRow, links map[*findingRow][]*knownFinding) map[*findingRow]*knownFinding {
+	renamed := make(map[*findingRow]*knownFinding, len(links))
+	for _, row := range rows {
+		var best *knownFinding
+		for _, k := range links[row] {
+			if !k.seen && (best == nil || earlier(k, best)) {
+				best = k
+			}
+		}
+		if best != nil {
+			best.seen = true
+			renamed[row] = best
+		}
+	}
+	return renamed
+}
+
+func earlier(a, b *knownFinding) bool {
+	if a.gone != b.gone {
+		return b.gone
+	}
+	return cmp.Less(a.id, b.id)
+}

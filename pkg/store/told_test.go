@@ -1,0 +1,585 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// everything is a filter of all changes, in repositories of which every image has a result.
+func everything(f *NewsFilter) {
+	f.Changes = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}
+}
+
+func only(changes ...Change) func(*NewsFilter) {
+	return func(f *NewsFilter) { f.Changes = append([]Change{}, changes...) }
+}
+
+// receiver is "slack", which is told of what is high or worse.
+type receiver struct {
+	fixture
+	filter   NewsFilter
+	messages int
+}
+
+func newReceiver(t *testing.T, changes ...func(*NewsFilter)) *receiver {
+	f := NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever, Settled: []string{"r"}}
+	for _, change := range append([]func(*NewsFilter){everything}, changes...) {
+		change(&f)
+	}
+	return &receiver{fixture: newStore(t), filter: f}
+}
+
+// news are what there is to tell, in short.
+func (r *receiver) news(t *testing.T) []string {
+	t.Helper()
+	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter))
+	news, total, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	must(t, err)
+	equal(t, "total", total, len(news))
+	var all []string
+	for _, n := range news {
+		short := fmt.Sprintf("%s %s %s %s", n.Change, n.Repository, n.Finding.ID, n.Finding.Severity)
+		if n.SeverityBefore != n.Finding.Severity {
+			short += ", was " + n.SeverityBefore.String()
+		}
+		if n.ExceptionEnded {
+			short += ", was excepted"
+		}
+		all = append(all, short)
+	}
+	// What is only counted is as much as what is listed.
+	if len(news) > 0 {
+		_, counted, err := r.News(t.Context(), "scanner", "slack", r.filter, 1)
+		must(t, err)
+		equal(t, "counted", counted, total)
+	}
+	return all
+}
+
+// tell tells all that there is.
+func (r *receiver) tell(t *testing.T) {
+	t.Helper()
+	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	must(t, err)
+	r.messages++
+	said := Announced{DigestID: fmt.Sprint(r.messages), Log: &Message{Body: []byte("{}")}}
+	for _, n := range news {
+		said.Said = append(said.Said, saidOf(n))
+	}
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", said))
+}
+
+func saidOf(n News) Said {
+	f := n.Finding
+	return Said{
+		AnnouncementKey: AnnouncementKey{Repository: n.Repository, ID: f.ID, Package: f.Package.Name},
+		Change:          n.Change, Severity: f.Severity, Fixable: f.Fixable(), KnownExploited: f.KnownExploited, Aliases: f.Aliases,
+	}
+}
+
+// tells wants some news, tells them, and wants nothing more.
+func (r *receiver) tells(t *testing.T, what string, want ...string) {
+	t.Helper()
+	equal(t, what, r.news(t), want)
+	r.tell(t)
+	equal(t, what+", told", r.news(t), []string(nil))
+	r.settled(t)
+}
+
+// settled fails if FollowUp writes though it was called before.
+func (r *receiver) settled(t *testing.T) {
+	t.Helper()
+	beside := got[*SQLite](t)(OpenSQLiteReadOnly(r.path))
+	defer beside.Close()
+	must(t, beside.FollowUp(t.Context(), "scanner", "slack", r.filter))
+}
+
+// except makes a set of exceptions about vulnerabilities, in an image if one is named.
+func except(id string, images ...string) exception.Set {
+	return exception.NewSet([]exception.Exception{{UID: "exception of " + id, Vulnerabilities: []string{id}, Images: images}}, newClock().Now())
+}
+
+// Each change is told once, and nothing else is.
+func TestChangesAreTold(t *testing.T) {
+	const id = "CVE-2026-0001"
+	high := vulnerable(id, "a")
+	with := func(changes ...func(*finding.Finding)) finding.Finding { return vulnerable(id, "a", changes...) }
+	type step struct {
+		what     string
+		findings []finding.Finding
+		want     []string
+	}
+	for name, test := range map[string]struct {
+		filter func(*NewsFilter)
+		steps  []step
+	}{
+		"a fix": {steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"fixed version", []finding.Finding{with(fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
+			{"withdrawn", []finding.Finding{high}, nil},
+			{"and back", []finding.Finding{with(fixed)}, nil},
+		}},
+		"exploited": {steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"exploited", []finding.Finding{with(exploited)}, []string{"Escalated r CVE-2026-0001 High"}},
+			{"no longer listed", []finding.Finding{high}, nil},
+			{"and back", []finding.Finding{with(exploited)}, nil},
+		}},
+		"exploited and a fix at once": {steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"both", []finding.Finding{with(exploited, fixed)}, []string{"Escalated r CVE-2026-0001 High"}},
+		}},
+		"severity above the threshold": {steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"worse", []finding.Finding{with(severity(finding.Critical))}, nil},
+			{"less", []finding.Finding{with(severity(finding.Low))}, nil},
+			{"worse again", []finding.Finding{high}, nil},
+		}},
+		"severity reaches the threshold of what was told": {steps: []step{
+			{"passes since exploited", []finding.Finding{with(exploited, severity(finding.Low))}, []string{"New r CVE-2026-0001 Low"}},
+			{"reaches it", []finding.Finding{with(exploited)}, []string{"Escalated r CVE-2026-0001 High, was Low"}},
+		}},
+		"several images": {steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"another version beside it", []finding.Finding{high, with(version("2"))}, nil},
+			// What is told is of the worst: that has no fix.
+			{"a fix of that which is less bad", []finding.Finding{with(severity(finding.Critical)), with(version("2"), fixed)}, nil},
+			{"a fix of the worst", []finding.Finding{with(severity(finding.Critical), fixed), with(version("2"), fixed)}, []string{"FixAvailable r CVE-2026-0001 Critical, was High"}},
+		}},
+		"nothing but new ones": {filter: only(ChangeNew), steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"a fix and exploited", []finding.Finding{with(fixed, exploited)}, nil},
+		}},
+		"nothing but fixes": {filter: only(ChangeFixAvailable), steps: []step{
+			{"first", []finding.Finding{high}, nil},
+			{"exploited", []finding.Finding{with(exploited)}, nil},
+			{"a fix", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
+		}},
+		"fixes, at the same time as an escalation that is not told": {filter: only(ChangeNew, ChangeFixAvailable), steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"both", []finding.Finding{with(exploited, fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
+		}},
+		"by default": {filter: func(f *NewsFilter) { f.Changes = nil }, steps: []step{
+			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
+			{"a fix", []finding.Finding{with(fixed)}, []string{"FixAvailable r CVE-2026-0001 High"}},
+			{"exploited", []finding.Finding{with(fixed, exploited)}, []string{"Escalated r CVE-2026-0001 High"}},
+		}},
+		"nothing at all": {filter: only(), steps: []step{
+			{"first", []finding.Finding{high}, nil},
+			{"a fix and exploited", []finding.Finding{with(fixed, exploited)}, nil},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t)
+			if test.filter != nil {
+				test.filter(&r.filter)
+			}
+			r.catalogue(t, "app", "beside")
+			r.use(t, "scanner", "app", workload("app", "r"))
+			r.use(t, "scanner", "beside", workload("app", "r"))
+			for _, step := range test.steps {
+				r.report(t, "app", step.findings...)
+				r.tells(t, step.what, step.want...)
+			}
+		})
+	}
+}
+
+// A rollout to an image without it fixes it, if the whole repository is known.
+func TestFixedByARollout(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+
+	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	equal(t, "as long as the image before runs", r.news(t), []string(nil))
+	r.use(t, "scanner", "app:1")
+	settled := r.filter.Settled
+	r.filter.Settled = nil
+	equal(t, "as long as an image has no result", r.news(t), []string(nil))
+	r.filter.Settled = settled
+	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter))
+	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	must(t, err)
+	equal(t, "what is fixed", news, []News{{
+		Change: ChangeFixed, Repository: "r", SeverityBefore: finding.High, Workloads: []Workload{workload("runs app:2", "r")},
+		Finding: finding.Finding{ID: "CVE-2026-0001", Aliases: []string{"GHSA-1"}, Severity: finding.High, Package: finding.Package{Name: "a"}},
+	}})
+	r.tells(t, "fixed", "Fixed r CVE-2026-0001 High")
+
+	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
+	r.tells(t, "rolled back", "Regressed r CVE-2026-0001 High")
+	r.use(t, "scanner", "app:1")
+	r.tells(t, "fixed again", "Fixed r CVE-2026-0001 High")
+}
+
+func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.use(t, "scanner", "app")
+	r.tells(t, "scaled to nothing")
+	r.use(t, "scanner", "app", workload("runs app", "r"))
+	r.tells(t, "and back")
+}
+
+// Who does not hear of what is fixed hears of it when it is back.
+func TestFixedWithoutAWord(t *testing.T) {
+	r := newReceiver(t, only(ChangeNew, ChangeRegressed))
+	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.use(t, "scanner", "app:1")
+	r.running(t, "app:2", "r")
+	r.tells(t, "fixed")
+	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
+	r.tells(t, "back", "Regressed r CVE-2026-0001 High")
+
+	r.filter.Changes = []Change{ChangeNew}
+	r.use(t, "scanner", "app:1")
+	r.tells(t, "fixed once more")
+	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
+	r.tells(t, "back without a word")
+}
+
+// What was told stays told under another id, whichever way it changes.
+func TestAnotherIDIsNoNews(t *testing.T) {
+	cve, ghsa := "CVE-2026-0001", "GHSA-aaaa"
+	for name, test := range map[string]struct{ before, after finding.Finding }{
+		"the new one has the old one as an alias": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa))},
+		"the old one had the new one as an alias": {vulnerable(cve, "a", aliases(ghsa)), vulnerable(ghsa, "a")},
+		"both":                                    {vulnerable(ghsa, "a", aliases(cve)), vulnerable(cve, "a", aliases(ghsa))},
+		"below the threshold now":                 {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa), severity(finding.Low))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t)
+			r.running(t, "app", "r", test.before)
+			r.running(t, "app:2", "r", test.before)
+			r.tells(t, "first", "New r "+test.before.ID+" High")
+			r.report(t, "app", test.after)
+			r.tells(t, "one image has the other id")
+			r.report(t, "app:2", test.after)
+			r.tells(t, "both have it")
+			r.report(t, "app", test.before)
+			r.tells(t, "back in one")
+			r.report(t, "app:2", test.before)
+			r.tells(t, "back in both")
+			// There is one record, of that which is there.
+			equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"r"})
+			var records int
+			must(t, r.reader.QueryRow(`SELECT count(*) FROM announcements`).Scan(&records))
+			equal(t, "records", records, 1)
+		})
+	}
+}
+
+func TestLinksAreDirect(t *testing.T) {
+	for _, test := range []struct {
+		id      string
+		aliases []string
+		otherID string
+		others  []string
+		want    bool
+	}{
+		{"GHSA-a", nil, "CVE-1", []string{"GHSA-a"}, true},
+		{"GHSA-a", nil, "CVE-1", []string{"ghsa-A"}, true},
+		{"CVE-1", []string{"GHSA-b", "GHSA-a"}, "GHSA-a", nil, true},
+		{"CVE-1", []string{"RHSA-1"}, "CVE-2", []string{"RHSA-1"}, false},
+		{"CVE-1", nil, "CVE-2", nil, false},
+	} {
+		if got := areLinked(test.id, test.aliases, test.otherID, test.others); got != test.want {
+			t.Errorf("%s %v and %s %v are one: %t, want %t", test.id, test.aliases, test.otherID, test.others, got, test.want)
+		}
+	}
+}
+
+// A fix that comes with another id is one of what was told.
+func TestAnotherIDWithAFix(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("GHSA-aaaa", "a"))
+	r.tells(t, "first", "New r GHSA-aaaa High")
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("GHSA-aaaa"), fixed))
+	r.tells(t, "another id and a fix", "FixAvailable r CVE-2026-0001 High")
+}
+
+// An advisory covers several vulnerabilities: that they have it in common does not make them one. Nor does a name in another package.
+func TestAnAdvisoryInCommonLinksNothing(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")))
+	r.tells(t, "first", "New r CVE-2026-0001 High")
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")), vulnerable("CVE-2026-0002", "a", aliases("RHSA-2026:1")),
+		vulnerable("CVE-2026-0003", "b", aliases("CVE-2026-0001")))
+	r.tells(t, "others", "New r CVE-2026-0002 High", "New r CVE-2026-0003 High")
+}
+
+func TestExceptions(t *testing.T) {
+	const id = "CVE-2026-0001"
+	start := func(t *testing.T) *receiver {
+		r := newReceiver(t)
+		r.running(t, "app", "r", vulnerable(id, "a"), vulnerable("CVE-2026-0002", "a"))
+		r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+		r.filter.Exceptions = except(id)
+		r.tells(t, "excepted")
+		return r
+	}
+	t.Run("it ends", func(t *testing.T) {
+		r := start(t)
+		r.report(t, "app", vulnerable(id, "a", exploited, fixed), vulnerable("CVE-2026-0002", "a"))
+		r.tells(t, "worse, but excepted")
+		r.filter.Exceptions = exception.Set{}
+		r.tells(t, "ended", "New r CVE-2026-0001 High, was excepted")
+	})
+	t.Run("it ends, and who does not hear of new ones hears nothing", func(t *testing.T) {
+		r := start(t)
+		r.filter.Changes = []Change{ChangeFixAvailable}
+		r.filter.Exceptions = exception.Set{}
+		r.tells(t, "ended")
+		r.report(t, "app", vulnerable(id, "a", fixed), vulnerable("CVE-2026-0002", "a"))
+		r.tells(t, "a fix", "FixAvailable r CVE-2026-0001 High")
+	})
+	t.Run("what is fixed under an exception is fixed without a word", func(t *testing.T) {
+		r := start(t)
+		r.use(t, "scanner", "app")
+		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
+		r.tells(t, "fixed")
+		r.use(t, "scanner", "app", workload("runs app", "r"))
+		r.tells(t, "back under the exception")
+		r.filter.Exceptions = exception.Set{}
+		r.tells(t, "ended", "New r CVE-2026-0001 High, was excepted")
+	})
+	t.Run("back after the exception", func(t *testing.T) {
+		r := start(t)
+		r.use(t, "scanner", "app")
+		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
+		r.tells(t, "fixed")
+		r.filter.Exceptions = exception.Set{}
+		r.use(t, "scanner", "app", workload("runs app", "r"))
+		r.tells(t, "back", "Regressed r CVE-2026-0001 High")
+	})
+	t.Run("it was fixed, and is back under an exception", func(t *testing.T) {
+		r := newReceiver(t)
+		r.running(t, "app", "r", vulnerable(id, "a"))
+		r.tells(t, "first", "New r CVE-2026-0001 High")
+		r.use(t, "scanner", "app")
+		r.running(t, "app:2", "r")
+		r.tells(t, "fixed", "Fixed r CVE-2026-0001 High")
+		r.filter.Exceptions = except(id)
+		r.use(t, "scanner", "app", workload("runs app", "r"))
+		r.tells(t, "back")
+	})
+	t.Run("never told", func(t *testing.T) {
+		r := newReceiver(t)
+		r.filter.Exceptions = except(id)
+		r.running(t, "app", "r", vulnerable(id, "a"))
+		r.tells(t, "excepted from the beginning")
+		r.filter.Exceptions = exception.Set{}
+		r.tells(t, "ended", "New r CVE-2026-0001 High")
+	})
+	t.Run("of one image only", func(t *testing.T) {
+		r := newReceiver(t)
+		r.running(t, "app:1", "r", vulnerable(id, "a"))
+		other := workload("other", "r")
+		other.Reference = "r:2"
+		r.catalogue(t, "app:2")
+		r.use(t, "scanner", "app:2", other)
+		r.report(t, "app:2", vulnerable(id, "a", severity(finding.Critical)))
+		r.filter.Exceptions = except(id, "r:2")
+		r.tells(t, "the one that is not excepted", "New r CVE-2026-0001 High")
+		r.use(t, "scanner", "app:1")
+		r.tells(t, "the excepted one runs alone")
+		r.use(t, "scanner", "app:2", other, workload("another name", "r"))
+		r.tells(t, "by another name as well", "New r CVE-2026-0001 Critical, was High, was excepted")
+	})
+}
+
+func TestTotalsLeaveOutWhatIsExcepted(t *testing.T) {
+	f := newStore(t)
+	other := workload("other", "r")
+	other.Reference = "r:2"
+	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0001", "a", version("2")), vulnerable("CVE-2026-0002", "a"))
+	f.catalogue(t, "app:2")
+	f.use(t, "scanner", "app:2", other)
+	f.report(t, "app:2", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0003", "a", fixed))
+	for what, test := range map[string]struct {
+		set  exception.Set
+		want Totals
+	}{
+		"nothing":         {exception.Set{}, Totals{Counts: finding.Counts{High: 3, Fixable: 1}}},
+		"everywhere":      {except("CVE-2026-0001"), Totals{finding.Counts{High: 2, Fixable: 1}, 1, map[string]int{"exception of CVE-2026-0001": 1}}},
+		"in one image":    {except("CVE-2026-0001", "r:1"), Totals{Counts: finding.Counts{High: 3, Fixable: 1}}},
+		"the fixable one": {except("CVE-2026-0003", "r:2"), Totals{finding.Counts{High: 2}, 1, map[string]int{"exception of CVE-2026-0003": 1}}},
+	} {
+		for range 2 {
+			equal(t, what, got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", test.set)), test.want)
+		}
+		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{Exceptions: test.set}, 5))
+		equal(t, what+": present", Totals{Counts: present.Counts, Excepted: present.Excepted}, Totals{Counts: test.want.Counts, Excepted: test.want.Excepted})
+		equal(t, what+": news", present.News, test.want.Counts.Total())
+	}
+	names := workload("mirrored", "r")
+	names.Reference = "r:3"
+	before := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{Exceptions: except("CVE-2026-0003", "r:2")}, 5))
+	f.use(t, "scanner", "app:2", other, names)
+	after := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{Exceptions: except("CVE-2026-0003", "r:2")}, 5))
+	equal(t, "excepted by one of two names only", after.Excepted, 0)
+	if before.Moment == after.Moment {
+		t.Error("it is the same moment though something is not covered any more")
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	for _, test := range []struct {
+		named      string
+		unassigned bool
+		want       bool
+	}{
+		{"", true, true}, {"", false, false}, {"slack", false, true}, {"slack", true, true}, {"mail", true, false}, {"mail", false, false},
+		{"mail,slack", false, true}, {"mail,mail", true, false}, {"gone", true, true}, {"gone", false, false}, {"gone,mail", true, false},
+		{"gone,slack", false, true}, {"slack2", false, false},
+	} {
+		route := &Route{Receiver: "slack", Known: []string{"mail", "slack"}, Unassigned: test.unassigned}
+		if got := route.passes(Workload{Receivers: test.named}); got != test.want {
+			t.Errorf("a workload that names %q passes: %t, unassigned pass: %t, want %t", test.named, got, test.unassigned, test.want)
+		}
+	}
+}
+
+func TestNewsByRoute(t *testing.T) {
+	r := newReceiver(t)
+	ours, theirs := workload("ours", "r"), workload("theirs", "r")
+	ours.Receivers, theirs.Receivers = "slack", "mail"
+	r.catalogue(t, "app:1", "app:2")
+	r.use(t, "scanner", "app:1", ours, theirs)
+	r.use(t, "scanner", "app:2", theirs)
+	r.report(t, "app:1", vulnerable("CVE-2026-0001", "a"))
+	r.report(t, "app:2", vulnerable("CVE-2026-0002", "a"))
+	r.filter.Route = &Route{Receiver: "slack", Known: []string{"mail", "slack"}}
+	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
+	equal(t, "counts", present.Counts, finding.Counts{High: 1})
+	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
+	must(t, err)
+	if len(news) != 1 || !slices.Equal(news[0].Workloads, []Workload{ours}) {
+		t.Errorf("got %+v, want what ours runs, of ours alone", news)
+	}
+	r.tells(t, "by the route", "New r CVE-2026-0001 High")
+	r.use(t, "scanner", "app:1", theirs)
+	r.tells(t, "nothing of it runs for the receiver")
+	r.filter.Route = nil
+	r.tells(t, "without a route", "New r CVE-2026-0002 High")
+}
+
+// What several pods of one workload name they all name, and a change of it is a change.
+func TestReceiversOfWorkloads(t *testing.T) {
+	f := newStore(t)
+	one, two := workload("api", "r"), workload("api", "r")
+	one.Receivers, two.Receivers = "mail", "audit,slack"
+	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	for what, workloads := range map[string][]Workload{"audit,mail,slack": {one, two}, "mail": {one}, "": {workload("api", "r")}} {
+		f.use(t, "scanner", "app", workloads...)
+		news, _, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
+		must(t, err)
+		equal(t, "receivers", news[0].Workloads[0].Receivers, what)
+	}
+}
+
+// What was true when something was told is not known of older stores: nothing is claimed to have changed until it is.
+func TestRecordsOfOlderStores(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	r.tells(t, "first", "New r CVE-2026-0001 High")
+	_, err := r.writer.Exec(`
+		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at) SELECT id, 'r', 'CVE-2026-0002', 'a', '1', 1 FROM receivers`)
+	must(t, err)
+	_, err = r.writer.Exec(`UPDATE announcements SET severity = -1, fixable = -1, known_exploited = -1, aliases = ''`)
+	must(t, err)
+	r.quiet.forget()
+	r.tells(t, "nothing is claimed")
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", fixed), vulnerable("CVE-2026-0002", "a"))
+	r.tells(t, "what changed from then on", "FixAvailable r CVE-2026-0001 High", "Escalated r CVE-2026-0002 High, was Low")
+}
+
+// A summary takes in what has changed, and what was told before it stays told when it is taken back.
+func TestAllTakesInWhatChanged(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", fixed), vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "a"))
+	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
+	equal(t, "news of the summary", present.News, 2)
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "summary", All: &All{r.filter, present.Moment}}))
+	r.tells(t, "after the summary")
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Retract: "summary"}))
+	r.tells(t, "taken back", "New r CVE-2026-0003 High")
+}
+
+// Another engine finds other things: what it does not find is not fixed by that, and it is new when it is found again.
+func TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind(t *testing.T) {
+	r := newReceiver(t)
+	r.filter.Settled = []string{"r", "gone"}
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	r.running(t, "gone", "gone", vulnerable("CVE-2026-0003", "a"))
+	r.tells(t, "first", "New gone CVE-2026-0003 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	u := used("scanner", "app", workload("runs app", "r"))
+	u.Engine = "fake"
+	must(t, r.SetUsed(t.Context(), u))
+	r.use(t, "scanner", "gone")
+	other := report("app", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	other.Engine = "fake"
+	got[Difference](t)(r.SaveReport(t.Context(), other, ""))
+	r.filter.Engine = "fake"
+	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{r.filter, present.Moment}, ForgetRepositories: true}))
+	r.tells(t, "after the summary")
+	r.use(t, "scanner", "gone", workload("runs gone", "gone"))
+	r.filter.Engine = ""
+	r.tells(t, "what was forgotten", "New gone CVE-2026-0003 High")
+}
+
+func TestMessages(t *testing.T) {
+	f := newStore(t)
+	say := func(receiver string, n int) {
+		must(t, f.MarkAnnounced(t.Context(), "scanner", receiver, Announced{
+			DigestID: fmt.Sprint(n), Log: &Message{Kind: "News", Title: fmt.Sprint("message ", n), Findings: n, Body: []byte(`{"text":"` + fmt.Sprint(n) + `"}`)},
+		}))
+		f.clock.pass(time.Minute)
+	}
+	start := f.clock.Now()
+	for n := range 5 {
+		say([]string{"slack", "mail"}[n%2], n)
+	}
+	say("slack", 4) // once more
+	titles := func(receiver string, before int64, limit int) (titles []string) {
+		for _, m := range got[[]Message](t)(f.Messages(t.Context(), "scanner", receiver, before, limit)) {
+			titles = append(titles, m.Title)
+		}
+		return titles
+	}
+	all := got[[]Message](t)(f.Messages(t.Context(), "scanner", "", 0, 2))
+	equal(t, "the latest", all, []Message{
+		{5, "scanner", "slack", "4", "News", "message 4", 4, start.Add(4 * time.Minute), []byte(`{"text":"4"}`)},
+		{4, "scanner", "mail", "3", "News", "message 3", 3, start.Add(3 * time.Minute), []byte(`{"text":"3"}`)},
+	})
+	equal(t, "those before", titles("", all[1].ID, 10), []string{"message 2", "message 1", "message 0"})
+	equal(t, "those to one receiver", titles("mail", 0, 10), []string{"message 3", "message 1"})
+	must(t, f.KeepReceivers(t.Context(), "scanner", []string{"mail"}))
+	equal(t, "those to a receiver that is gone", titles("slack", 0, 10), []string{"message 4", "message 2", "message 0"})
+	equal(t, "swept", got[int](t)(f.SweepMessages(t.Context(), start.Add(2*time.Minute))), 2)
+	equal(t, "what is left", titles("", 0, 10), []string{"message 4", "message 3", "message 2"})
+	must(t, f.ForgetScanners(t.Context(), []string{"scanner"}))
+	equal(t, "those of a scanner that is gone", titles("", 0, 10), []string(nil))
+}
+
+func TestTheLogOfAReceiverIsBounded(t *testing.T) {
+	f := newStore(t)
+	for n := range MaxMessages + 3 {
+		must(t, f.MarkAnnounced(t.Context(), "scanner", []string{"slack", "mail"}[number(n == 0)], Announced{DigestID: fmt.Sprint(n), Log: &Message{Title: fmt.Sprint(n)}}))
+	}
+	messages := got[[]Message](t)(f.Messages(t.Context(), "scanner", "slack", 0, 2*MaxMessages))
+	equal(t, "messages", len(messages), MaxMessages)
+	equal(t, "the oldest", messages[len(messages)-1].Title, "3")
+	equal(t, "those to another", len(got[[]Message](t)(f.Messages(t.Context(), "scanner", "mail", 0, 10))), 1)
+}

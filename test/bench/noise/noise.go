@@ -1,0 +1,292 @@
+// Package noise counts messages: a year of daily vulnerability data over 300 images, told by the real planner and store with
+// a clock that runs ahead, beside what others would say about the same reports.
+package noise
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/test/bench/page"
+)
+
+const (
+	images     = 300
+	namespaces = 10
+	// daysBetweenBuilds is how often an image is built again, with the fixes of that day.
+	daysBetweenBuilds = 30
+	engine            = "grype"
+	seed              = 1
+)
+
+// app is an image repository and what runs of it.
+type app struct {
+	repository, namespace, distribution string
+	packages                            []string
+	built                               int
+	known                               map[string]bool // what the last report had, by finding.Key
+}
+
+func (a *app) digest() string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Appendf(nil, "%s %d", a.repository, a.built)))
+}
+
+func (a *app) key() image.Key {
+	return image.Key{Digest: a.digest(), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
+}
+
+// replay is a year in the making.
+type replay struct {
+	year  year
+	apps  []*app
+	store *store.SQLite
+	now   time.Time
+	said  counts
+}
+
+// counts are messages by who would send them.
+type counts struct {
+	// byDefault is ours with a receiver as it is made, everything ours with all changes switched on; findings and changes are
+	// what these were about.
+	byDefault, everything, findings int
+	// perReport is one for each report, perManifest one for each image and update of the data that changes anything.
+	perReport, perManifest int
+	// largest is the most messages of ours on one day.
+	largest int
+}
+
+// Measure replays the year.
+func Measure(ctx context.Context, root string, progress func(format string, args ...any)) (section page.Section, err error) {
+	published, err := templates(filepath.Join(root, "test", "fixtures", "advisories"))
+	if err != nil {
+		return section, err
+	}
+	dir, err := os.MkdirTemp("", "bench-noise-")
+	if err != nil {
+		return section, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // the same year each time
+	r := &replay{year: newYear(published, random), now: dayTime(0)}
+	r.apps = newApps(published, random)
+	if r.store, err = store.OpenSQLite(ctx, filepath.Join(dir, "store.db"), func() time.Time { return r.now }); err != nil {
+		return section, err
+	}
+	defer func() { err = errors.Join(err, r.store.Close()) }()
+	for day := range days {
+		if day%30 == 0 {
+			progress("day %d", day)
+		}
+		if err := r.live(ctx, day); err != nil {
+			return section, fmt.Errorf("day %d: %w", day, err)
+		}
+	}
+	return describe(r), nil
+}
+
+// newApps spreads the images over distributions and namespaces.
+func newApps(published map[string][]template, random *rand.Rand) (apps []*app) {
+	shares := []string{"debian-12", "debian-12", "debian-12", "alpine-3.18", "rhel-9"}
+	for i := range images {
+		a := &app{
+			repository: fmt.Sprintf("registry.example.com/app-%03d", i), namespace: fmt.Sprintf("team-%d", i%namespaces),
+			distribution: shares[i%len(shares)], built: -random.IntN(daysBetweenBuilds),
+		}
+		for _, pkg := range packagesOf(published[a.distribution]) {
+			if random.Float64() < 0.7 {
+				a.packages = append(a.packages, pkg)
+			}
+		}
+		apps = append(apps, a)
+	}
+	return apps
+}
+
+// live is one day: new data, reports of all images, some of which were built again, and then messages.
+func (r *replay) live(ctx context.Context, day int) error {
+	r.now = dayTime(day)
+	version := fmt.Sprintf("day %d", day)
+	if err := r.store.SetDataVersion(ctx, engine, store.DataVersion{Version: version, Built: r.now, Tool: "grype 0.110.0"}); err != nil {
+		return err
+	}
+	for _, a := range r.apps {
+		if day-a.built >= daysBetweenBuilds {
+			if err := r.rollOut(ctx, a, day); err != nil {
+				return err
+			}
+		} else if day == 0 {
+			if err := r.run(ctx, a); err != nil {
+				return err
+			}
+		}
+		if err := r.report(ctx, a, version, day); err != nil {
+			return err
+		}
+	}
+	return r.tell(ctx, day)
+}
+
+func (r *replay) rollOut(ctx context.Context, a *app, day int) error {
+	if err := r.store.Release(ctx, a.namespace, a.key()); err != nil {
+		return err
+	}
+	a.built, a.known = day, nil
+	return r.run(ctx, a)
+}
+
+func (r *replay) run(ctx context.Context, a *app) error {
+	return r.store.SetUsed(ctx, store.Used{
+		Scanner: a.namespace, Namespace: a.namespace, Key: a.key(), Engine: engine,
+		Workloads: []store.Workload{{
+			Namespace: a.namespace, Kind: "Deployment", Name: a.repository, Container: "main",
+			Repository: a.repository, Reference: fmt.Sprintf("%s:%d", a.repository, a.built),
+		}},
+	})
+}
+
+// report saves the day's report of an image and counts what others would say about it.
+func (r *replay) report(ctx context.Context, a *app, version string, day int) error {
+	findings := r.year.known(a.distribution, a.packages, a.built, day)
+	if a.known == nil {
+		// The image has to be known to lead to its report.
+		if err := r.store.SaveCatalogue(ctx, store.Catalogued{
+			Engine: engine, Key: a.key(), PlatformDigest: a.digest(), Tool: "syft 1.42.3", CataloguedAt: r.now,
+		}, nil); err != nil {
+			return err
+		}
+	}
+	_, err := r.store.SaveReport(ctx, store.Report{
+		Subject: store.Subject{PlatformDigest: a.digest(), Engine: engine}, DataVersion: version, MatchedAt: r.now, Findings: findings,
+	}, "")
+	r.said.perReport++
+	if changes(a, findings) {
+		r.said.perManifest++
+	}
+	return err
+}
+
+// changes says whether anything was added to, or removed from, an image that was reported before, and remembers what is there.
+func changes(a *app, findings []finding.Finding) bool {
+	now := make(map[string]bool, len(findings))
+	for _, f := range findings {
+		now[f.Key()] = true
+	}
+	changed := false
+	if a.known != nil {
+		for key := range now {
+			changed = changed || !a.known[key]
+		}
+		for key := range a.known {
+			changed = changed || !now[key]
+		}
+	}
+	a.known = now
+	return changed
+}
+
+// tell visits each namespace's receivers until they have nothing more to say on that day.
+func (r *replay) tell(ctx context.Context, day int) error {
+	before := r.said.byDefault
+	for n := range namespaces {
+		scanner := fmt.Sprintf("team-%d", n)
+		for _, receiver := range []string{byDefault, everything} {
+			if err := r.visit(ctx, scanner, receiver, dayTime(day+1).Add(-time.Hour)); err != nil {
+				return err
+			}
+		}
+	}
+	r.said.largest = max(r.said.largest, r.said.byDefault-before)
+	return nil
+}
+
+// Names of the receivers: one as it is made, and one that is told of all changes.
+const (
+	byDefault  = "default"
+	everything = "everything"
+)
+
+func (r *replay) visit(ctx context.Context, scanner, receiver string, until time.Time) error {
+	settings := notify.Settings{
+		Address:   notify.ReceiverRef{SecretName: receiver},
+		Namespace: scanner, Scanner: "main", Receiver: receiver, FirstScan: notify.FirstScanSummary, Tool: "grype 0.110.0",
+		Filter:    store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine},
+		GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute, Notices: true,
+	}
+	if receiver == everything {
+		settings.NewImages = true
+		settings.Filter.Changes = []store.Change{
+			store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed,
+		}
+	}
+	morning := r.now
+	defer func() { r.now = morning }()
+	courier := notify.Courier{Store: r.store, Sender: r, Planner: notify.Planner{Random: entropy{}}, Now: func() time.Time { return r.now }}
+	coverage := notify.Coverage{Known: true, DataSince: dayTime(0)}
+	for _, a := range r.apps {
+		if a.namespace == scanner {
+			coverage.Images = append(coverage.Images, notify.Image{
+				Key: a.key().String(), Repositories: []string{a.repository}, State: notify.ImageScanned, Current: true,
+			})
+		}
+	}
+	for {
+		progress, err := courier.Visit(ctx, scanner, settings, coverage)
+		if err != nil || progress.Next.IsZero() || progress.Next.After(until) {
+			return err
+		}
+		r.now = progress.Next
+	}
+}
+
+// Send counts a message.
+func (r *replay) Send(_ context.Context, d notify.Delivery) notify.Outcome {
+	if d.Receiver.SecretName == everything {
+		r.said.everything++
+	} else {
+		r.said.byDefault++
+		for _, n := range d.Digest.Changes {
+			r.said.findings += n
+		}
+	}
+	return notify.Outcome{Result: notify.Delivered}
+}
+
+// entropy is enough for message ids, which need not be secret here.
+type entropy struct{}
+
+// Read implements io.Reader.
+func (entropy) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(rand.Uint32()) //nolint:gosec // see above
+	}
+	return len(p), nil
+}
+
+func describe(r *replay) page.Section {
+	row := func(who string, messages int) string {
+		return fmt.Sprintf("| %s | %d | %.1f |\n", who, messages, float64(messages)/days)
+	}
+	text := fmt.Sprintf("%d images in %d namespaces, each namespace with a Scanner, for %d days with a build of the vulnerability data each; an image is built again every %d days, with the fixes "+
+		"of that day. The advisories are made after those of the fixtures: %d for each package in the year and as many before it, of which %.0f %% are rated again, %.0f %% become known to be exploited and "+
+		"%.0f %% are missing on one day; on %d days the data lacks a whole distribution. Planner and store are the real ones, with a clock that runs ahead.\n\n",
+		images, namespaces, days, daysBetweenBuilds, perPackage, ratedAgain*100, exploited*100, missing*100, badBuilds)
+	text += "| | messages in the year | a day |\n|---|---|---|\n" +
+		row("Scanner Operator, a receiver as it is made in each namespace", r.said.byDefault) +
+		row("Scanner Operator, told of all changes (`announce` with `Fixed` and `NewImage`)", r.said.everything) +
+		row("one message per report per reconcile, as trivy-operator's webhook sends them", r.said.perReport) +
+		row("one per image and update that changes it, as Clair's notifier sends them in summary mode", r.said.perManifest)
+	text += fmt.Sprintf("\nThe messages to receivers as they are made told of %d changes; the most on one day were %d for all namespaces together.\n", r.said.findings, r.said.largest)
+	return page.Section{Text: text, Bounds: []page.Bound{
+		{What: fmt.Sprintf("at most one message for each namespace and day of data: %.2f", float64(r.said.byDefault)/(days*namespaces)), Kept: r.said.byDefault <= days*namespaces},
+		{What: fmt.Sprintf("at least 50 times fewer than one for each report: %.0f times", float64(r.said.perReport)/float64(max(1, r.said.byDefault))), Kept: r.said.byDefault*50 <= r.said.perReport},
+	}}
+}

@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// Vulnerabilities of the image that the tests run, and another id of one of them.
+const (
+	inNet                   = "CVE-2023-39325"
+	inCrypto, inCryptoAlias = "CVE-2024-45337", "GHSA-v778-237x-gjrc"
+)
+
+// quickly is for receivers that are waited for.
+var quickly = story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}
+
+// What an exception of the namespace covers, or one of the cluster, is counted as excepted and told to nobody, until the
+// exception is taken away.
+func TestExceptions(t *testing.T) {
+	ns, other := namespace(t, "excepted"), namespace(t, "not-excepted")
+	inNamespace := exception("VulnerabilityException", "name: accepted, namespace: "+ns, inNet, "")
+	inCluster := exception("ClusterVulnerabilityException", "name: "+ns, strings.ToLower(inCryptoAlias), "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "+ns+"}}")
+	t.Cleanup(func() { must(t, env.DeleteText(context.Background(), inCluster)) })
+	must(t, env.ApplyText(t.Context(), inNamespace))
+	for _, in := range []string{ns, other} {
+		must(t, env.RunPods(t.Context(), in, variants(t, in, 1)...))
+		must(t, env.MakeScanner(t.Context(), in, quickly))
+	}
+	for _, in := range []string{ns, other} {
+		must(t, env.Covered(t.Context(), in, 1, 0))
+	}
+	found, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	all := story.News(found)
+	net, crypto := about(all, inNet), about(all, inCrypto)
+	if len(net) == 0 || len(crypto) == 0 || len(all) == len(net)+len(crypto) {
+		t.Fatalf("%s and %s and others are not all among %v", inNet, inCrypto, all)
+	}
+
+	// It was there before anything was found.
+	told := without(named(all), net)
+	hears(t, ns, told)
+	countsExcepted(t, ns, len(net))
+	countsExcepted(t, other, 0)
+
+	// It names what was told by another id.
+	must(t, env.ApplyText(t.Context(), inCluster))
+	countsExcepted(t, ns, len(net)+len(crypto))
+	hears(t, ns, told)
+	showsExcepted(t, ns, map[string]string{inNet: "VulnerabilityException", inCrypto: "ClusterVulnerabilityException"})
+
+	must(t, env.DeleteText(t.Context(), inNamespace))
+	countsExcepted(t, ns, len(crypto))
+	told = append(told, net...)
+	hears(t, ns, told)
+
+	must(t, env.DeleteText(t.Context(), inCluster))
+	countsExcepted(t, ns, 0)
+	for _, line := range crypto {
+		told = append(told, line+", an exception has ended")
+	}
+	hears(t, ns, told)
+	countsExcepted(t, other, 0)
+}
+
+// exception is one in YAML, with what its metadata and its spec have besides.
+func exception(kind, metadata, vulnerability, spec string) string {
+	return fmt.Sprintf(`apiVersion: scanner-operator.io/v1alpha1
+kind: %s
+metadata: {%s}
+spec:
+  status: not_affected
+  justification: vulnerable_code_not_in_execute_path
+  reason: The program calls nothing of it.
+  vulnerabilities: [%s]
+  %s
+`, kind, metadata, vulnerability, spec)
+}
+
+// countsExcepted waits until the Scanner, and the ImageScans together, count as many findings as excepted.
+func countsExcepted(t *testing.T, ns string, want int) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%d excepted findings in %s", want, ns), func(ctx context.Context) error {
+		scanner, err := env.Scanner(ctx, ns)
+		if err != nil {
+			return err
+		}
+		scans, err := env.ImageScans(ctx, ns)
+		if err != nil {
+			return err
+		}
+		of := 0
+		for _, scan := range scans {
+			if scan.Status.Findings != nil {
+				of += int(scan.Status.Findings.Excepted)
+			}
+		}
+		if got := int(scanner.Status.Findings.Excepted); got != want || of != want {
+			return fmt.Errorf("the Scanner counts %d, its ImageScans %d", got, of)
+		}
+		return nil
+	})
+}
+
+// showsExcepted compares what the REST API shows as excepted of the only image of a namespace, each vulnerability with the kind of
+// what covers it, and what it exports.
+func showsExcepted(t *testing.T, ns string, want map[string]string) {
+	t.Helper()
+	url, client := forwarded(t)
+	api := restAPI(t, url, client, viewerOf(t, ns))
+	scans, err := env.ImageScans(t.Context(), ns)
+	must(t, err)
+	excepted := true
+	page, err := api.ListFindingsWithResponse(t.Context(), ns, scans[0].Name, &restv1.ListFindingsParams{Excepted: &excepted})
+	must(t, err)
+	if page.JSON200 == nil {
+		t.Fatalf("findings that are excepted: %s", page.Body)
+	}
+	got := map[string]string{}
+	for _, f := range page.JSON200.Items {
+		if f.Exception == nil {
+			t.Fatalf("%s in %s is listed as excepted without the exception", f.ID, f.Package.Name)
+		}
+		got[f.ID] = f.Exception.Kind
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("excepted findings in the REST API (-expected +got):\n%s", diff)
+	}
+	vex, err := api.GetOpenVEXWithResponse(t.Context(), ns, scans[0].Name, nil)
+	must(t, err)
+	for id := range want {
+		if !strings.Contains(string(vex.Body), id) {
+			t.Errorf("the OpenVEX document has no statement about %s:\n%s", id, vex.Body)
+		}
+	}
+}
+
+// hears waits until exactly these lines have come to a channel in all its messages, and a while longer.
+func hears(t *testing.T, channel string, want []string) {
+	t.Helper()
+	want = slices.Sorted(slices.Values(want))
+	check := func(ctx context.Context) error {
+		messages, err := env.Messages(ctx, channel)
+		if err != nil {
+			return err
+		}
+		got := []string{}
+		for _, message := range messages {
+			got = append(got, named(message.Lines)...)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("what was told to %s in %d messages (-expected +got):\n%s", channel, len(messages), diff)
+		}
+		return nil
+	}
+	waitFor(t, "messages to "+channel, check)
+	must(t, story.Throughout(t.Context(), 5*time.Second, check))
+	must(t, env.CheckLimits(t.Context(), channel))
+}
+
+// named are lines as a test expects them.
+func named(lines []story.Line) []string {
+	names := []string{}
+	for _, line := range lines {
+		name := line.String()
+		if line.ExceptionEnded {
+			name += ", an exception has ended"
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// about are the lines of one vulnerability.
+func about(lines []story.Line, id string) []string {
+	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.ID != id }))
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(line string) bool { return slices.Contains(some, line) })
+}
+
+// Two teams share a namespace: each hears of its own pods, and one of them of those that nobody hears of otherwise.
+func TestReceiversOfTeams(t *testing.T) {
+	ns := namespace(t, "teams")
+	pods := variants(t, ns, 4)
+	pods[0].Receivers, pods[1].Receivers, pods[2].Receivers = "red", "blue, red", "green"
+	must(t, env.RunPods(t.Context(), ns, pods...))
+	settings := quickly
+	settings.Receivers = []story.Receiver{{Name: "red", Channel: ns + "-red"}, {Name: "blue", Channel: ns + "-blue", Workloads: "Own"}}
+	must(t, env.MakeScanner(t.Context(), ns, settings))
+	must(t, env.Covered(t.Context(), ns, int32(len(pods)), 0))
+	found, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	all := story.News(found)
+
+	hears(t, ns+"-red", named(all))
+	hears(t, ns+"-blue", in(all, pods[1]))
+	waitFor(t, "the receiver that does not exist", func(ctx context.Context) error {
+		scanner, err := env.Scanner(ctx, ns)
+		if err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered)
+		if condition == nil || condition.Reason != v1alpha1.ReasonUnknownReceiver || !strings.Contains(condition.Message, "green") {
+			return fmt.Errorf("the Scanner's condition %s is %+v", v1alpha1.ConditionNotificationsDelivered, condition)
+		}
+		return nil
+	})
+
+	// The namespace speaks for pods that name nobody.
+	_, err = env.Kubectl(t.Context(), "annotate", "namespace", ns, v1alpha1.AnnotationReceiver+"=blue")
+	must(t, err)
+	hears(t, ns+"-blue", append(in(all, pods[1]), in(all, pods[3])...))
+	hears(t, ns+"-red", named(all))
+}
+
+// in are the lines about the image of a pod.
+func in(lines []story.Line, pod story.Pod) []string {
+	repository, _, _ := strings.Cut(pod.Image, "@")
+	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.Repository != repository }))
+}

@@ -1,0 +1,96 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/test/images"
+)
+
+// updatedTag is the tag of web's later build.
+const updatedTag = "1.1"
+
+// itemsInSection is how many findings of one image a message names; the rest is counted.
+const itemsInSection = 10
+
+// isFixed are the steps of the fifth act: web is built again and rolled out.
+func (l *life) isFixed() []Step {
+	return []Step{
+		{"Fifth act: web is built again with the fixed OpenSSL, and rolled out", l.rollOut},
+		{"A message says what that has fixed", l.checkFixed},
+		{"No message was sent twice, beyond Slack's limits, or about " + l.Staging(), l.checkMessages},
+	}
+}
+
+func (l *life) rollOut(ctx context.Context) (string, error) {
+	found, err := l.Findings(ctx, l.Shop())
+	if err != nil {
+		return "", err
+	}
+	l.lines = lines(found, announced)
+	image, err := l.loadImage(images.WebUpdated)
+	if err != nil {
+		return "", err
+	}
+	reference := l.repository(images.Web) + ":" + updatedTag
+	if _, err := build.Push(ctx, reference, image); err != nil {
+		return "", err
+	}
+	if _, err := l.Kubectl(ctx, "--namespace", l.Shop(), "set", "image", "deployment/web", "web="+reference); err != nil {
+		return "", err
+	}
+	return "deployment/web runs " + reference, l.RolledOut(ctx, l.Shop(), "deployment/web")
+}
+
+// checkFixed waits for the message, and compares it with what the store had before and has now.
+func (l *life) checkFixed(ctx context.Context) (string, error) {
+	began := time.Now()
+	news, err := l.message(ctx, l.scanWithin())
+	if err != nil {
+		return "", err
+	}
+	found, err := l.Findings(ctx, l.Shop())
+	if err != nil {
+		return "", err
+	}
+	want := fixed(l.lines, lines(found, func(finding.Finding) bool { return true }))
+	if err := fixedAlone(news, want); err != nil {
+		return "", err
+	}
+	for _, line := range l.linesOf(v1alpha1.ChangeFixed) {
+		if !slices.Contains(news.told(), line) {
+			return "", fmt.Errorf("expected the message to name %q, it is:\n%s", line, news.Text)
+		}
+	}
+	return fmt.Sprintf("%q, %.0f s after the rollout", news.Headline, time.Since(began).Seconds()), nil
+}
+
+// fixed are the lines that are there no more, as a message would name them.
+func fixed(before, now []Line) []string {
+	var gone []string
+	for _, line := range before {
+		if !slices.ContainsFunc(now, func(l Line) bool { return l.String() == line.String() }) {
+			line.Change = v1alpha1.ChangeFixed
+			gone = append(gone, line.told())
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// fixedAlone compares a message with what must be in it; a long one names only the worst.
+func fixedAlone(news Message, want []string) error {
+	told := news.told()
+	switch {
+	case news.Summary || len(news.Notices) > 0 || news.Findings != len(want) || len(told) != min(len(want), itemsInSection):
+	case slices.ContainsFunc(told, func(line string) bool { return !slices.Contains(want, line) }):
+	default:
+		return nil
+	}
+	return fmt.Errorf("expected a message about %v alone, it is:\n%s", want, news.Text)
+}

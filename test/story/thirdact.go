@@ -1,0 +1,34 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+)
+
+// getsAFix are the steps of the third act: Debian publishes what fixes the vulnerability.
+func (l *life) getsAFix() []Step {
+	return []Step{
+		{"Third act: the advisory gets a fixed version", func(ctx context.Context) (string, error) {
+			return l.publishAdvisories(ctx, "advisories-next", "advisories-fix")
+		}},
+		{"A message says that there is a fix now", l.checkFixAvailable},
+	}
+}
+
+func (l *life) checkFixAvailable(ctx context.Context) (string, error) {
+	began := time.Now()
+	news, err := l.news(ctx, l.dataWithin(), v1alpha1.ChangeFixAvailable)
+	if err != nil {
+		return "", err
+	}
+	for _, line := range news.Lines {
+		if line.FixedIn != images.FixedOpenSSL {
+			return "", fmt.Errorf("expected the message to name version %s, it is:\n%s", images.FixedOpenSSL, news.Text)
+		}
+	}
+	return fmt.Sprintf("%q, %.0f s after it was published", news.Headline, time.Since(began).Seconds()), nil
+}
