@@ -76,6 +76,13 @@ func BenchmarkNews(b *testing.B) {
 			got[any](b)(newsTotal(b, f, filter, 100))
 		}
 	})
+	b.Run("all announced, after another was", func(b *testing.B) {
+		for b.Loop() {
+			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{DigestID: "1"}))
+			must(b, f.FollowUp(b.Context(), "scanner", "slack", filter))
+			got[any](b)(newsTotal(b, f, filter, 100))
+		}
+	})
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
 			got[Summary](b)(f.Summary(b.Context(), subject("image 7"), Excepting{}))
@@ -121,4 +128,24 @@ func BenchmarkSaveReport(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A million findings, of which a quarter goes with one version of the data.
+func BenchmarkSuspicion(b *testing.B) {
+	f := manyImages(b, 1000, 1000)
+	b.Run("nothing has gone", func(b *testing.B) {
+		for b.Loop() {
+			got[*Suspicion](b)(f.Suspicion(b.Context(), grype))
+		}
+	})
+	for i := range 1000 {
+		f.reportBy(b, "v2", fmt.Sprint("image ", i), manyFindings(1000, i*100)[250:]...)
+	}
+	b.Run("a quarter has gone", func(b *testing.B) {
+		for b.Loop() {
+			if got[*Suspicion](b)(f.Suspicion(b.Context(), grype)) == nil {
+				b.Fatal("nothing is suspicious")
+			}
+		}
+	})
 }

@@ -50,6 +50,8 @@ type SQLite struct {
 	health health
 	counts countMemory
 	quiet  quietMemory
+	// suspicions remembers what Suspicion has found out.
+	suspicions suspicionMemory
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"sync"
 	"time"
 )
 
@@ -18,30 +20,81 @@ const (
 		WHERE f.gone_at > ? AND f.gone_data_version <> '' AND r.engine = ?
 		GROUP BY f.gone_data_version HAVING missing > ? ORDER BY missing DESC, f.gone_data_version LIMIT 1`
 
-	sumPresent = `SELECT coalesce(sum(present), 0) FROM reports WHERE engine = ?`
+	// selectState names the reports of an engine and their revisions: while it is the same, so is what is present and what has gone.
+	selectState = `SELECT count(*), coalesce(max(id), 0), coalesce(sum(revision), 0), coalesce(sum(present), 0) FROM reports WHERE engine = ?`
 )
+
+// engineState is a row of selectState. No id comes twice and revisions only rise.
+type engineState struct{ reports, lastID, revisions, present int64 }
+
+// suspicionMemory remembers for each engine what was suspicious of a state, nil for nothing.
+type suspicionMemory struct {
+	mutex    sync.Mutex
+	byEngine map[string]rememberedSuspicion
+}
+
+type rememberedSuspicion struct {
+	state     engineState
+	suspicion *Suspicion
+}
+
+// recall returns what is known of a state. As time passes the losses only get smaller: what was not suspicious does not become so,
+// and what was stays as it was until the first of its losses counts no more.
+func (m *suspicionMemory) recall(engine string, state engineState, now time.Time) (*Suspicion, bool) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	known, found := m.byEngine[engine]
+	if !found || known.state != state || known.suspicion != nil && now.Sub(known.suspicion.Since) >= suspectFor {
+		return nil, false
+	}
+	return known.suspicion, true
+}
+
+func (m *suspicionMemory) remember(engine string, state engineState, suspicion *Suspicion) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if m.byEngine == nil {
+		m.byEngine = make(map[string]rememberedSuspicion)
+	}
+	m.byEngine[engine] = rememberedSuspicion{state, suspicion}
+}
 
 // Suspicion implements Reports. It is about the version of the data with which most has gone.
 func (s *SQLite) Suspicion(ctx context.Context, engine string) (suspicion *Suspicion, err error) {
+	now := s.now()
 	err = s.read(ctx, "look for lost findings of "+engine, func(ctx context.Context, q query) error {
-		var worst Suspicion
-		var since millis
-		rows, err := q.QueryContext(ctx, selectLosses, millis{s.now().Add(-suspectFor)}, engine, SuspectNumber)
-		losses, err := collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
-			return struct{}{}, rows.Scan(&worst.DataVersion, &worst.Missing, &since)
-		})
-		if err != nil || len(losses) == 0 {
+		var state engineState
+		err := q.QueryRowContext(ctx, selectState, engine).Scan(&state.reports, &state.lastID, &state.revisions, &state.present)
+		if err != nil {
 			return err
 		}
-		if err := q.QueryRowContext(ctx, sumPresent, engine).Scan(&worst.Of); err != nil {
-			return err
+		var known bool
+		if suspicion, known = s.suspicions.recall(engine, state, now); known {
+			return nil
 		}
-		worst.Of += worst.Missing
-		worst.Since = since.Time
-		if float64(worst.Missing) > SuspectShare*float64(worst.Of) {
-			suspicion = &worst
+		if suspicion, err = worstLoss(ctx, q, engine, int(state.present), now); err == nil {
+			s.suspicions.remember(engine, state, suspicion)
 		}
-		return nil
+		return err
 	})
-	return suspicion, err
+	if err != nil || suspicion == nil {
+		return nil, err
+	}
+	own := *suspicion
+	return &own, nil
+}
+
+// worstLoss looks for the version of the data with which most has gone, and returns nil if that is not too much to be believed.
+func worstLoss(ctx context.Context, q query, engine string, present int, now time.Time) (*Suspicion, error) {
+	var worst Suspicion
+	var since millis
+	err := q.QueryRowContext(ctx, selectLosses, millis{now.Add(-suspectFor)}, engine, SuspectNumber).Scan(&worst.DataVersion, &worst.Missing, &since)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	worst.Of, worst.Since = present+worst.Missing, since.Time
+	if err != nil || float64(worst.Missing) <= SuspectShare*float64(worst.Of) {
+		return nil, err
+	}
+	return &worst, nil
 }
