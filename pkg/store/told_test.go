@@ -412,6 +412,11 @@ func TestExceptions(t *testing.T) {
 		r.filter.Exceptions = except(id)
 		r.use(t, "scanner", "app", workload("runs app", "r"))
 		r.tells(t, "back")
+		r.use(t, "scanner", "app")
+		r.tells(t, "fixed once more")
+		r.filter.Exceptions = exception.Set{}
+		r.use(t, "scanner", "app", workload("runs app", "r"))
+		r.tells(t, "back without the exception", "Regressed r CVE-2026-0001 High")
 	})
 	t.Run("never told", func(t *testing.T) {
 		r := newReceiver(t)
