@@ -139,6 +139,11 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype bin/clairctl ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=25m $(E2E_ARGS)
 
+.PHONY: e2e-crash
+e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
+	$(GO_BUILD) -o bin/ ./cmd/...
+	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/crash -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0)
+
 # All parts but the last need only this machine, that with Clair as root, and are measured before a cluster takes a share
 # of it.
 BENCH_HERE := rematch catalogue scale store clair noise
@@ -198,11 +203,12 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 	$(RUN) hack/undeploy.sh
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
+bin/crash:  ; $(GO_BUILD) -o $@ ./test/crash
 bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
 bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench

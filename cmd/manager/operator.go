@@ -146,6 +146,9 @@ func newManager(o options) (manager.Manager, error) {
 		LeaderElectionID:              "scanner-operator-manager",
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.LeaseDuration,
+		RenewDeadline:                 &o.RenewDeadline,
+		RetryPeriod:                   &o.RetryPeriod,
 	})
 }
 
@@ -156,7 +159,7 @@ func (op *operator) refreshCertificates(ctx context.Context) error {
 	if err := op.authority.PublishBundle(ctx, authorityBundle); err != nil {
 		return err
 	}
-	return op.authority.Publish(ctx, notifierSecret, serviceNames(notifierService, op.options.Namespace)...)
+	return op.authority.Publish(ctx, notifierSecret, op.options.notifierNames()...)
 }
 
 // serviceNames are the DNS names by which pods reach a Service.

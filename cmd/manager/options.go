@@ -5,8 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,6 +44,9 @@ type options struct {
 	MetricsAddr   string
 	ReadMore      string
 	LeaderElect   bool
+	LeaseDuration time.Duration
+	RenewDeadline time.Duration
+	RetryPeriod   time.Duration
 	FakeBackend   bool
 	ShareSBOMs    bool
 	SweepInterval time.Duration
@@ -58,12 +64,15 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
 	flags.StringVar(&o.IngestURL, "ingest-url", "", "where workers reach the ingest API (default its Service)")
 	flags.StringVar(&o.APIAddress, "api-bind-address", ":8444", "where the read-only REST API listens, over HTTPS; 0 for nowhere")
-	flags.StringVar(&o.NotifierURL, "notifier-url", "", "where the notifier is (default its Service)")
+	flags.StringVar(&o.NotifierURL, "notifier-url", "", "where the notifier is, by a DNS name, which its certificate then has (default its Service)")
 	flags.StringVar(&o.NotifierToken, "notifier-token-file", "/var/run/secrets/scanner-operator/notifier-token", "file with the token for the notifier")
 	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are")
 	flags.StringVar(&o.MetricsAddr, "metrics-bind-address", ":8443", "where /metrics is, over HTTPS for callers who may read it; 0 for nowhere")
 	flags.StringVar(&o.ReadMore, "read-more", "", "what messages say about where to read more (default: a kubectl command)")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding a lease, so that two managers never work at once")
+	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long another manager waits for the lease of one that has crashed, in whole seconds")
+	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long this manager works on when it cannot renew its lease; then it ends. Less than the lease's duration")
+	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or tried to get. Less than 5/6 of the deadline")
 	flags.BoolVar(&o.FakeBackend, "enable-fake-backend", false, "allow Scanners with backend type Fake, whose findings are invented")
 	flags.BoolVar(&o.ShareSBOMs, "share-namespace-sboms", false, "let the SBOM that a namespace's own Job made, with its pull secrets, serve all namespaces: whoever controls one namespace then decides what is found in others")
 	flags.DurationVar(&o.SweepInterval, "sweep-interval", time.Hour, "how often what nobody uses is removed from the store")
@@ -112,6 +121,7 @@ func (o *options) validate() error {
 	if !strings.HasPrefix(o.NotifierURL, "https://") {
 		errs = append(errs, errors.New("--notifier-url: must begin with https://"))
 	}
+	errs = append(errs, o.validateLease())
 	if o.SweepInterval < time.Second {
 		errs = append(errs, errors.New("--sweep-interval: must be at least 1s"))
 	}
@@ -121,7 +131,33 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
+// retryJitter is the factor by which client-go draws out its retries at most (JitterFactor of k8s.io/client-go/tools/leaderelection).
+const retryJitter = 1.2
+
+// validateLease names the flag where client-go would only say that one number must be greater than another.
+func (o *options) validateLease() error {
+	switch {
+	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0: // a Lease counts in seconds
+		return errors.New("--leader-elect-lease-duration: must be whole seconds, at least 1s")
+	case o.RenewDeadline >= o.LeaseDuration:
+		return errors.New("--leader-elect-renew-deadline: must be less than --leader-elect-lease-duration, or two managers would work at once")
+	case o.RetryPeriod <= 0 || time.Duration(retryJitter*float64(o.RetryPeriod)) >= o.RenewDeadline:
+		return errors.New("--leader-elect-retry-period: must be more than 0 and less than 5/6 of --leader-elect-renew-deadline")
+	}
+	return nil
+}
+
 func (o *options) storePath() string { return filepath.Join(o.DataDir, storeFile) }
+
+// notifierNames are the DNS names for the notifier's certificate: those of its Service, and the one by which this process reaches it.
+func (o *options) notifierNames() []string {
+	names := serviceNames(notifierService, o.Namespace)
+	u, err := url.Parse(o.NotifierURL)
+	if err != nil || slices.Contains(names, u.Hostname()) || u.Hostname() == "" || net.ParseIP(u.Hostname()) != nil {
+		return names
+	}
+	return append(names, u.Hostname())
+}
 
 // storeFile is the database's name in the data directory.
 const storeFile = "store.db"

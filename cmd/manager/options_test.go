@@ -4,6 +4,7 @@ import (
 	"flag"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		SpoolDir: "/var/spool/scanner-operator", DataDir: "/var/lib/scanner-operator", Namespace: "scanners", PodName: "manager-1", Account: "scanner-operator-manager", WorkerImage: "scanner-grype:v1",
 		IngestAddress: ":9443", IngestURL: "https://scanner-operator-ingest.scanners.svc:9443", APIAddress: ":8444",
 		NotifierURL: "https://scanner-operator-notifier.scanners.svc", NotifierToken: "/var/run/secrets/scanner-operator/notifier-token",
-		ProbeAddress: ":8081", MetricsAddr: ":8443", LeaderElect: true, SweepInterval: time.Hour, LogLevel: "info",
+		ProbeAddress: ":8081", MetricsAddr: ":8443", LeaderElect: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, SweepInterval: time.Hour, LogLevel: "info",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
@@ -86,6 +87,9 @@ func TestRefused(t *testing.T) {
 		"no TLS to workers":   {deployed, []string{"--ingest-url=http://x"}, []string{"--ingest-url: must begin with https://"}},
 		"no TLS to notifier":  {deployed, []string{"--notifier-url=http://x"}, []string{"--notifier-url: must begin with https://"}},
 		"swept all the time":  {deployed, []string{"--sweep-interval=1ms"}, []string{"--sweep-interval: must be at least 1s"}},
+		"a lease in parts":    {deployed, []string{"--leader-elect-lease-duration=15500ms"}, []string{"--leader-elect-lease-duration: must be whole seconds"}},
+		"no time to end":      {deployed, []string{"--leader-elect-lease-duration=10s"}, []string{"--leader-elect-renew-deadline: must be less than --leader-elect-lease-duration"}},
+		"no second try":       {deployed, []string{"--leader-elect-renew-deadline=2400ms"}, []string{"--leader-elect-retry-period: must be more than 0 and less than 5/6"}},
 		"another log level":   {deployed, []string{"--log-level=loud"}, []string{"--log-level: must be info or debug"}},
 		"an unknown flag":     {deployed, []string{"--verbose"}, []string{"-verbose"}},
 		"an unknown command":  {deployed, []string{"find"}, []string{`"find" is neither a flag nor a command`}},
@@ -124,6 +128,24 @@ func TestServiceNames(t *testing.T) {
 	want := []string{"a.b.svc", "a.b.svc.cluster.local", "a.b"}
 	if diff := cmp.Diff(want, serviceNames("a", "b")); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// TestNotifierNames: the certificate is good for the Service, and for the name by which the manager calls the notifier.
+func TestNotifierNames(t *testing.T) {
+	service := serviceNames(notifierService, "scanners")
+	for url, want := range map[string][]string{
+		"https://scanner-operator-notifier.scanners.svc:8443": service,
+		"https://notifier.example.com:8443":                   append(slices.Clone(service), "notifier.example.com"),
+		"https://192.0.2.7":                                   service,
+	} {
+		got, err := parsed(t, deployed, "--notifier-url="+url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.notifierNames()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", url, diff)
+		}
 	}
 }
 

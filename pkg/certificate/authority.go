@@ -221,11 +221,16 @@ func (a *Authority) Serving(names ...string) (certPEM, keyPEM []byte, err error)
 	return made.certPEM, made.keyPEM, nil
 }
 
-// fresh says whether a PEM certificate was signed by the active authority and has two thirds of its life left.
-func (a *Authority) fresh(certPEM, keyPEM []byte) bool {
+// fresh says whether a PEM certificate was signed by the active authority, has the names and two thirds of its life left.
+func (a *Authority) fresh(certPEM, keyPEM []byte, names ...string) bool {
 	serving, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return false
+	}
+	for _, name := range names {
+		if serving.Leaf.VerifyHostname(name) != nil {
+			return false
+		}
 	}
 	a.mu.Lock()
 	active := a.active

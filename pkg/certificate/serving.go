@@ -26,7 +26,7 @@ type Server struct {
 func (s *Server) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil && s.Authority.fresh(s.certPEM, s.keyPEM) {
+	if s.current != nil && s.Authority.fresh(s.certPEM, s.keyPEM, s.Names...) {
 		return s.current, nil
 	}
 	certPEM, keyPEM, err := s.Authority.Serving(s.Names...)
@@ -82,7 +82,7 @@ func (a *Authority) publish(ctx context.Context, secretName string, names []stri
 	if err != nil && !missing {
 		return err
 	}
-	if a.fresh(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]) {
+	if a.fresh(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], names...) {
 		return nil
 	}
 	certPEM, keyPEM, err := a.Serving(names...)

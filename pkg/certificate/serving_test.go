@@ -2,6 +2,7 @@ package certificate
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"strings"
@@ -110,6 +111,31 @@ func TestPublish(t *testing.T) {
 		if err := verify(pair.Leaf, i.Bundle(), i.clock.Now()); err != nil {
 			t.Fatalf("on day %d: %v", day, err)
 		}
+	}
+}
+
+// TestPublishNames: a certificate that lacks a name is made anew, and one that has more is left as it is.
+func TestPublishNames(t *testing.T) {
+	i := install(t)
+	i.refresh(t)
+	published := func(names ...string) *x509.Certificate {
+		t.Helper()
+		if err := i.Publish(t.Context(), servingName, names...); err != nil {
+			t.Fatal(err)
+		}
+		secret := i.secret(t, servingName)
+		pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf
+	}
+	one, both := published(hostName), published(hostName, "another.example.com")
+	if diff := cmp.Diff([]string{hostName, "another.example.com"}, both.DNSNames); diff != "" || one.Equal(both) {
+		t.Errorf("the second certificate's names (-want +got):\n%s", diff)
+	}
+	if again := published(hostName); !again.Equal(both) {
+		t.Error("a certificate that has the name is made anew")
 	}
 }
 

@@ -194,7 +194,7 @@ func TestChangesAreTold(t *testing.T) {
 // A rollout to an image without it fixes it, if the whole repository is known.
 func TestFixedByARollout(t *testing.T) {
 	r := newReceiver(t)
-	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", alsoCalled("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
+	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
 	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
 
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
@@ -292,10 +292,10 @@ func TestFixedWithoutAWord(t *testing.T) {
 func TestAnotherIDIsNoNews(t *testing.T) {
 	cve, ghsa := "CVE-2026-0001", "GHSA-aaaa"
 	for name, test := range map[string]struct{ before, after finding.Finding }{
-		"the new one has the old one as an alias": {vulnerable(ghsa, "a"), vulnerable(cve, "a", alsoCalled(ghsa))},
-		"the old one had the new one as an alias": {vulnerable(cve, "a", alsoCalled(ghsa)), vulnerable(ghsa, "a")},
-		"both":                    {vulnerable(ghsa, "a", alsoCalled(cve)), vulnerable(cve, "a", alsoCalled(ghsa))},
-		"below the threshold now": {vulnerable(ghsa, "a"), vulnerable(cve, "a", alsoCalled(ghsa), severity(finding.Low))},
+		"the new one has the old one as an alias": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa))},
+		"the old one had the new one as an alias": {vulnerable(cve, "a", aliases(ghsa)), vulnerable(ghsa, "a")},
+		"both":                    {vulnerable(ghsa, "a", aliases(cve)), vulnerable(cve, "a", aliases(ghsa))},
+		"below the threshold now": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa), severity(finding.Low))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t)
@@ -344,17 +344,17 @@ func TestAnotherIDWithAFix(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("GHSA-aaaa", "a"))
 	r.tells(t, "first", "New r GHSA-aaaa High")
-	r.report(t, "app", vulnerable("CVE-2026-0001", "a", alsoCalled("GHSA-aaaa"), fixed))
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("GHSA-aaaa"), fixed))
 	r.tells(t, "another id and a fix", "FixAvailable r CVE-2026-0001 High")
 }
 
 // An advisory covers several vulnerabilities: that they have it in common does not make them one. Nor does a name in another package.
 func TestAnAdvisoryInCommonLinksNothing(t *testing.T) {
 	r := newReceiver(t)
-	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", alsoCalled("RHSA-2026:1")))
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")))
 	r.tells(t, "first", "New r CVE-2026-0001 High")
-	r.report(t, "app", vulnerable("CVE-2026-0001", "a", alsoCalled("RHSA-2026:1")), vulnerable("CVE-2026-0002", "a", alsoCalled("RHSA-2026:1")),
-		vulnerable("CVE-2026-0003", "b", alsoCalled("CVE-2026-0001")))
+	r.report(t, "app", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")), vulnerable("CVE-2026-0002", "a", aliases("RHSA-2026:1")),
+		vulnerable("CVE-2026-0003", "b", aliases("CVE-2026-0001")))
 	r.tells(t, "others", "New r CVE-2026-0002 High", "New r CVE-2026-0003 High")
 }
 
@@ -412,6 +412,11 @@ func TestExceptions(t *testing.T) {
 		r.filter.Exceptions = except(id)
 		r.use(t, "scanner", "app", workload("runs app", "r"))
 		r.tells(t, "back")
+		r.use(t, "scanner", "app")
+		r.tells(t, "fixed once more")
+		r.filter.Exceptions = exception.Set{}
+		r.use(t, "scanner", "app", workload("runs app", "r"))
+		r.tells(t, "back without the exception", "Regressed r CVE-2026-0001 High")
 	})
 	t.Run("never told", func(t *testing.T) {
 		r := newReceiver(t)
@@ -531,7 +536,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 // What was true when something was told is not known of older stores: nothing is claimed to have changed until it is.
 func TestRecordsOfOlderStores(t *testing.T) {
 	r := newReceiver(t)
-	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", alsoCalled("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	r.tells(t, "first", "New r CVE-2026-0001 High")
 	_, err := r.writer.Exec(`
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at) SELECT id, 'r', 'CVE-2026-0002', 'a', '1', 1 FROM receivers`)

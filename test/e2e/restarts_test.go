@@ -148,39 +148,48 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.D
 // checkToldOnce waits until everything that is in the store was told, and counts how often.
 func checkToldOnce(t *testing.T, ns string) {
 	t.Helper()
-	found, err := env.Findings(t.Context(), ns)
-	must(t, err)
-	var want []string
-	for _, line := range story.News(found) {
-		want = append(want, line.String())
-	}
-	if len(want) < 2*2*batch {
-		t.Fatalf("%d findings to be told of %d images are too few to prove anything", len(want), 2*batch)
-	}
-	slices.Sort(want)
-	told := func(ctx context.Context) ([]string, error) {
-		messages, err := env.Messages(ctx, ns)
-		var lines []string
-		for _, message := range messages {
-			for _, line := range message.Lines {
-				lines = append(lines, line.String())
-			}
-		}
-		slices.Sort(lines)
-		return lines, err
-	}
-	waitFor(t, "everything to be told", func(ctx context.Context) error {
-		got, err := told(ctx)
-		if err == nil && len(got) < len(want) {
-			err = fmt.Errorf("%d of %d findings were told:\n%s", len(got), len(want), cmp.Diff(want, got))
-		}
-		return err
-	})
+	want := checkToldAll(t, ns, 2*2*batch)
 	must(t, story.Throughout(t.Context(), 6*time.Second, func(ctx context.Context) error {
-		got, err := told(ctx)
-		if diff := cmp.Diff(want, got); err == nil && diff != "" {
+		messages, err := env.Messages(ctx, ns)
+		if diff := cmp.Diff(want, linesOf(messages...)); err == nil && diff != "" {
 			err = fmt.Errorf("what was told (-expected, each once +got):\n%s", diff)
 		}
 		return err
 	}))
+}
+
+// checkToldAll waits until everything that is in the store was told, once at least, and returns it in order. There must be so
+// much of it that it proves something.
+func checkToldAll(t *testing.T, ns string, atLeast int) (want []string) {
+	t.Helper()
+	found, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	for _, line := range story.News(found) {
+		want = append(want, line.String())
+	}
+	if len(want) < atLeast {
+		t.Fatalf("%d findings to be told are too few to prove anything; expected %d", len(want), atLeast)
+	}
+	slices.Sort(want)
+	waitFor(t, "everything to be told", func(ctx context.Context) error {
+		messages, err := env.Messages(ctx, ns)
+		got := slices.Compact(linesOf(messages...))
+		if diff := cmp.Diff(want, got); err == nil && diff != "" {
+			err = fmt.Errorf("%d of %d findings were told (-expected +got):\n%s", len(got), len(want), diff)
+		}
+		return err
+	})
+	return want
+}
+
+// linesOf are the findings that messages name, in order.
+func linesOf(messages ...story.Message) []string {
+	var lines []string
+	for _, message := range messages {
+		for _, line := range message.Lines {
+			lines = append(lines, line.String())
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }

@@ -68,8 +68,8 @@ var (
 // fixedTitle stands above what is fixed, where else a package does.
 const fixedTitle = "*Fixed*"
 
-// readMessage reads a message from its blocks. It knows the form that the notifier gives them.
-func readMessage(m standin.Message) (Message, error) {
+// ReadMessage reads a message from its blocks. It knows the form that the notifier gives them.
+func ReadMessage(m standin.Message) (Message, error) {
 	type text struct{ Text string }
 	var payload struct {
 		Blocks []struct {

@@ -24,7 +24,7 @@ func read(t *testing.T, d notify.Digest) Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message, err := readMessage(standin.Message{Payload: payload})
+	message, err := ReadMessage(standin.Message{Payload: payload})
 	if err != nil {
 		t.Fatal(err)
 	}

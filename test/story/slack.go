@@ -56,7 +56,7 @@ func (e *Environment) Messages(ctx context.Context, channel string) ([]Message, 
 	all = slices.DeleteFunc(all, func(m standin.Message) bool { return m.Path != webhookPath(channel) })
 	messages := make([]Message, 0, len(all))
 	for _, m := range all {
-		read, err := readMessage(m)
+		read, err := ReadMessage(m)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-// Package process runs the programs that are measured, and those that they need, beside the benchmarks.
+// Package process runs programs beside the benchmarks and the crash test: those that are looked at, and those that they need.
 //
 // It promises that a program's log is kept in a file and shown when the program ends too soon. It knows nothing of what
 // the programs do.
@@ -6,6 +6,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,6 +73,19 @@ func (p *Process) Stop() error {
 		return p.command.Process.Kill()
 	}
 }
+
+// Kill ends the process as kill -9 does, and returns when it is gone.
+func (p *Process) Kill() error {
+	err := p.command.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	<-p.ended
+	return err
+}
+
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Memory is what the process has resident now, and had at most since ForgetPeak or its start, in bytes.
 func (p *Process) Memory() (current, peak int64, err error) {

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
+)
+
+const (
+	systemNamespace = "scanner-operator-system"
+	managerAccount  = "scanner-operator-manager"
+	nodeName        = "node"
+	// teams are namespaces, each with a Scanner, whose receivers have a webhook each.
+	teams     = 6
+	receivers = 2
+)
+
+// Times of the receivers: short, so that there are many messages.
+const (
+	groupWait     = time.Second
+	groupInterval = 2 * time.Second
+)
+
+func teamName(i int) string { return fmt.Sprintf("team-%d", i) }
+
+// webhook is the path of one receiver's.
+func webhook(team, receiver int) string {
+	return fmt.Sprintf("/services/T0CRASH/%s/%s", teamName(team), receiverName(receiver))
+}
+
+func receiverName(i int) string { return fmt.Sprintf("channel-%d", i) }
+
+// cluster is an API server with etcd, and what manager and notifier need to begin.
+type cluster struct {
+	options options
+	dir     string
+	slack   *slack
+	server  *envtest.Environment
+	client  client.Client
+	// kubeconfig of manager and notifier. token is the manager's for the notifier, authority what signed Slack's certificate; files.
+	kubeconfig, token, authority string
+	// notifierPort stays the same, as a Service's address does.
+	notifierPort int
+}
+
+func startCluster(ctx context.Context, o options, dir string, s *slack) (_ *cluster, err error) {
+	c := &cluster{
+		options: o, dir: dir, slack: s,
+		kubeconfig: filepath.Join(dir, "kubeconfig"), token: filepath.Join(dir, "token"), authority: filepath.Join(dir, "slack.crt"),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.stop())
+		}
+	}()
+	for _, step := range []func(context.Context) error{c.startServer, c.makeNode, c.makeToken, c.trustSlack, c.makeTeams} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c.notifierPort, err = freePort(ctx)
+	return c, err
+}
+
+func (c *cluster) stop() error { return c.server.Stop() }
+
+func (c *cluster) startServer(context.Context) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	c.server = &envtest.Environment{
+		BinaryAssetsDirectory: c.options.assets, Scheme: scheme,
+		CRDDirectoryPaths: []string{filepath.Join(c.options.root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+	}
+	config, err := c.server.Start()
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	if c.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	user, err := c.server.AddUser(envtest.User{Name: "operator", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return err
+	}
+	content, err := user.KubeConfig()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.kubeconfig, content, 0o600)
+}
+
+// makeNode makes a node that says what it is, as the kubelet does.
+func (c *cluster) makeNode(ctx context.Context) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	if err := c.client.Create(ctx, node); err != nil {
+		return err
+	}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
+	return c.client.Status().Update(ctx, node)
+}
+
+// makeToken asks for what a projected volume holds in a cluster.
+func (c *cluster) makeToken(ctx context.Context) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: managerAccount}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		Audiences: []string{notify.NotifierAudience}, ExpirationSeconds: ptr.To(int64(time.Hour / time.Second)),
+	}}
+	err := c.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: systemNamespace}}, account)
+	if err != nil {
+		return err
+	}
+	if err := c.client.SubResource("token").Create(ctx, account, request); err != nil {
+		return fmt.Errorf("token: %w", err)
+	}
+	return os.WriteFile(c.token, []byte(request.Status.Token), 0o600)
+}
+
+func (c *cluster) trustSlack(context.Context) error {
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: c.slack.server.Certificate().Raw}
+	return os.WriteFile(c.authority, pem.EncodeToMemory(block), 0o600)
+}
+
+// makeTeams makes namespaces, each with a Scanner and the Secrets of its webhooks.
+func (c *cluster) makeTeams(ctx context.Context) error {
+	for team := range teams {
+		scanner := &v1alpha1.Scanner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: teamName(team), Name: "scanner"},
+			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}},
+		}
+		objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamName(team)}}}
+		for r := range receivers {
+			objects = append(objects, &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: teamName(team), Name: receiverName(r)},
+				StringData: map[string]string{"url": c.slack.server.URL + webhook(team, r)},
+			})
+			scanner.Spec.Notifications = append(scanner.Spec.Notifications, v1alpha1.Receiver{
+				Name:      receiverName(r),
+				Slack:     &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: receiverName(r), Key: "url"}},
+				GroupWait: &metav1.Duration{Duration: groupWait}, GroupInterval: &metav1.Duration{Duration: groupInterval},
+				FirstScan: v1alpha1.FirstScanAll,
+			})
+		}
+		if err := c.create(ctx, append(objects, scanner)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) create(ctx context.Context, objects ...client.Object) error {
+	for _, o := range objects {
+		if err := c.client.Create(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runs has a pod with an image of its own, as a kubelet tells of it.
+func (c *cluster) runs(ctx context.Context, img image) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()},
+		Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "main", Image: img.repository() + ":1"}}},
+	}
+	if err := c.client.Create(ctx, pod); err != nil {
+		return err
+	}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "main", ImageID: fmt.Sprintf("%s@sha256:%064x", img.repository(), img.number),
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}}
+	return c.client.Status().Update(ctx, pod)
+}
+
+// startManager starts it as it runs in a pod; the lease is short, so that the next one need not wait long.
+func (c *cluster) startManager(name string) (*process.Process, error) {
+	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
+		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"),
+		"--notifier-url="+fmt.Sprintf("https://localhost:%d", c.notifierPort), "--notifier-token-file="+c.token,
+		"--enable-fake-backend", "--worker-image=unused", "--metrics-bind-address=0", "--api-bind-address=0",
+		"--health-probe-bind-address=127.0.0.1:0", "--ingest-bind-address=127.0.0.1:0",
+		"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=150ms")
+	command.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
+	return process.Start(c.dir, name, command)
+}
+
+func (c *cluster) startNotifier(name string) (*process.Process, error) {
+	command := exec.Command(filepath.Join(c.options.root, "bin", "notifier"),
+		"--kubeconfig="+c.kubeconfig, "--listen="+fmt.Sprintf("127.0.0.1:%d", c.notifierPort), "--health-listen=127.0.0.1:0", "--metrics-listen=",
+		"--ca-file="+c.authority, "--allowed-webhook-hosts="+strings.TrimPrefix(c.slack.server.URL, "https://"))
+	command.Env = append(os.Environ(), "POD_NAMESPACE="+systemNamespace)
+	return process.Start(c.dir, name, command)
+}
+
+func freePort(ctx context.Context) (int, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// mood is how one request is answered.
+type mood int
+
+const (
+	// fine: the message is taken, and the answer says so.
+	fine mood = iota
+	// limited and failed: 429 and 500, and the message is not taken.
+	limited
+	failed
+	// swallowed: the message is taken and there is no answer; deaf: it is not taken, and there is no answer either.
+	swallowed
+	deaf
+)
+
+// moods are how often of a hundred.
+var moods = []struct {
+	mood  mood
+	share int
+}{{limited, 10}, {failed, 8}, {swallowed, 4}, {deaf, 3}}
+
+// Slack takes its time before it takes a message, and again before it answers, at most so long: a third of a second in all on average, as
+// the real one.
+const (
+	longestBefore = 200 * time.Millisecond
+	longestAfter  = 400 * time.Millisecond
+)
+
+// maxMessage is more than any message has.
+const maxMessage = 1 << 20
+
+// telling is a message that was taken.
+type telling struct {
+	// webhook is the path of the receiver's.
+	webhook string
+	// names are the findings in it.
+	names []string
+	text  string
+	// taken is when, and answered when the answer was given; zero if it never was.
+	taken, answered time.Time
+	violations      []standin.Violation
+	// broken is why it could not be read.
+	broken error
+}
+
+// counts of what Slack did.
+type counts struct{ limited, failed, swallowed, deaf int }
+
+// slack is a stand-in that is in another mood with each message.
+type slack struct {
+	server *httptest.Server
+	// knocks has an entry when a message came since somebody looked.
+	knocks chan struct{}
+
+	mu       sync.Mutex
+	draws    *rand.Rand
+	well     bool
+	counts   counts
+	tellings []*telling
+}
+
+func newSlack(draws *rand.Rand) *slack {
+	s := &slack{draws: draws, knocks: make(chan struct{}, 1)}
+	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.post))
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of callers who died
+	s.server.StartTLS()
+	return s
+}
+
+func (s *slack) close() { s.server.CloseClientConnections(); s.server.Close() }
+
+// getWell has every message taken and answered from now on.
+func (s *slack) getWell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.well = true
+}
+
+// draw decides what happens to a message.
+func (s *slack) draw() (m mood, before, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, after = time.Duration(s.draws.Int64N(int64(longestBefore))), time.Duration(s.draws.Int64N(int64(longestAfter)))
+	roll := s.draws.IntN(100)
+	if s.well {
+		return fine, before, after
+	}
+	for _, each := range moods {
+		if roll -= each.share; roll < 0 {
+			return each.mood, before, after
+		}
+	}
+	return fine, before, after
+}
+
+// post is one message.
+func (s *slack) post(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	if err != nil {
+		return // whoever sent it died meanwhile
+	}
+	select {
+	case s.knocks <- struct{}{}:
+	default:
+	}
+	m, before, after := s.draw()
+	if pause(r.Context(), before) != nil {
+		return
+	}
+	switch m {
+	case fine:
+		told := s.take(r.URL.Path, body)
+		// That nobody waits for the answer any more is no reason not to have taken it.
+		_ = pause(r.Context(), after)
+		s.noteAnswer(told)
+		_, _ = io.WriteString(w, "ok")
+	case limited:
+		s.note(func(c *counts) { c.limited++ })
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "rate_limited", http.StatusTooManyRequests)
+	case failed:
+		s.note(func(c *counts) { c.failed++ })
+		http.Error(w, "rollup_error", http.StatusInternalServerError)
+	case swallowed:
+		s.note(func(c *counts) { c.swallowed++ })
+		s.take(r.URL.Path, body)
+		<-r.Context().Done()
+	case deaf:
+		s.note(func(c *counts) { c.deaf++ })
+		<-r.Context().Done()
+	}
+}
+
+func (s *slack) note(change func(*counts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.counts)
+}
+
+// take keeps a message.
+func (s *slack) take(webhook string, body []byte) *telling {
+	told := &telling{webhook: webhook, text: standin.Readable(body), violations: standin.Check(body)}
+	read, err := story.ReadMessage(standin.Message{Payload: body})
+	told.broken = err
+	for _, line := range read.Lines {
+		told.names = append(told.names, line.String())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told.taken = time.Now()
+	s.tellings = append(s.tellings, told)
+	return told
+}
+
+func (s *slack) noteAnswer(told *telling) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told.answered = time.Now()
+}
+
+// taken are the messages so far, in the order in which they were taken.
+func (s *slack) taken() []telling {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]telling, len(s.tellings))
+	for i, told := range s.tellings {
+		all[i] = *told
+	}
+	return all
+}
+
+func (s *slack) lastTaken() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tellings) == 0 {
+		return time.Time{}
+	}
+	return s.tellings[len(s.tellings)-1].taken
+}
+
+func (s *slack) count() counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// writeMessages writes what was taken for people who look into a failure.
+func writeMessages(file string, all []telling) error {
+	var text strings.Builder
+	for _, told := range all {
+		answer := "no answer"
+		if !told.answered.IsZero() {
+			answer = "answered " + told.answered.Format(stamp)
+		}
+		fmt.Fprintf(&text, "──── %s taken %s, %s\n%s\n\n", told.webhook, told.taken.Format(stamp), answer, told.text)
+	}
+	return os.WriteFile(file, []byte(text.String()), 0o600)
+}
+
+// stamp is how moments are shown.
+const stamp = "15:04:05.000"

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// at is a moment of a story, in seconds.
+func at(seconds float64) time.Time {
+	return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// told is a message for channel a that was taken at a moment and answered half a second later.
+func told(taken float64, names ...string) telling {
+	return telling{webhook: "a", names: names, taken: at(taken), answered: at(taken + 0.5)}
+}
+
+func withheld(taken float64, names ...string) telling {
+	return telling{webhook: "a", names: names, taken: at(taken)}
+}
+
+func dies(who string, when float64) death { return death{who: who, from: at(when), to: at(when + 0.1)} }
+
+// TestJudge: what is lost is found, and what came twice is held against whoever could have known.
+func TestJudge(t *testing.T) {
+	all := []finding{{"a", "x"}, {"a", "y"}}
+	for name, tt := range map[string]struct {
+		told   []telling
+		deaths []death
+		want   map[string]int
+	}{
+		"each once":                         {[]telling{told(1, "x"), told(2, "y")}, nil, map[string]int{"digests": 2}},
+		"one never":                         {[]telling{told(1, "x")}, nil, map[string]int{"digests": 1, "lost": 1}},
+		"to another receiver":               {[]telling{told(1, "x"), {webhook: "b", names: []string{"y"}, taken: at(2), answered: at(2)}}, nil, map[string]int{"digests": 2, "lost": 1}},
+		"twice for no reason":               {[]telling{told(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1}},
+		"again with something new":          {[]telling{told(1, "x"), told(9, "x", "y")}, nil, map[string]int{"digests": 2, "doubled": 1, "unexplained": 1}},
+		"no answer":                         {[]telling{withheld(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
+		"no answer once, and three times":   {[]telling{withheld(1, "x", "y"), told(9, "x", "y"), told(19, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 2, "unexplained": 1, "allowed": 1}},
+		"notifier killed with it":           {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 1.2)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
+		"notifier killed long after":        {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 5)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
+		"notifier killed before":            {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 0.5)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
+		"manager killed, notifier knows it": {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
+		"manager killed, then the notifier": {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 6)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 2}},
+		"notifier, after it came again":     {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 9.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := judge(all, tt.told, tt.deaths)
+			got := map[string]int{}
+			for what, n := range map[string]int{
+				"digests": v.digests, "lost": len(v.lost), "doubled": len(v.doubled), "unexplained": len(v.unexplained), "allowed": v.allowed(),
+			} {
+				if n > 0 {
+					got[what] = n
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("verdict (-want +got):\n%s", diff)
+			}
+			bad := tt.want["lost"]+tt.want["unexplained"] > 0 || tt.want["doubled"] > tt.want["allowed"]
+			if err := v.broken(options{}); (err != nil) != bad {
+				t.Errorf("the bounds: %v, want them broken: %t", err, bad)
+			}
+		})
+	}
+}
