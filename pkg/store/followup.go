@@ -118,9 +118,14 @@ func (l *look) followChanges(ctx context.Context, now time.Time) (edits []edit, 
 		}
 	}
 	differing, err := l.differing(ctx)
+	var left []edit
 	for _, s := range differing {
 		if s.linked {
 			edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), namesOf(s.Finding)))
+			if !s.record.fixedAt.IsZero() {
+				// By the id before it would be taken as back once more.
+				left = append(left, l.edit(deleteRecord, s.record.id, s.record.pkg))
+			}
 		}
 		for _, change := range s.changes(l.filter) {
 			if !l.wanted(s, change) {
@@ -128,7 +133,7 @@ func (l *look) followChanges(ctx context.Context, now time.Time) (edits []edit, 
 			}
 		}
 	}
-	return edits, err
+	return append(edits, left...), err
 }
 
 // asIfTold records a change that is not told.
