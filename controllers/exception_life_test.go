@@ -24,6 +24,14 @@ func (p *place) counts(what string, scanner *v1alpha1.Scanner, reference string,
 	}, patience, "100ms").Should(Succeed(), what)
 }
 
+// ends gives an exception another end, or none.
+func (p *place) ends(e *v1alpha1.VulnerabilityException, end *metav1.Time) {
+	p.t.Helper()
+	before := e.DeepCopy()
+	e.Spec.Expires = end
+	p.must(p.client.Patch(p.t.Context(), e, client.MergeFrom(before)))
+}
+
 // TestLifeOfAnException: it is made, ends, is renewed and goes, and each time the counts follow without anything being scanned.
 func TestLifeOfAnException(t *testing.T) {
 	p := newPlace(t)
@@ -36,13 +44,13 @@ func TestLifeOfAnException(t *testing.T) {
 
 	e := anException("openssl", "cve-2024-0001")
 	e.Namespace, e.UID = p.namespace, ""
-	end := metav1.NewTime(time.Now().Add(5 * time.Second).Truncate(time.Second))
-	e.Spec.Expires = &end
 	p.creates(e)
 	p.counts("made", scanner, image, some)
 	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(1)))
 	p.Expect(p.scan(scanner, image).Status.ScannedAt).To(Equal(scannedAt), "it was not scanned again")
 
+	end := metav1.NewTime(time.Now().Add(2 * time.Second).Truncate(time.Second))
+	p.ends(e, &end)
 	p.Eventually(func() []string { return conditionsOf(now(p, e).Status.Conditions) }, patience, "100ms").Should(ConsistOf("Ready=False Expired"))
 	p.Expect(time.Now()).To(BeTemporally(">=", end.Time))
 	p.Expect(e.Status.Findings).To(HaveValue(BeEquivalentTo(0)))
@@ -58,9 +66,7 @@ func TestLifeOfAnException(t *testing.T) {
 		return notes
 	}, patience, "100ms").Should(ConsistOf("Expired"))
 
-	before := e.DeepCopy()
-	e.Spec.Expires = nil
-	p.must(p.client.Patch(t.Context(), e, client.MergeFrom(before)))
+	p.ends(e, nil)
 	p.counts("renewed", scanner, image, some)
 	p.deletes(e)
 	p.counts("gone", scanner, image, all)

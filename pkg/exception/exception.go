@@ -112,9 +112,6 @@ func keyOf(exceptions []prepared) string {
 // Key names what the set covers: sets with the same key cover the same. Empty for a set that covers nothing.
 func (s Set) Key() string { return s.key }
 
-// Equal says whether two sets cover the same by the same exceptions.
-func (s Set) Equal(other Set) bool { return s.key == other.key }
-
 // All are the exceptions of the set, that which expires last first.
 func (s Set) All() []Exception {
 	all := make([]Exception, 0, len(s.exceptions))

@@ -220,7 +220,7 @@ func TestKey(t *testing.T) {
 		for i := range said { // what people read of it decides nothing
 			said[i].Status, said[i].Justification, said[i].Reason, said[i].Action, said[i].Created = "fixed", "x", "y", "z", noon
 		}
-		if !exception.NewSet(said, noon).Equal(set) {
+		if exception.NewSet(said, noon).Key() != set.Key() {
 			t.Fatal("another reason makes another key")
 		}
 		if len(set.All()) == 0 {
@@ -240,7 +240,7 @@ func TestKey(t *testing.T) {
 		case 4:
 			one.Expires = noon
 		}
-		if exception.NewSet(changed, noon).Equal(set) {
+		if exception.NewSet(changed, noon).Key() == set.Key() {
 			t.Fatalf("%+v and %+v have the same key", set.All(), changed)
 		}
 	})

@@ -114,6 +114,7 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 	d.Totals, d.Excepted = present.Counts, present.Excepted
 	d.Images = len(l.coverage.scannedRepositories())
 	d.Remaining = l.coverage.remaining()
+	d.Notices, _ = l.untoldNotices()
 	for _, n := range present.Worst {
 		item := newItem(n)
 		item.Change, item.Repository = "", clip(n.Repository, maxText)
@@ -156,23 +157,16 @@ func (l *look) newDigest(kind Kind) (Digest, error) {
 	}, nil
 }
 
-// byRepository groups news, that with the worst repository first; in each by package.
+// byRepository groups news, that with the worst repository first; in each by package, what is fixed apart from the rest.
 func byRepository(news []store.News) [][]store.News {
 	groups := grouped(news, func(n store.News) string { return n.Repository })
 	for i, group := range groups {
-		// By package, but for what is fixed.
 		groups[i] = slices.Concat(grouped(group, func(n store.News) string {
-			if n.Change == store.ChangeFixed {
-				return fixedPackages
-			}
-			return n.Finding.Package.Name
+			return fmt.Sprint(n.Change == store.ChangeFixed, " ", n.Finding.Package.Name)
 		})...)
 	}
 	return groups
 }
-
-// fixedPackages groups what is fixed: no package is named so, since a name has no NUL.
-const fixedPackages = "\x00"
 
 // grouped gives groups with the same key, that with the worst first and in each the worst first.
 func grouped(news []store.News, key func(store.News) string) [][]store.News {

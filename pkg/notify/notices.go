@@ -11,7 +11,7 @@ const (
 	// noticePatience is how long a notice has to be absent before it is said to be over: what comes and goes is not told each time.
 	noticePatience = 10 * time.Minute
 	// maxNotices of one message, the others wait for the next, and maxExamples of one notice.
-	maxNotices  = 20
+	maxNotices  = 8
 	maxExamples = 5
 )
 

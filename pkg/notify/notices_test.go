@@ -152,6 +152,19 @@ func TestNoticesBeforeTheBaseline(t *testing.T) {
 	}
 }
 
+// TestNoticesInASummary: what is wrong when a summary is made is part of it.
+func TestNoticesInASummary(t *testing.T) {
+	s := newStory(t)
+	s.settings.Notices = true
+	s.find("web", finding.High, 1, 3)
+	s.visit()
+	s.coverage.Notices = []Notice{failing}
+	if d := only(t, s.next()); d.Kind != KindFirstScan || len(d.Notices) != 1 {
+		t.Errorf("message %+v, want the first summary with the notice", d)
+	}
+	s.wantIdle()
+}
+
 // TestNoticesSwitchedOff: a receiver that wants none is told none, and when it wants them all that are true then.
 func TestNoticesSwitchedOff(t *testing.T) {
 	s := watched(t)

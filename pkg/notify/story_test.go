@@ -32,8 +32,10 @@ type archive struct {
 	broken int
 	// recordedOnly makes the write fail that comes after one with All.
 	recordedOnly bool
-	// looked is called when everything was looked at.
+	// looked is called when everything was looked at, saved and marked when a state or what was said is recorded; nil for nothing.
 	looked func()
+	saved  func(state []byte)
+	marked func(store.Announced)
 }
 
 var errBroken = errors.New("the store is gone")
@@ -69,7 +71,11 @@ func (a *archive) SaveReceiverState(ctx context.Context, scanner, receiver strin
 	if err := a.write(); err != nil {
 		return err
 	}
-	return a.SQLite.SaveReceiverState(ctx, scanner, receiver, state)
+	err := a.SQLite.SaveReceiverState(ctx, scanner, receiver, state)
+	if a.saved != nil && err == nil {
+		a.saved(state)
+	}
+	return err
 }
 
 // MarkAnnounced implements store.Announcements.
@@ -78,6 +84,9 @@ func (a *archive) MarkAnnounced(ctx context.Context, scanner, receiver string, s
 		return err
 	}
 	err := a.SQLite.MarkAnnounced(ctx, scanner, receiver, said)
+	if a.marked != nil && err == nil {
+		a.marked(said)
+	}
 	if a.recordedOnly && said.All != nil && err == nil {
 		a.broken = 1
 	}

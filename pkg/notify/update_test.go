@@ -268,3 +268,26 @@ func TestFilterWidenedPolicies(t *testing.T) {
 		})
 	}
 }
+
+// TestChangesInASummaryThatNeverArrived: what had changed of findings that were told long ago is part of the next one.
+func TestChangesInASummaryThatNeverArrived(t *testing.T) {
+	unfixed := func(f *finding.Finding) { f.FixState, f.FixVersions = finding.FixStateNotFixed, nil }
+	s := newStory(t)
+	s.find("web", finding.High, 1, 3, unfixed)
+	s.find("web", finding.Medium, 11, 1, unfixed)
+	s.rest()
+	s.pass(time.Hour)
+	sent := len(s.sent)
+	s.settings.Filter.MinSeverity = finding.Medium
+	s.find("web", finding.High, 1, 3)
+	s.outcomes = []Outcome{{Result: Permanent, Reason: ReasonReceiverRefused}}
+	s.visit()
+	first := only(t, s.next())
+	s.pass(outboxAge)
+	s.rest()
+	second := s.sent[len(s.sent)-1]
+	if first.Untold != 4 || second.Untold != 4 || second.ID == first.ID || len(s.sent) != sent+2 {
+		t.Errorf("summaries of %d and then %d findings, want 4 in both", first.Untold, second.Untold)
+	}
+	s.wantIdle()
+}

@@ -76,6 +76,13 @@ func BenchmarkNews(b *testing.B) {
 			got[any](b)(newsTotal(b, f, filter, 100))
 		}
 	})
+	b.Run("all announced, after another was", func(b *testing.B) {
+		for b.Loop() {
+			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{DigestID: "1"}))
+			must(b, f.FollowUp(b.Context(), "scanner", "slack", filter))
+			got[any](b)(newsTotal(b, f, filter, 100))
+		}
+	})
 	b.Run("summary", func(b *testing.B) {
 		for b.Loop() {
 			got[Summary](b)(f.Summary(b.Context(), subject("image 7"), Excepting{}))

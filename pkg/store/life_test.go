@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-func alsoCalled(ids ...string) func(*finding.Finding) {
+func aliases(ids ...string) func(*finding.Finding) {
 	return func(f *finding.Finding) { f.Aliases = ids }
 }
 
@@ -153,18 +153,18 @@ func TestAnotherIDIsTheSameFinding(t *testing.T) {
 		want          Difference
 		kept          string // id/package of what has the first-seen time from before
 	}{
-		"an alias is learnt":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", alsoCalled(ghsa))), Difference{Still: 1}, cve + "/a"},
-		"an alias is taken back":    {listed(vulnerable(cve, "a", alsoCalled(ghsa))), listed(vulnerable(ghsa, "a")), Difference{Still: 1}, ghsa + "/a"},
-		"both know each other":      {listed(vulnerable(ghsa, "a", alsoCalled(cve))), listed(vulnerable(cve, "a", alsoCalled(ghsa))), Difference{Still: 1}, cve + "/a"},
-		"in small letters":          {listed(vulnerable(cve, "a")), listed(vulnerable(ghsa, "a", alsoCalled("cve-2026-0001"))), Difference{Still: 1}, ghsa + "/a"},
+		"an alias is learnt":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", aliases(ghsa))), Difference{Still: 1}, cve + "/a"},
+		"an alias is taken back":    {listed(vulnerable(cve, "a", aliases(ghsa))), listed(vulnerable(ghsa, "a")), Difference{Still: 1}, ghsa + "/a"},
+		"both know each other":      {listed(vulnerable(ghsa, "a", aliases(cve))), listed(vulnerable(cve, "a", aliases(ghsa))), Difference{Still: 1}, cve + "/a"},
+		"in small letters":          {listed(vulnerable(cve, "a")), listed(vulnerable(ghsa, "a", aliases("cve-2026-0001"))), Difference{Still: 1}, ghsa + "/a"},
 		"no alias":                  {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a")), Difference{New: 1, Gone: 1}, ""},
-		"an alias of both":          {listed(vulnerable(cve, "a", alsoCalled(rhsa))), listed(vulnerable(other, "a", alsoCalled(rhsa))), Difference{New: 1, Gone: 1}, ""},
-		"in another package":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "b", alsoCalled(ghsa))), Difference{New: 1, Gone: 1}, ""},
-		"in another version":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", version("2"), alsoCalled(ghsa))), Difference{New: 1, Gone: 1}, ""},
-		"while it is still there":   {listed(vulnerable(ghsa, "a")), listed(vulnerable(ghsa, "a"), vulnerable(cve, "a", alsoCalled(ghsa))), Difference{New: 1, Still: 1}, ghsa + "/a"},
-		"of two, the first":         {listed(vulnerable(rhsa, "a", alsoCalled(cve, other))), listed(vulnerable(other, "a"), vulnerable(cve, "a")), Difference{New: 1, Still: 1}, other + "/a"},
-		"two are one":               {listed(vulnerable(ghsa, "a"), vulnerable(rhsa, "a")), listed(vulnerable(cve, "a", alsoCalled(ghsa, rhsa))), Difference{Still: 1, Gone: 1}, cve + "/a"},
-		"one and the other package": {listed(vulnerable(ghsa, "a"), vulnerable(ghsa, "b")), listed(vulnerable(cve, "b", alsoCalled(ghsa)), vulnerable(ghsa, "a")), Difference{Still: 2}, cve + "/b " + ghsa + "/a"},
+		"an alias of both":          {listed(vulnerable(cve, "a", aliases(rhsa))), listed(vulnerable(other, "a", aliases(rhsa))), Difference{New: 1, Gone: 1}, ""},
+		"in another package":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "b", aliases(ghsa))), Difference{New: 1, Gone: 1}, ""},
+		"in another version":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", version("2"), aliases(ghsa))), Difference{New: 1, Gone: 1}, ""},
+		"while it is still there":   {listed(vulnerable(ghsa, "a")), listed(vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa))), Difference{New: 1, Still: 1}, ghsa + "/a"},
+		"of two, the first":         {listed(vulnerable(rhsa, "a", aliases(cve, other))), listed(vulnerable(other, "a"), vulnerable(cve, "a")), Difference{New: 1, Still: 1}, other + "/a"},
+		"two are one":               {listed(vulnerable(ghsa, "a"), vulnerable(rhsa, "a")), listed(vulnerable(cve, "a", aliases(ghsa, rhsa))), Difference{Still: 1, Gone: 1}, cve + "/a"},
+		"one and the other package": {listed(vulnerable(ghsa, "a"), vulnerable(ghsa, "b")), listed(vulnerable(cve, "b", aliases(ghsa)), vulnerable(ghsa, "a")), Difference{Still: 2}, cve + "/b " + ghsa + "/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newStore(t)
@@ -198,7 +198,7 @@ func TestAnotherIDTakesTheWholeLife(t *testing.T) {
 	f.reportBy(t, "v2", "app")
 	f.reportBy(t, "v3", "app")
 	equal(t, "what has gone", len(f.seen(t, "app", true)), 1)
-	cve := vulnerable("CVE-2026-0001", "a", alsoCalled(ghsa.ID), severity(finding.Low), exploited)
+	cve := vulnerable("CVE-2026-0001", "a", aliases(ghsa.ID), severity(finding.Low), exploited)
 	equal(t, "difference", f.reportBy(t, "v4", "app", cve), Difference{New: 1})
 	equal(t, "the finding", f.seen(t, "app", false), []SeenFinding{{
 		Finding: cve, FirstSeen: came, LastSeen: f.clock.Now(), ExploitedSince: f.clock.Now(),
@@ -216,7 +216,7 @@ func TestAnUnchangedFindingCostsNoWrite(t *testing.T) {
 	}
 	var findings []finding.Finding
 	for i := range 100 {
-		findings = append(findings, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a", alsoCalled(fmt.Sprintf("GHSA-%d", i))))
+		findings = append(findings, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a", aliases(fmt.Sprintf("GHSA-%d", i))))
 	}
 	f.reportBy(t, "v1", "app", findings...)
 	f.reportBy(t, "v2", "app", findings[:50]...)
@@ -613,7 +613,7 @@ func TestRunsAreExcepted(t *testing.T) {
 	f.inNamespace(t, "shop", "s1", "web", "front")
 	f.inNamespace(t, "blog", "s2", "web", "front")
 	long := strings.Repeat("ä", 2*maxRunText)
-	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", alsoCalled("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0001", long))
+	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", aliases("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0001", long))
 	asked := 0
 	covers := exception.Exception{UID: "1", Vulnerabilities: []string{"ghsa-aaaa-bbbb-cccc"}, Images: []string{"r/web:1"}}
 	coversLong := exception.Exception{UID: "2", Packages: []exception.Package{{Name: long}}, Images: []string{"r/web@" + key("web").Digest}}

@@ -75,7 +75,8 @@ func momentOf(repositories []runningRepository, f NewsFilter) string {
 
 const (
 	// announceAll records the worst of what is present of each thing. Of a row with a max, SQLite takes the other columns too
-	// (https://www.sqlite.org/lang_select.html#bareagg).
+	// (https://www.sqlite.org/lang_select.html#bareagg). What had changed since it was told is told by this message, and
+	// forgotten with it if it never arrives.
 	announceAll = `WITH` + wanted + `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
 		SELECT @receiver, @repository, canonical_id, package, @digest, @at, severity, fixable, known_exploited, aliases FROM (
@@ -83,7 +84,9 @@ const (
 				max(((f.known_exploited * 4 + ` + likelihood + `) * 8 + f.severity) * 2 + f.fixable)
 			FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id CROSS JOIN findings f ON f.id = wanted.id
 			GROUP BY v.canonical_id, f.package)
-		WHERE true` + replaceRecord
+		WHERE true` + replaceRecord + `, digest_id = CASE WHEN fixed_at IS NOT NULL OR excepted = 1
+			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
+			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
 
 	// forgetAbsent forgets what was told of a repository and is not found in it.
 	forgetAbsent = `

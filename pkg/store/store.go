@@ -379,7 +379,7 @@ type Usage interface {
 	Release(ctx context.Context, scanner string, key image.Key) error
 	// Scanners lists the UIDs of the Scanners that the store knows anything of.
 	Scanners(ctx context.Context) ([]string, error)
-	// ForgetScanners forgets everything of these Scanners: use, receivers, announcements.
+	// ForgetScanners forgets everything of these Scanners: use, receivers, announcements, the log of messages.
 	ForgetScanners(ctx context.Context, scanners []string) error
 	// Sweep deletes catalogues, reports and findings that no Scanner has had in use since the given time. It
 	// returns the number of images deleted.

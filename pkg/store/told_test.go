@@ -96,6 +96,7 @@ func (r *receiver) settled(t *testing.T) {
 	t.Helper()
 	beside := got[*SQLite](t)(OpenSQLiteReadOnly(r.path))
 	defer beside.Close()
+	beside.now = r.clock.Now
 	must(t, beside.FollowUp(t.Context(), "scanner", "slack", r.filter))
 }
 
@@ -218,6 +219,47 @@ func TestFixedByARollout(t *testing.T) {
 	r.tells(t, "fixed again", "Fixed r CVE-2026-0001 High")
 }
 
+// What has gone with one version of the data is fixed when another is without it as well, and never while the data is suspect.
+func TestFixedByData(t *testing.T) {
+	r := newReceiver(t)
+	cve := vulnerable("CVE-2026-0001", "a")
+	r.catalogue(t, "app")
+	r.use(t, "scanner", "app", workload("app", "r"))
+	for _, step := range []struct {
+		data     string
+		findings []finding.Finding
+		want     []string
+	}{
+		{"v1", []finding.Finding{cve}, []string{"New r CVE-2026-0001 High"}},
+		{"v2", nil, nil},
+		{"v3", []finding.Finding{cve}, nil},
+		{"v4", nil, nil},
+		{"v4", nil, nil},
+		{"v5", nil, []string{"Fixed r CVE-2026-0001 High"}},
+		{"v6", []finding.Finding{cve}, []string{"Regressed r CVE-2026-0001 High"}},
+	} {
+		r.reportBy(t, step.data, "app", step.findings...)
+		r.tells(t, "with "+step.data, step.want...)
+	}
+	many := manyFindings(100, 0)
+	for i := range many {
+		many[i].Severity, many[i].KnownExploited = finding.Low, false
+	}
+	r.reportBy(t, "v7", "app", append(many, cve)...)
+	r.tells(t, "many more, of low severity")
+	r.reportBy(t, "v8", "app")
+	r.reportBy(t, "v9", "app")
+	if got[*Suspicion](t)(r.Suspicion(t.Context(), grype)) == nil {
+		t.Fatal("the data is not suspect")
+	}
+	r.tells(t, "all is gone at once")
+	r.filter.Changes = []Change{ChangeRegressed}
+	r.tells(t, "without a word")
+	everything(&r.filter)
+	r.clock.pass(suspectFor + time.Hour)
+	r.tells(t, "it did not come back", "Fixed r CVE-2026-0001 High")
+}
+
 func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
@@ -252,8 +294,8 @@ func TestAnotherIDIsNoNews(t *testing.T) {
 	for name, test := range map[string]struct{ before, after finding.Finding }{
 		"the new one has the old one as an alias": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa))},
 		"the old one had the new one as an alias": {vulnerable(cve, "a", aliases(ghsa)), vulnerable(ghsa, "a")},
-		"both":                                    {vulnerable(ghsa, "a", aliases(cve)), vulnerable(cve, "a", aliases(ghsa))},
-		"below the threshold now":                 {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa), severity(finding.Low))},
+		"both":                    {vulnerable(ghsa, "a", aliases(cve)), vulnerable(cve, "a", aliases(ghsa))},
+		"below the threshold now": {vulnerable(ghsa, "a"), vulnerable(cve, "a", aliases(ghsa), severity(finding.Low))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReceiver(t)
@@ -370,6 +412,11 @@ func TestExceptions(t *testing.T) {
 		r.filter.Exceptions = except(id)
 		r.use(t, "scanner", "app", workload("runs app", "r"))
 		r.tells(t, "back")
+		r.use(t, "scanner", "app")
+		r.tells(t, "fixed once more")
+		r.filter.Exceptions = exception.Set{}
+		r.use(t, "scanner", "app", workload("runs app", "r"))
+		r.tells(t, "back without the exception", "Regressed r CVE-2026-0001 High")
 	})
 	t.Run("never told", func(t *testing.T) {
 		r := newReceiver(t)

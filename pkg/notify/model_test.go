@@ -1,0 +1,372 @@
+package notify
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// topic is what a receiver is told of: a vulnerability, whatever its ids are, in a repository. Each is in one package.
+type topic struct {
+	repository string
+	v          int
+}
+
+// tale is what was true when a receiver was told of it last.
+type tale struct {
+	severity           finding.Severity
+	fixable, exploited bool
+	// fixed says that it was gone since, and excepted that an exception covered it.
+	fixed, excepted bool
+	// vague says that images of the repository had reports that differ, so that more than one of them may be what was told.
+	vague bool
+}
+
+// memory is what a receiver knows.
+type memory map[topic]tale
+
+// worst is how findings of one topic are described.
+func worst(facts []fact) fact {
+	return slices.MinFunc(facts, func(a, b fact) int {
+		return cmp.Or(compareBool(b.exploited, a.exploited), cmp.Compare(b.severity, a.severity), compareBool(b.fixable, a.fixable))
+	})
+}
+
+// differ says that images of a repository have reports that differ.
+func differ(facts []fact) bool {
+	return slices.ContainsFunc(facts, func(f fact) bool { return f != facts[0] })
+}
+
+func tellOf(facts []fact) tale {
+	f := worst(facts)
+	return tale{severity: f.severity, fixable: f.fixable, exploited: f.exploited, vague: differ(facts)}
+}
+
+// changes says what there is to tell of a topic that passes the receiver's filter.
+func (w *world) changes(known tale, heard bool, passing []fact) []store.Change {
+	if len(passing) == 0 {
+		return nil
+	}
+	switch {
+	case !heard:
+		return []store.Change{store.ChangeNew, store.ChangeEscalated}
+	case known.excepted:
+		return []store.Change{store.ChangeNew}
+	case known.fixed:
+		return []store.Change{store.ChangeRegressed}
+	}
+	f := worst(passing)
+	var changes []store.Change
+	least := w.settings.Filter.MinSeverity
+	if f.exploited && !known.exploited || known.severity < least && f.severity >= least {
+		changes = append(changes, store.ChangeEscalated)
+	}
+	if f.fixable && !known.fixable {
+		changes = append(changes, store.ChangeFixAvailable)
+	}
+	return changes
+}
+
+// fixed says whether a topic is fixed that was not told to be.
+func (w *world) fixed(t topic, known tale) bool {
+	return !known.fixed && w.settled(t.repository) && !w.suspect() && len(w.sightings(t.repository, t.v)) == 0 && !w.unconfirmed(t.repository, t.v)
+}
+
+// wants says whether the receiver is told of a change.
+func (w *world) wants(change store.Change) bool {
+	if wanted := w.settings.Filter.Changes; wanted != nil {
+		return slices.Contains(wanted, change)
+	}
+	return change != store.ChangeFixed
+}
+
+// followUp brings what a receiver knows up to date as far as nothing is said of it.
+func (w *world) followUp(m memory) {
+	for t, known := range m {
+		sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
+		uncovered := slices.ContainsFunc(sightings, func(f fact) bool { return !w.covered(t.repository, t.v, f) })
+		for _, change := range w.changes(known, true, passing) {
+			switch {
+			case w.wants(change):
+			case differ(sightings):
+				known.vague = true
+			case change == store.ChangeRegressed:
+				known = tellOf(passing)
+			case change == store.ChangeFixAvailable:
+				known.fixable = true
+			case change == store.ChangeEscalated:
+				known.severity, known.exploited = worst(passing).severity, worst(passing).exploited
+			}
+		}
+		switch {
+		case differ(sightings) && slices.ContainsFunc(sightings, func(f fact) bool { return w.covered(t.repository, t.v, f) }):
+			known.vague = true
+		case len(sightings) > 0 && !uncovered:
+			known.excepted, known.fixed = true, false
+		case w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
+			known.excepted, known.fixed = false, true
+		}
+		m[t] = known
+	}
+}
+
+// learn takes in what one message says.
+func (m memory) learn(said []store.Said) {
+	for _, s := range said {
+		m[topicOf(s)] = tale{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, fixed: s.Change == store.ChangeFixed}
+	}
+}
+
+func topicOf(s store.Said) topic { return topic{s.Repository, numberOf(s.ID)} }
+
+// everything is what a summary covers.
+func (w *world) everything() memory {
+	all := memory{}
+	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
+		for v := range w.knows {
+			if passing := w.passing(repository, v); len(passing) > 0 {
+				all[topic{repository, v}] = tellOf(passing)
+			}
+		}
+	}
+	return all
+}
+
+// forget drops what is not found any more.
+func (w *world) forget(m memory) {
+	for t := range m {
+		if len(w.sightings(t.repository, t.v)) == 0 {
+			delete(m, t)
+		}
+	}
+}
+
+// message is one that was composed.
+type message struct {
+	digest Digest
+	// said lists what it says, and covers what it says by counting: a summary.
+	said   []store.Said
+	covers memory
+	// before is what was recorded of what it covers; retracted says that it never arrived.
+	before    memory
+	retracted bool
+	// taken is how often the receiver has taken it, and doubts how often that may have stayed unknown.
+	taken, doubts int
+}
+
+// audience is the receiver and what the manager has recorded of it.
+type audience struct {
+	w *world
+	// recorded is what counts as told; heard is what the receiver was really told, or spared.
+	recorded, heard memory
+	messages        map[string]*message
+	// credits are topics that may be told once more, since an answer about them was lost.
+	credits map[topic]int
+	// notices are those that the receiver holds to be true.
+	notices map[string]bool
+	// elapsed is the time that has really passed, and last when a message was taken.
+	elapsed, last time.Duration
+}
+
+func newAudience(w *world) *audience {
+	a := &audience{
+		w: w, recorded: memory{}, heard: memory{}, messages: map[string]*message{}, credits: map[topic]int{},
+		notices: map[string]bool{}, last: -time.Hour,
+	}
+	w.archive.saved, w.archive.marked = a.saved, a.marked
+	return a
+}
+
+// saved looks at a state that was stored: what is on its way from now on was just composed.
+func (a *audience) saved(encoded []byte) {
+	state, err := ParseState(encoded)
+	must(a.w.rt, err)
+	if state.Outbox == nil || a.messages[state.Outbox.Digest.ID] != nil {
+		return
+	}
+	m := &message{digest: state.Outbox.Digest, said: state.Outbox.Said, before: memory{}}
+	a.messages[m.digest.ID] = m
+	for _, s := range m.said {
+		a.judge(s)
+	}
+}
+
+// judge wants a change to be told only if there is one, and never what an exception covers.
+func (a *audience) judge(s store.Said) {
+	w, t := a.w, topicOf(s)
+	known, heard := a.heard[t]
+	sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
+	switch {
+	case s.Change == store.ChangeFixed && !w.fixed(t, tale{}):
+		w.rt.Fatalf("%v is told to be fixed, and is not: %+v, suspect %t", t, sightings, w.suspect())
+	case s.Change != store.ChangeFixed && len(passing) == 0:
+		w.rt.Fatalf("%v is told as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
+	case !w.wants(s.Change) && heard:
+		w.rt.Fatalf("%v is told as %s, which the receiver does not want", t, s.Change)
+	case known.vague || differ(sightings):
+		return
+	case s.Change == store.ChangeFixed && heard && !known.fixed, slices.Contains(w.changes(known, heard, passing), s.Change):
+		return
+	case a.credits[t] > 0:
+		a.credits[t]--
+		return
+	}
+	w.rt.Fatalf("%v is told as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, heard, sightings)
+}
+
+// marked follows what the store was told to record.
+func (a *audience) marked(said store.Announced) {
+	w := a.w
+	a.saved(said.State)
+	if m := a.messages[said.Retract]; m != nil {
+		a.retract(m)
+	}
+	if said.ForgetRepositories {
+		w.forget(a.recorded)
+		w.forget(a.heard)
+	}
+	m := a.messages[said.DigestID]
+	if said.All != nil {
+		all := w.everything()
+		switch {
+		case m != nil:
+			m.covers = all
+			for t := range all {
+				if before, known := a.recorded[t]; known {
+					m.before[t] = before
+				}
+			}
+		case w.settings.FirstScan != FirstScanSilent:
+			w.rt.Fatalf("%d findings are passed over, which the receiver did not ask for", len(all))
+		default:
+			a.heard.adopt(all)
+		}
+		a.recorded.adopt(all)
+		return
+	}
+	if m != nil {
+		if m.taken == 0 {
+			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
+		}
+		a.recorded.learn(m.said)
+	}
+}
+
+func (m memory) adopt(others memory) {
+	for t, known := range others {
+		m[t] = known
+	}
+}
+
+// retract takes back what a summary that never arrived had recorded.
+func (a *audience) retract(m *message) {
+	m.retracted = true
+	for t := range m.covers {
+		if before, known := m.before[t]; known {
+			// It is told again as if it never was.
+			a.recorded[t] = before
+			a.credits[t]++
+		} else {
+			delete(a.recorded, t)
+		}
+	}
+}
+
+// take has the receiver read a message.
+func (a *audience) take(id string) {
+	m := a.messages[id]
+	m.taken++
+	switch interval := a.w.settings.GroupInterval; {
+	case m.taken > 1:
+	case a.elapsed-a.last < interval:
+		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
+	default:
+		a.heard.adopt(m.covers)
+		a.heard.learn(m.said)
+		a.read(m.digest.Notices)
+	}
+	a.last = a.elapsed
+}
+
+// read wants each notice to begin before it is over, and to be over before it begins again.
+func (a *audience) read(notices []Notice) {
+	for _, n := range notices {
+		if a.notices[n.ID] != n.Over {
+			if a.credits[aboutNotice(n)] == 0 {
+				a.w.rt.Fatalf("notice %s (over: %t) is told, and the receiver knew", n.ID, n.Over)
+			}
+			a.credits[aboutNotice(n)]--
+		}
+		a.notices[n.ID] = !n.Over
+	}
+}
+
+// aboutNotice is the topic of a notice.
+func aboutNotice(n Notice) topic { return topic{repository: "notice " + n.ID} }
+
+// doubt says that nobody but the receiver may know that it has a message.
+func (a *audience) doubt(id string) {
+	m := a.messages[id]
+	m.doubts++
+	for _, s := range m.said {
+		a.credits[topicOf(s)]++
+	}
+	for t := range m.covers {
+		a.credits[t]++
+	}
+	for _, n := range m.digest.Notices {
+		a.credits[aboutNotice(n)]++
+	}
+}
+
+// check looks for what was told twice.
+func (a *audience) check() {
+	for id, m := range a.messages {
+		if m.taken > 1+m.doubts {
+			a.w.rt.Fatalf("message %s was taken %d times, and %d times that may have stayed unknown", id, m.taken, m.doubts)
+		}
+	}
+}
+
+// checkComplete looks, when nothing is waited for, for what was not told.
+func (a *audience) checkComplete() {
+	w := a.w
+	for id, m := range a.messages {
+		if m.taken == 0 && m.covers != nil && !m.retracted {
+			w.rt.Fatalf("summary %s counts as told and never arrived", id)
+		}
+	}
+	for t, passing := range w.everythingPassing() {
+		known, heard := a.recorded[t]
+		if known.vague {
+			continue
+		}
+		for _, change := range w.changes(known, heard, passing) {
+			if w.wants(change) {
+				w.rt.Fatalf("%v is %+v and counts as %+v (%t): %s was never told", t, passing, known, heard, change)
+			}
+		}
+	}
+	for t, known := range a.recorded {
+		if w.wants(store.ChangeFixed) && !known.vague && !known.excepted && w.fixed(t, known) {
+			w.rt.Fatalf("%v was told as %+v, and never that it is fixed", t, known)
+		}
+	}
+	for id, holds := range w.notices {
+		if a.notices[id] != holds {
+			w.rt.Fatalf("notice %s holds: %t, and the receiver was told otherwise", id, holds)
+		}
+	}
+}
+
+// everythingPassing is what the receiver has to know of.
+func (w *world) everythingPassing() map[topic][]fact {
+	all := map[topic][]fact{}
+	for t := range w.everything() {
+		all[t] = w.passing(t.repository, t.v)
+	}
+	return all
+}

@@ -1,0 +1,306 @@
+package notify
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// life is a world, a receiver, and the notifier between them.
+type life struct {
+	*world
+	audience *audience
+	// remembered are the ids that the notifier knows to be delivered; a restart of it forgets them.
+	remembered map[string]bool
+	last       Progress
+	// calm makes everything work.
+	calm bool
+}
+
+// fates of a message, most of them bad.
+var fates = []string{"delivered", "delivered", "delivered", "temporary", "limited", "permanent", "lost before", "lost after", "crash after"}
+
+// Send implements Sender with any fate that a message can have.
+func (l *life) Send(_ context.Context, d Delivery) Outcome {
+	id := d.Digest.ID
+	if l.audience.messages[id] == nil {
+		l.rt.Fatalf("message %s is sent before it is stored", id)
+	}
+	encoded, err := json.Marshal(d)
+	if err != nil || len(encoded) > MaxDeliveryBytes/4 {
+		l.rt.Fatalf("a message of %d bytes, error %v; want at most %d", len(encoded), err, MaxDeliveryBytes/4)
+	}
+	fate := "delivered"
+	if !l.calm {
+		fate = rapid.SampledFrom(fates).Draw(l.rt, "fate")
+	}
+	if l.remembered[id] {
+		return Outcome{Result: Delivered}
+	}
+	switch fate {
+	case "temporary":
+		return Outcome{Result: Temporary, Reason: ReasonReceiverFailed}
+	case "limited":
+		return Outcome{Result: RateLimited, RetryAfter: time.Minute}
+	case "permanent":
+		return Outcome{Result: Permanent, Reason: ReasonReceiverRefused}
+	case "lost before":
+		return Outcome{Result: UnknownOutcome}
+	}
+	l.audience.take(id)
+	switch fate {
+	case "lost after":
+		l.audience.doubt(id)
+		return Outcome{Result: UnknownOutcome}
+	case "crash after":
+		// The receiver has it and the notifier knows, but the manager dies before it can write that down.
+		l.archive.broken = 1
+	}
+	l.remembered[id] = true
+	return Outcome{Result: Delivered}
+}
+
+// visit is one by a process that may die on the way. The next one opens the store anew.
+func (l *life) visit() {
+	l.settings.Filter.Exceptions = l.exceptions()
+	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
+	l.followUp(l.audience.recorded)
+	l.followUp(l.audience.heard)
+	courier := Courier{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
+	progress, err := courier.Visit(context.Background(), scannerUID, l.settings, l.coverage())
+	if err != nil {
+		l.archive.broken = 0
+		l.restart()
+		l.last.Next = l.now.Add(time.Second)
+		return
+	}
+	l.last, l.archive.broken = progress, 0
+}
+
+// restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.
+func (l *life) restartNotifier() {
+	encoded, err := l.archive.ReceiverState(context.Background(), scannerUID, l.settings.Receiver)
+	must(l.rt, err)
+	state, err := ParseState(encoded)
+	must(l.rt, err)
+	if outbox := state.Outbox; outbox != nil && l.remembered[outbox.Digest.ID] {
+		l.audience.doubt(outbox.Digest.ID)
+	}
+	clear(l.remembered)
+}
+
+func (l *life) pass(d time.Duration) {
+	l.now = l.now.Add(d)
+	l.audience.elapsed += d
+}
+
+// putBack lets the clock jump. No wait becomes longer by it than the longest there is: a visit that is asked for later than that
+// would be a message that comes hours late.
+func (l *life) putBack(d time.Duration) {
+	l.now = l.now.Add(-d)
+	l.visit()
+	if wait := l.last.Next.Sub(l.now); wait > maxRetryAfter {
+		l.rt.Fatalf("after the clock went back by %s the next visit is in %s, want at most %s", d, wait, maxRetryAfter)
+	}
+}
+
+// rollOut replaces the images of a repository by other ones, none, one or two.
+func (l *life) rollOut(repository string, images int) {
+	l.stop(repository)
+	for range images {
+		if l.made == maxMade {
+			return
+		}
+		l.made++
+		c := &container{repository: repository, number: l.made}
+		for v := range singles {
+			if rapid.Bool().Draw(l.rt, "has it") {
+				c.content = append(c.content, v)
+			}
+		}
+		l.run(c)
+	}
+}
+
+// changeEngine gives the Scanner an engine, whose reports of before still stand.
+func (l *life) changeEngine(engine string) {
+	l.settings.Filter.Engine = engine
+	for _, c := range l.all() {
+		l.use(c)
+	}
+}
+
+func (l *life) scanAll() {
+	for _, c := range l.all() {
+		l.scan(c)
+	}
+}
+
+// newData is another version of the data, which says something else of a vulnerability.
+func (l *life) newData(v int) {
+	l.data++
+	k := l.knows[v]
+	before := k.fact
+	k.fact = l.drawFact()
+	if rapid.Bool().Draw(l.rt, "only one thing changes") {
+		k.severity, k.named = before.severity, before.named
+	}
+	k.known = rapid.IntRange(0, 3).Draw(l.rt, "known") > 0
+	l.knows[v] = k
+}
+
+// loseBulk takes the bulk from the data, or brings it back.
+func (l *life) loseBulk() {
+	l.data++
+	for v := singles; v < len(l.knows); v++ {
+		l.knows[v].known = !l.knows[v].known
+	}
+}
+
+// settleDown lets everything work and time pass until there is nothing left to say.
+func (l *life) settleDown() {
+	l.calm = true
+	for _, days := range []int{0, 0, 15, 0} {
+		l.pass(time.Duration(days) * 24 * time.Hour)
+		l.data++
+		l.scanAll()
+		l.rest()
+	}
+	l.audience.check()
+	l.audience.checkComplete()
+	state := l.last.After
+	if state.Engine != l.engine() || state.Baseline.Phase != BaselineDone || state.Pending != 0 || state.Outbox != nil {
+		l.rt.Fatalf("at rest with %+v", state)
+	}
+}
+
+// rest visits until nothing is waited for.
+func (l *life) rest() {
+	l.visit()
+	for i := 0; !l.last.Next.IsZero(); i++ {
+		if i > 1000 {
+			l.rt.Fatal("the courier never comes to rest")
+		}
+		l.pass(l.last.Next.Sub(l.now))
+		l.visit()
+	}
+}
+
+// setUp draws what a receiver wants and what runs at the beginning.
+func (l *life) setUp() {
+	for _, repository := range repositories {
+		l.rollOut(repository, 1)
+	}
+	if rapid.Bool().Draw(l.rt, "scanned") {
+		l.scanAll()
+	}
+	s := &l.settings
+	s.FirstScan = rapid.SampledFrom([]FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll}).Draw(l.rt, "firstScan")
+	s.StoreRenewed = rapid.IntRange(0, 4).Draw(l.rt, "store renewed") == 0
+	s.NewImages = rapid.Bool().Draw(l.rt, "new images")
+	all := []store.Change{store.ChangeNew, store.ChangeFixAvailable, store.ChangeEscalated, store.ChangeRegressed, store.ChangeFixed}
+	s.Filter.Changes = rapid.SampledFrom([][]store.Change{nil, all, all, {store.ChangeNew}, {store.ChangeNew, store.ChangeFixed}}).Draw(l.rt, "changes")
+}
+
+// widen draws another filter.
+func (l *life) widen() {
+	f := &l.settings.Filter
+	f.MinSeverity = rapid.SampledFrom([]finding.Severity{finding.Critical, finding.High, finding.Medium}).Draw(l.rt, "minSeverity")
+	f.Unknown = rapid.SampledFrom([]store.UnknownPolicy{store.UnknownNever, store.UnknownIfFixable, store.UnknownAlways}).Draw(l.rt, "unknown")
+	f.OnlyFixable = rapid.Bool().Draw(l.rt, "onlyFixable")
+}
+
+// decide makes an exception, or takes one back.
+func (l *life) decide() {
+	if n := len(l.decisions); n > 0 && rapid.Bool().Draw(l.rt, "take back") {
+		l.decisions = slices.Delete(l.decisions, n-1, n)
+		return
+	}
+	v := rapid.IntRange(0, singles-1).Draw(l.rt, "vulnerability")
+	d := decision{id: ghsaOf(v)}
+	if rapid.Bool().Draw(l.rt, "by its CVE") {
+		d.id = cveOf(v)
+	}
+	if rapid.Bool().Draw(l.rt, "in one repository") {
+		d.repository = rapid.SampledFrom(repositories).Draw(l.rt, "repository")
+	}
+	if hours := rapid.IntRange(0, 48).Draw(l.rt, "hours"); hours > 0 {
+		d.expires = l.now.Add(time.Duration(hours) * time.Hour)
+	}
+	l.decisions = append(l.decisions, d)
+}
+
+// TestEverythingIsToldOnce: whatever is found and goes, whatever is decided, whatever becomes of messages and wherever processes
+// die, all that is worth telling is told in the end; once, unless an answer was lost; nothing that an exception covers, and never
+// more than one message in an interval.
+func TestEverythingIsToldOnce(t *testing.T) {
+	template := emptyStore(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		l := &life{world: newWorld(t, rt, template), remembered: map[string]bool{}}
+		defer func() { _ = l.archive.Close() }()
+		l.audience = newAudience(l.world)
+		l.setUp()
+		repository := rapid.SampledFrom(repositories)
+		rt.Repeat(map[string]func(*rapid.T){
+			"roll out": func(rt *rapid.T) {
+				l.rollOut(repository.Draw(rt, "repository"), rapid.IntRange(0, 2).Draw(rt, "images"))
+			},
+			"scan": func(rt *rapid.T) {
+				l.scan(rapid.SampledFrom(l.all()).Draw(rt, "image"))
+			},
+			"scan all":            func(*rapid.T) { l.scanAll() },
+			"new data":            func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")); l.scanAll() },
+			"data trickles":       func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")) },
+			"bulk":                func(*rapid.T) { l.loseBulk(); l.scanAll() },
+			"exception":           func(*rapid.T) { l.decide() },
+			"exception and visit": func(*rapid.T) { l.decide(); l.waitFor(1) },
+			"engine":              func(rt *rapid.T) { l.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(rt, "engine")) },
+			"tool":                func(rt *rapid.T) { l.tools[l.engine()] = rapid.IntRange(1, 2).Draw(rt, "version") },
+			"filter":              func(*rapid.T) { l.widen() },
+			"notice": func(rt *rapid.T) {
+				id := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "notice")
+				l.notices[id] = !l.notices[id]
+			},
+			"visit":     func(*rapid.T) { l.visit() },
+			"wait":      func(rt *rapid.T) { l.waitFor(rapid.IntRange(1, 4).Draw(rt, "visits")) },
+			"much time": func(rt *rapid.T) { l.pass(time.Duration(rapid.IntRange(0, 400).Draw(rt, "hours")) * time.Hour) },
+			"clock put back": func(rt *rapid.T) {
+				l.putBack(time.Duration(rapid.IntRange(1, 30*3600).Draw(rt, "seconds")) * time.Second)
+			},
+			"manager crashes": func(rt *rapid.T) { l.archive.broken = rapid.IntRange(1, 2).Draw(rt, "writes lost"); l.visit() },
+			"restarts":        func(*rapid.T) { l.restart(); l.restartNotifier() },
+			"Scanner changes": func(*rapid.T) { l.settings.Generation++ },
+			"":                func(*rapid.T) { l.audience.check() },
+		})
+		l.settleDown()
+	})
+}
+
+// waitFor passes the time that visits ask for.
+func (l *life) waitFor(visits int) {
+	for l.visit(); visits > 0 && !l.last.Next.IsZero(); visits-- {
+		l.pass(max(0, l.last.Next.Sub(l.now)))
+		l.visit()
+	}
+}
+
+// emptyStore is the file of a store with nothing in it: to make one takes longer than to copy it.
+func emptyStore(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "store.db")
+	must(t, openArchive(t, path, time.Now).Close())
+	file, err := os.ReadFile(path)
+	must(t, err)
+	return file
+}
+
+func writeFile(path string, content []byte) error { return os.WriteFile(path, content, 0o600) }

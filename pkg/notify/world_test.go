@@ -1,0 +1,374 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	// vulnerabilities that come and go one by one, and those of the bulk, which go together.
+	singles = 6
+	bulk    = 60
+	// maxMade bounds the images that are ever made, so that the bulk is a large part of all findings.
+	maxMade = 7
+)
+
+// bulkRepository is that of an image that always runs and has nothing but the bulk.
+const bulkRepository = "registry.example.com/bulk"
+
+// repositories whose images come and go.
+var repositories = []string{"registry.example.com/a", "registry.example.com/b", "registry.example.com/c"}
+
+// fact is what the vulnerability data says of one vulnerability.
+type fact struct {
+	severity           finding.Severity
+	fixable, exploited bool
+	// named says that the data knows the CVE by which others know the GHSA.
+	named bool
+}
+
+// knowledge is what the data says of a vulnerability, and from which version of the engine on it is found.
+type knowledge struct {
+	fact
+	known bool
+	tool  int
+}
+
+// container is an image and what is really in it.
+type container struct {
+	repository string
+	number     int
+	content    []int
+}
+
+func (c *container) name() string { return fmt.Sprintf("%s number %d", c.repository, c.number) }
+
+func (c *container) key() image.Key { return keyOf(c.name()) }
+
+// reportOf is what the last report of an image says, and what was missing in one version of the data only.
+type reportOf struct {
+	made    string
+	facts   map[int]fact
+	missing map[int]string
+}
+
+// decision is an exception about a vulnerability, in one repository or (empty) in all.
+type decision struct {
+	id         string
+	repository string
+	expires    time.Time
+}
+
+// world is a Scanner's images, the data that they are matched with, and what was decided about findings.
+type world struct {
+	rt       *rapid.T
+	path     string
+	archive  *archive
+	now      time.Time
+	settings Settings
+	notices  map[string]bool
+	data     int
+	tools    map[string]int
+	knows    []knowledge
+	made     int
+	running  map[string][]*container
+	// reports of each engine by image.
+	reports map[string]map[*container]*reportOf
+	// exploited is what the latest report of an engine says of an id.
+	exploited map[string]bool
+	// suspectSince is when the bulk went from an engine's findings.
+	suspectSince map[string]time.Time
+	decisions    []decision
+	random       *rand.ChaCha8
+}
+
+func newWorld(t *testing.T, rt *rapid.T, template []byte) *world {
+	t.Helper()
+	w := &world{
+		rt: rt, path: filepath.Join(t.TempDir(), "store.db"), now: noon, random: rand.NewChaCha8([32]byte{2}),
+		notices: map[string]bool{}, tools: map[string]int{grype: 1, clair: 1}, running: map[string][]*container{},
+		reports:   map[string]map[*container]*reportOf{grype: {}, clair: {}},
+		exploited: map[string]bool{}, suspectSince: map[string]time.Time{},
+		settings: Settings{
+			Namespace: "shop", Scanner: "default", Receiver: "team", Generation: 1,
+			Filter:    store.NewsFilter{MinSeverity: finding.High, Engine: grype},
+			GroupWait: 30 * time.Second, GroupInterval: 5 * time.Minute, FirstScan: FirstScanSummary, Notices: true,
+		},
+	}
+	must(rt, writeFile(w.path, template))
+	w.open()
+	for v := range singles {
+		w.knows = append(w.knows, knowledge{w.drawFact(), true, 1 + v%2})
+	}
+	for range bulk {
+		w.knows = append(w.knows, knowledge{fact{severity: finding.High, named: true}, true, 1})
+	}
+	everything := &container{repository: bulkRepository}
+	for v := range bulk {
+		everything.content = append(everything.content, singles+v)
+	}
+	w.run(everything)
+	return w
+}
+
+func must(t teller, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+func (w *world) open() {
+	before := w.archive
+	w.archive = openArchive(w.rt, w.path, func() time.Time { return w.now })
+	if before != nil {
+		w.archive.saved, w.archive.marked = before.saved, before.marked
+	}
+}
+
+// restart has another process open the store.
+func (w *world) restart() {
+	must(w.rt, w.archive.Close())
+	w.open()
+}
+
+func (w *world) drawFact() fact {
+	return fact{
+		severity:  rapid.SampledFrom([]finding.Severity{finding.Critical, finding.High, finding.Medium, finding.Unknown}).Draw(w.rt, "severity"),
+		fixable:   rapid.Bool().Draw(w.rt, "fixable"),
+		exploited: rapid.IntRange(0, 5).Draw(w.rt, "exploited") == 0,
+		named:     rapid.Bool().Draw(w.rt, "named"),
+	}
+}
+
+func cveOf(v int) string { return fmt.Sprintf("CVE-2026-%04d", v) }
+
+func ghsaOf(v int) string { return fmt.Sprintf("GHSA-aaaa-bbbb-%04d", v) }
+
+// numberOf is the vulnerability with an id.
+func numberOf(id string) (v int) {
+	_, _ = fmt.Sscanf(id[strings.LastIndex(id, "-")+1:], "%d", &v)
+	return v
+}
+
+func (f fact) ids(v int) []string {
+	if f.named {
+		return []string{cveOf(v), ghsaOf(v)}
+	}
+	return []string{ghsaOf(v)}
+}
+
+// nasty is what nobody should call a version or a package.
+const nasty = "<!channel>\u202e\x00\x1b[31m\"}]{{`*_~\u2028"
+
+func packageOf(v int) string { return fmt.Sprintf("lib%d%s", v%3, nasty) }
+
+// found is how an engine reports a vulnerability.
+func (f fact) found(v int) finding.Finding {
+	ids := f.ids(v)
+	found := finding.Finding{
+		ID: ids[0], Aliases: ids[1:], Severity: f.severity, KnownExploited: f.exploited, FixState: finding.FixStateNotFixed,
+		Package:     finding.Package{Name: packageOf(v), Version: strings.Repeat(nasty, 50), Type: "deb"},
+		Description: strings.Repeat(nasty, 10), URL: "https://example.com/" + nasty,
+	}
+	if f.fixable {
+		found.FixState, found.FixVersions = finding.FixStateFixed, []string{strings.Repeat(nasty, 50), "2"}
+	}
+	return found
+}
+
+// finds says whether the engine that there is now reports a vulnerability of an image that has it. Clair does not look everywhere.
+func (w *world) finds(v int) bool {
+	k := w.knows[v]
+	return k.known && w.tools[w.engine()] >= k.tool && (w.engine() != clair || v != 1)
+}
+
+func (w *world) engine() string { return w.settings.Filter.Engine }
+
+// version is that of the data, and of the engine, that reports are made with now.
+func (w *world) version() string { return fmt.Sprintf("%d by %d", w.data, w.tools[w.engine()]) }
+
+// run has an image run, beside others of its repository.
+func (w *world) run(c *container) {
+	w.running[c.repository] = append(w.running[c.repository], c)
+	w.use(c)
+}
+
+// use tells the store who runs an image, by the engine that there is now.
+func (w *world) use(c *container) {
+	ctx := context.Background()
+	must(w.rt, w.archive.SaveCatalogue(ctx, store.Catalogued{
+		Engine: w.engine(), Key: c.key(), PlatformDigest: digestOf(c.name()), CataloguedAt: w.now,
+	}, nil))
+	must(w.rt, w.archive.SetUsed(ctx, store.Used{
+		Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine(),
+		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: c.repository, Reference: c.repository + ":1"}},
+	}))
+}
+
+// stop ends all images of a repository.
+func (w *world) stop(repository string) {
+	for _, c := range w.running[repository] {
+		must(w.rt, w.archive.Release(context.Background(), scannerUID, c.key()))
+	}
+	delete(w.running, repository)
+}
+
+// all lists the images that run.
+func (w *world) all() []*container {
+	var all []*container
+	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
+		all = append(all, w.running[repository]...)
+	}
+	return all
+}
+
+// scan saves a report of an image.
+func (w *world) scan(c *container) {
+	before := w.reports[w.engine()][c]
+	now := &reportOf{made: w.version(), facts: map[int]fact{}, missing: map[int]string{}}
+	var findings []finding.Finding
+	for _, v := range c.content {
+		if w.finds(v) {
+			now.facts[v] = w.knows[v].fact
+			findings = append(findings, now.facts[v].found(v))
+			w.exploited[w.engine()+now.facts[v].ids(v)[0]] = now.facts[v].exploited
+		}
+	}
+	_, err := w.archive.SaveReport(context.Background(), store.Report{
+		Subject:     store.Subject{PlatformDigest: digestOf(c.name()), Engine: w.engine()},
+		DataVersion: now.made, MatchedAt: w.now, Findings: findings,
+	}, "")
+	must(w.rt, err)
+	if before != nil {
+		now.inherit(before)
+	}
+	w.reports[w.engine()][c] = now
+	if c.repository == bulkRepository {
+		w.lookForLosses(before, now)
+	}
+}
+
+// inherit keeps account of what is missing: that is believed when two versions of the data say so.
+func (r *reportOf) inherit(before *reportOf) {
+	for v := range before.facts {
+		if _, found := r.facts[v]; !found {
+			r.missing[v] = r.made
+		}
+	}
+	for v, since := range before.missing {
+		if _, found := r.facts[v]; !found && since == r.made {
+			r.missing[v] = since
+		}
+	}
+}
+
+// lookForLosses notices when the bulk goes and when it is back.
+func (w *world) lookForLosses(before, now *reportOf) {
+	switch {
+	case len(now.facts) > 0:
+		delete(w.suspectSince, w.engine())
+	case before != nil && len(before.facts) > 0:
+		w.suspectSince[w.engine()] = w.now
+	}
+}
+
+// suspect says that nothing may be said to be fixed.
+func (w *world) suspect() bool {
+	since, lost := w.suspectSince[w.engine()]
+	return lost && w.now.Before(since.Add(14*24*time.Hour))
+}
+
+// sightings are how a vulnerability is reported of the images of a repository that run.
+func (w *world) sightings(repository string, v int) (sightings []fact) {
+	for _, c := range w.running[repository] {
+		if r := w.reports[w.engine()][c]; r != nil {
+			if f, found := r.facts[v]; found {
+				f.exploited = w.exploited[w.engine()+f.ids(v)[0]]
+				sightings = append(sightings, f)
+			}
+		}
+	}
+	return sightings
+}
+
+// settled says that all images of a repository have a result, and unconfirmed that a vulnerability is missing in one version of the data only.
+func (w *world) settled(repository string) bool {
+	return len(w.running[repository]) > 0 &&
+		!slices.ContainsFunc(w.running[repository], func(c *container) bool { return w.reports[w.engine()][c] == nil })
+}
+
+func (w *world) unconfirmed(repository string, v int) bool {
+	return slices.ContainsFunc(w.running[repository], func(c *container) bool {
+		r := w.reports[w.engine()][c]
+		return r != nil && r.missing[v] != ""
+	})
+}
+
+// covered says whether an exception is about a finding in a repository.
+func (w *world) covered(repository string, v int, f fact) bool {
+	return slices.ContainsFunc(w.decisions, func(d decision) bool {
+		return (d.expires.IsZero() || w.now.Before(d.expires)) && slices.Contains(f.ids(v), d.id) && (d.repository == "" || d.repository == repository)
+	})
+}
+
+// exceptions are the decisions as the operator hands them on.
+func (w *world) exceptions() exception.Set {
+	var all []exception.Exception
+	for i, d := range w.decisions {
+		e := exception.Exception{UID: fmt.Sprint(i), Namespace: "shop", Name: fmt.Sprint(i), Vulnerabilities: []string{d.id}, Expires: d.expires}
+		if d.repository != "" {
+			e.Images = []string{d.repository}
+		}
+		all = append(all, e)
+	}
+	return exception.NewSet(all, w.now)
+}
+
+// passes says whether a receiver wants to hear of a finding.
+func (w *world) passes(f fact) bool {
+	filter := w.settings.Filter
+	switch {
+	case f.exploited:
+		return true
+	case f.severity == finding.Unknown:
+		return filter.Unknown == store.UnknownAlways && (f.fixable || !filter.OnlyFixable) || filter.Unknown != store.UnknownNever && f.fixable
+	}
+	return f.severity >= filter.MinSeverity && (f.fixable || !filter.OnlyFixable)
+}
+
+// passing are the sightings that a receiver wants to hear of and that no exception covers.
+func (w *world) passing(repository string, v int) []fact {
+	return slices.DeleteFunc(w.sightings(repository, v), func(f fact) bool { return !w.passes(f) || w.covered(repository, v, f) })
+}
+
+// coverage is what the Scanner knows of the images.
+func (w *world) coverage() Coverage {
+	coverage := Coverage{Known: true, DataSince: noon.Add(-time.Hour)}
+	for _, c := range w.all() {
+		img := Image{Key: c.name(), Repositories: []string{c.repository}, State: ImagePending}
+		if r := w.reports[w.engine()][c]; r != nil {
+			img.State, img.Current = ImageScanned, r.made == w.version()
+		}
+		coverage.Images = append(coverage.Images, img)
+	}
+	for id, holds := range w.notices {
+		if holds {
+			coverage.Notices = append(coverage.Notices, Notice{ID: id, Kind: NoticeScansFailing, Detail: strings.Repeat(nasty, 100)})
+		}
+	}
+	return coverage
+}

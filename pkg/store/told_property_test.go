@@ -1,0 +1,359 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// seen is what an image is known to have or to have had.
+type seen struct {
+	finding.Finding
+	before finding.Severity
+	// gone names the data with which it went; empty while it is present. fixed says that other data confirmed it.
+	gone  string
+	fixed bool
+}
+
+// toldModel says in the plainest way what a receiver is to be told, and compares the store with it.
+type toldModel struct {
+	store  *SQLite
+	filter NewsFilter
+
+	images    map[string]map[string]*seen // by image name and finding.Key
+	exploited map[string]bool
+	used      map[string][]Workload
+	records   map[AnnouncementKey]*toldRecord
+	messages  int
+}
+
+type toldRecord struct {
+	severity            finding.Severity
+	fixable, exploited  bool
+	isFixed, isExcepted bool
+}
+
+var toldImages = []string{"one", "two"}
+
+func (m *toldModel) report(t *rapid.T) {
+	name := rapid.SampledFrom(toldImages).Draw(t, "image")
+	data := rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(t, "data")
+	findings := finding.Merge(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) finding.Finding {
+		f := vulnerable(fmt.Sprintf("CVE-2026-000%d", rapid.IntRange(1, 3).Draw(t, "id")), "openssl",
+			severity(rapid.SampledFrom([]finding.Severity{finding.Unknown, finding.Low, finding.High, finding.Critical}).Draw(t, "severity")),
+			version(fmt.Sprint(rapid.IntRange(1, 2).Draw(t, "version"))))
+		if rapid.Bool().Draw(t, "fixable") {
+			fixed(&f)
+		}
+		f.KnownExploited = rapid.IntRange(0, 4).Draw(t, "exploited") == 0
+		return f
+	}), 0, 4).Draw(t, "findings"))
+	r := report(name, findings...)
+	r.DataVersion = data
+	_, err := m.store.SaveReport(context.Background(), r, "")
+	m.try(t, err)
+
+	known := m.images[name]
+	reported := make(map[string]bool)
+	about := make(map[string]bool)
+	for _, f := range findings {
+		reported[f.Key()] = true
+		about[f.ID] = about[f.ID] || f.KnownExploited
+		before := f.Severity
+		if s := known[f.Key()]; s != nil {
+			if before = s.before; s.Severity != f.Severity {
+				before = s.Severity
+			}
+		}
+		known[f.Key()] = &seen{Finding: f, before: before}
+	}
+	for key, s := range known {
+		switch {
+		case reported[key]:
+		case s.gone == "":
+			s.gone = data
+		case s.gone != data:
+			s.fixed = true
+		}
+	}
+	for id, is := range about {
+		m.exploited[id] = is
+	}
+}
+
+func (m *toldModel) use(t *rapid.T) {
+	name := rapid.SampledFrom(toldImages).Draw(t, "image")
+	workloads := distinctWorkloads(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Workload {
+		w := workload(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "workload"), rapid.SampledFrom([]string{"api", "web"}).Draw(t, "repository"))
+		w.Receivers = rapid.SampledFrom([]string{"", "slack", "mail", "gone"}).Draw(t, "receivers")
+		w.Reference = w.Repository + rapid.SampledFrom([]string{":1", ":2"}).Draw(t, "tag")
+		return w
+	}), 0, 3).Draw(t, "workloads"))
+	m.try(t, m.store.SetUsed(context.Background(), used("scanner", name, workloads...)))
+	m.used[name] = workloads
+}
+
+func (m *toldModel) except(t *rapid.T) {
+	var exceptions []exception.Exception
+	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(1, 3), 0, 2, rapid.ID[int]).Draw(t, "excepted") {
+		exceptions = append(exceptions, exception.Exception{
+			UID: fmt.Sprint(id), Vulnerabilities: []string{fmt.Sprintf("cve-2026-000%d", id)},
+			Images: rapid.SampledFrom([][]string{nil, {"api"}, {"*:1"}}).Draw(t, "images"),
+		})
+	}
+	m.filter.Exceptions = exception.NewSet(exceptions, newClock().Now())
+}
+
+// state is what is there of one thing in a repository.
+type state struct {
+	worst     *seen // of what passes and is not covered
+	workloads []Workload
+	// present and uncovered say that there is any, whether it passes or not; there also counts what has gone with one version of the data only.
+	there, present, uncovered bool
+}
+
+// look gives what is there, and who runs each repository.
+func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
+	states, running := make(map[AnnouncementKey]*state), make(map[string][]Workload)
+	for name, all := range m.used {
+		byRepository := make(map[string][]Workload)
+		for _, w := range all {
+			if m.filter.Route.passes(w) {
+				byRepository[w.Repository] = append(byRepository[w.Repository], w)
+			}
+		}
+		for repository, workloads := range byRepository {
+			running[repository] = distinctWorkloads(append(running[repository], workloads...))
+			var names []exception.Image
+			for _, w := range workloads {
+				names = append(names, imageNamed(w.Reference, key(name).Digest))
+			}
+			for _, s := range m.images[name] {
+				key := AnnouncementKey{repository, s.ID, s.Package.Name}
+				if states[key] == nil {
+					states[key] = &state{}
+				}
+				states[key].add(s, m, names, workloads)
+			}
+		}
+	}
+	return states, running
+}
+
+func (st *state) add(s *seen, m *toldModel, names []exception.Image, workloads []Workload) {
+	st.there = st.there || !s.fixed
+	if s.gone != "" {
+		return
+	}
+	st.present = true
+	if m.filter.Exceptions.CoveringAll(names, s.Finding) != nil {
+		return
+	}
+	st.uncovered = true
+	now := *s
+	now.KnownExploited = m.exploited[s.ID]
+	if !passes(now.Finding, NewsFilter{MinSeverity: m.filter.threshold(), Unknown: m.filter.Unknown, OnlyFixable: m.filter.OnlyFixable}) {
+		return
+	}
+	if st.worst == nil || finding.Worse(now.Finding, st.worst.Finding) < 0 {
+		st.worst = &now
+	}
+	st.workloads = distinctWorkloads(append(st.workloads, workloads...))
+}
+
+func (m *toldModel) wants(c Change) bool { return slices.Contains(m.filter.Changes, c) }
+
+// check compares what the store has to tell, after what is not told has been recorded on both sides.
+func (m *toldModel) check(t *rapid.T) {
+	m.try(t, m.store.FollowUp(context.Background(), "scanner", "slack", m.filter))
+	states, running := m.look()
+	want := make(map[AnnouncementKey]News)
+	for key, st := range states {
+		if n, is := m.newsOf(key, st); is {
+			want[key] = n
+		}
+	}
+	for key, r := range m.records {
+		st := states[key]
+		if r.isFixed || running[key.Repository] == nil || !slices.Contains(m.filter.Settled, key.Repository) || st != nil && st.there {
+			continue
+		}
+		if r.isExcepted || !m.wants(ChangeFixed) {
+			r.isFixed, r.isExcepted = true, false
+			continue
+		}
+		want[key] = News{
+			Change: ChangeFixed, Repository: key.Repository, SeverityBefore: r.severity, Workloads: running[key.Repository],
+			Finding: finding.Finding{ID: key.ID, Severity: r.severity, Package: finding.Package{Name: key.Package}},
+		}
+	}
+	news, total, err := m.store.News(context.Background(), "scanner", "slack", m.filter, 0)
+	m.try(t, err)
+	got := make(map[AnnouncementKey]News)
+	for _, n := range news {
+		key := saidOf(n).AnnouncementKey
+		if _, twice := got[key]; twice {
+			t.Fatalf("%v comes twice", key)
+		}
+		n.FirstSeen, n.FixSince, n.ExploitedSince = millis{}.Time, millis{}.Time, millis{}.Time
+		got[key] = n
+	}
+	compare(t, "news", got, want)
+	compare(t, "total", total, len(want))
+	_, total, err = m.store.News(context.Background(), "scanner", "slack", m.filter, 1)
+	m.try(t, err)
+	compare(t, "total of what is only counted", total, len(want))
+}
+
+// newsOf says what is to be told of one thing that is there, and records what is not.
+func (m *toldModel) newsOf(key AnnouncementKey, st *state) (News, bool) {
+	r := m.records[key]
+	if r != nil && st.present && !st.uncovered {
+		r.isExcepted, r.isFixed = true, false
+	}
+	if st.worst == nil {
+		return News{}, false
+	}
+	f := st.worst.Finding
+	n := News{Repository: key.Repository, Finding: f, SeverityBefore: st.worst.before, Workloads: st.workloads}
+	if r != nil {
+		n.SeverityBefore, n.ExceptionEnded = r.severity, r.isExcepted
+	}
+	record := &toldRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
+	switch {
+	case r == nil && st.worst.before < f.Severity:
+		n.Change = ChangeEscalated
+		if m.wants(ChangeEscalated) || m.wants(ChangeNew) {
+			return n, true
+		}
+		m.records[key] = record
+		return n, false
+	case r == nil || r.isExcepted:
+		n.Change = ChangeNew
+	case r.isFixed:
+		n.Change = ChangeRegressed
+	default:
+		return n, m.changed(&n, r)
+	}
+	if !m.wants(n.Change) {
+		m.records[key] = record
+		return n, false
+	}
+	return n, true
+}
+
+// changed is about what was told and is still there.
+func (m *toldModel) changed(n *News, r *toldRecord) bool {
+	f, least := n.Finding, m.filter.threshold()
+	told := false
+	if f.KnownExploited && !r.exploited || f.Severity >= least && r.severity < least {
+		if m.wants(ChangeEscalated) {
+			n.Change, told = ChangeEscalated, true
+		} else {
+			r.severity, r.exploited = f.Severity, f.KnownExploited
+			n.SeverityBefore = f.Severity
+		}
+	}
+	if f.Fixable() && !r.fixable {
+		switch {
+		case !m.wants(ChangeFixAvailable):
+			r.fixable = true
+		case !told:
+			n.Change, told = ChangeFixAvailable, true
+		}
+	}
+	return told
+}
+
+// tell tells some of what there is.
+func (m *toldModel) tell(t *rapid.T) {
+	m.check(t)
+	news, _, err := m.store.News(context.Background(), "scanner", "slack", m.filter, rapid.IntRange(0, 3).Draw(t, "limit"))
+	m.try(t, err)
+	m.messages++
+	said := Announced{DigestID: fmt.Sprint(m.messages)}
+	for _, n := range news {
+		s := saidOf(n)
+		said.Said = append(said.Said, s)
+		m.records[s.AnnouncementKey] = &toldRecord{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, isFixed: s.Change == ChangeFixed}
+	}
+	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
+}
+
+// tellAll sums up.
+func (m *toldModel) tellAll(t *rapid.T) {
+	m.check(t)
+	present, err := m.store.Present(context.Background(), "scanner", "slack", m.filter, 3)
+	m.try(t, err)
+	m.messages++
+	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", Announced{
+		DigestID: fmt.Sprint(m.messages), All: &All{Filter: m.filter, Moment: present.Moment},
+	}))
+	states, _ := m.look()
+	for key, st := range states {
+		if st.worst != nil {
+			f := st.worst.Finding
+			m.records[key] = &toldRecord{severity: f.Severity, fixable: f.Fixable(), exploited: f.KnownExploited}
+		}
+	}
+}
+
+// settled fails if FollowUp has anything to write after it was called.
+func (m *toldModel) settled(t *rapid.T) {
+	m.check(t)
+	beside, err := OpenSQLiteReadOnly(m.store.path)
+	m.try(t, err)
+	defer beside.Close()
+	beside.now = m.store.now
+	m.try(t, beside.FollowUp(context.Background(), "scanner", "slack", m.filter))
+}
+
+func (m *toldModel) try(t *rapid.T, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever is found, excepted, told and run, in whatever order: what is news by the rules is told, and nothing else is.
+func TestWhatIsToldAgreesWithAPlainModel(t *testing.T) {
+	folder := t.TempDir()
+	stores := 0
+	rapid.Check(t, func(t *rapid.T) {
+		stores++
+		s, err := OpenSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), newClock().Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		m := &toldModel{
+			store: s, images: make(map[string]map[string]*seen), exploited: make(map[string]bool),
+			used: make(map[string][]Workload), records: make(map[AnnouncementKey]*toldRecord),
+		}
+		m.filter = drawFilter(t)
+		m.filter.Changes = append([]Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(
+			[]Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}), 0, 5, rapid.ID[Change]).Draw(t, "changes")...)
+		m.filter.Settled = rapid.SampledFrom([][]string{nil, {"api"}, {"api", "web"}}).Draw(t, "settled")
+		if rapid.Bool().Draw(t, "route") {
+			m.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: rapid.Bool().Draw(t, "unassigned")}
+		}
+		for _, name := range toldImages {
+			m.try(t, s.SaveCatalogue(context.Background(), catalogued(name, s.now()), nil))
+			m.try(t, s.SetUsed(context.Background(), used("scanner", name, workload("a", "api"))))
+			m.used[name] = []Workload{workload("a", "api")}
+			m.images[name] = make(map[string]*seen)
+			_, err := s.SaveReport(context.Background(), report(name), "")
+			m.try(t, err)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"report": m.report, "report again": m.report, "use": m.use, "except": m.except, "tell": m.tell, "sum up": m.tellAll,
+			"": m.settled,
+		})
+	})
+}
