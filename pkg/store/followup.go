@@ -44,7 +44,7 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 				return err
 			}
 			err = bulk(ctx, len(edits), func(ctx context.Context, i int) error {
-				_, err := tx.ExecContext(ctx, edits[i].statement, append(edits[i].args, sql.Named("receiver", id))...)
+				_, err := tx.ExecContext(ctx, edits[i].statement, append(edits[i].args, sql.Named("receiver", id))...) //nolint:gosec // the statements are this file's own
 				return err
 			})
 			if err != nil {
