@@ -31,7 +31,7 @@ func (l *look) followNotices() {
 			told.AbsentSince = l.now
 		}
 		l.state.Notices[id] = told
-		if told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) {
+		if told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) && !l.now.Before(told.Notice.Until) {
 			delete(l.state.Notices, id)
 		}
 	}
