@@ -115,6 +115,15 @@ func TestNothingEnds(t *testing.T) {
 	}
 }
 
+// TestEndedLongAgo: an end in the year 1, which Go's zero time is, is an end.
+func TestEndedLongAgo(t *testing.T) {
+	first := own("shop", "first", 0)
+	first.Spec.Expires = &metav1.Time{}
+	if set := exception.NewSet([]exception.Exception{cluster.Of(&first.ObjectMeta, &first.Spec)}, noon); set.Key() != "" {
+		t.Errorf("in force: %v, want nothing", set.All())
+	}
+}
+
 // TestOf: nothing of an exception is lost on the way.
 func TestOf(t *testing.T) {
 	made, ends := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon)
