@@ -97,7 +97,9 @@ func TestScannerDefaults(t *testing.T) {
 		AnnotatePods: v1alpha1.Enabled, PodFinalizer: v1alpha1.Disabled, UnusedImageRetention: &day,
 		Notifications: []v1alpha1.Receiver{{
 			Name: "team", Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}},
-			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable, GroupWait: &wait, GroupInterval: &interval, FirstScan: v1alpha1.FirstScanSummary,
+			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable,
+			Announce:  []v1alpha1.Change{v1alpha1.ChangeNew, v1alpha1.ChangeFixAvailable, v1alpha1.ChangeEscalated, v1alpha1.ChangeRegressed},
+			Workloads: v1alpha1.WorkloadsOwnAndUnassigned, Health: v1alpha1.Enabled, GroupWait: &wait, GroupInterval: &interval, FirstScan: v1alpha1.FirstScanSummary,
 		}},
 	}))
 }

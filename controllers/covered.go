@@ -26,6 +26,11 @@ func (c *Covered) count(scanner types.NamespacedName, inForce exception.Set, byU
 			changed = append(changed, name)
 		}
 	}
+	for name, n := range before {
+		if _, still := counts[name]; !still && n > 0 {
+			changed = append(changed, name)
+		}
+	}
 	if c.byScanner == nil {
 		c.byScanner = map[types.NamespacedName]map[types.NamespacedName]int{}
 	}

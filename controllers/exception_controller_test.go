@@ -205,6 +205,10 @@ func TestCovered(t *testing.T) {
 			t.Errorf("%s: woken up (-want +got):\n%s", step.what, diff)
 		}
 	}
+	if diff := cmp.Diff([]types.NamespacedName{b}, c.count(scanner, exception.Set{}, nil)); diff != "" {
+		t.Errorf("they are about another namespace now: woken up (-want +got):\n%s", diff)
+	}
+	c.count(scanner, set, map[string]int{"2": 3})
 	if diff := cmp.Diff([]types.NamespacedName{b}, c.forget(scanner)); diff != "" {
 		t.Errorf("the Scanner has gone: woken up (-want +got):\n%s", diff)
 	}

@@ -99,6 +99,7 @@ func TestExceptionByLabel(t *testing.T) {
 	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(2)))
 	label("another")
 	p.counts("labelled otherwise", scanner, image, all)
+	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(0)))
 }
 
 // TestExceptionColumns: what kubectl get shows of exceptions.

@@ -53,7 +53,7 @@ var namespaceChanged = predicate.Funcs{
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 
 // watchExceptions has a controller look at its objects, which are of the kind of an empty list, when other exceptions concern
-// them than before.
+// them than before, or their namespace names other receivers.
 func watchExceptions(b *ctrl.Builder, exceptions cluster.Source, objects client.ObjectList) *ctrl.Builder {
 	w := exceptionWatch{exceptions, objects}
 	changes := handler.Funcs{

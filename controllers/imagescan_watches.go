@@ -45,7 +45,6 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.ofScanner),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, r.podEvents()).
-		WatchesMetadata(&corev1.Namespace{}, settled(r.ofNamespace), builder.WithPredicates(receiversChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(patient{r})
@@ -58,10 +57,6 @@ func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []
 // ofDigest finds the ImageScans of all namespaces that a wake-up is about.
 func (r *ImageScanReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
-}
-
-func (r *ImageScanReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetName()))
 }
 
 // podEvents wakes the ImageScans of the images that a pod runs, or ran before the event.

@@ -371,7 +371,7 @@ func TestEngineIsChanged(t *testing.T) {
 	w.engine = "grype"
 	w.found(finding.Critical, finding.High)
 	w.reconcile()
-	if _, sent := w.after(time.Minute); len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || len(sent[0].Digest.Worst) != 0 {
+	if _, sent := w.after(defaultGroupInterval); len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || len(sent[0].Digest.Worst) != 0 {
 		t.Fatalf("back: messages %+v, want one summary that names nothing that was told", sent)
 	}
 	if _, sent := w.after(time.Hour); len(sent) != 0 {

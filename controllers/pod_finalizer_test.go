@@ -43,7 +43,7 @@ func (p *place) gone(o client.Object) func() bool {
 // workloads that the store knows of a Scanner's image, as references.
 func (p *place) workloads(scanner *v1alpha1.Scanner, reference string) func() []string {
 	return func() []string {
-		uses, err := p.store.(*store.SQLite).ImageUses(p.t.Context())
+		uses, err := p.uses.Store.(*store.SQLite).ImageUses(p.t.Context())
 		p.must(err)
 		for _, use := range uses {
 			if use.Scanner == string(scanner.UID) && use.Key == keyOfImage(reference) {

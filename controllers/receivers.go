@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
@@ -29,18 +27,6 @@ const maxReceiverName = 63
 
 // receiverName is the API's pattern of a receiver's name.
 var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-
-// receiversChanged lets pass what changes whom a namespace concerns.
-var receiversChanged = predicate.Funcs{
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, had := e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationReceiver]
-		after, has := e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationReceiver]
-		return before != after || had != has
-	},
-	CreateFunc:  func(event.CreateEvent) bool { return false }, // its pods come after it
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-}
 
 // namespaceReceivers is what a namespace says about receivers; empty if nothing, and if it is not there.
 func namespaceReceivers(ctx context.Context, reader client.Reader, name string) (string, error) {

@@ -210,7 +210,6 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
-		WatchesMetadata(&corev1.Namespace{}, settled(r.ofNamespace), builder.WithPredicates(receiversChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
 		Complete(patient{r})
 }
@@ -221,9 +220,9 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
-// ofNamespace are the Scanners of the namespace that an object is in, or is.
+// ofNamespace are the Scanners of the namespace that an object is in.
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(cmp.Or(o.GetNamespace(), o.GetName())))
+	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(o.GetNamespace()))
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.

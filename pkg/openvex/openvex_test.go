@@ -53,7 +53,9 @@ func TestStatements(t *testing.T) {
 		want   vex.Statement
 	}{
 		"not affected": {
-			func(e *exception.Exception) { e.Status, e.Justification = "not_affected", "vulnerable_code_not_present" },
+			func(e *exception.Exception) {
+				e.Status, e.Justification = "not_affected", "vulnerable_code_not_present"
+			},
 			vex.Statement{
 				Status: vex.StatusNotAffected, Justification: vex.VulnerableCodeNotPresent, ImpactStatement: "Not reachable.",
 				StatusNotes: "by VulnerabilityException shop/accepted",

@@ -172,7 +172,7 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 // 200 MiB.
 const (
 	maxDocumentFindings = 20_000
-	// maxDocumentBytes are those of the findings as JSON: a control character is one byte in the store and six in a document.
+	// maxDocumentBytes are those of the findings as JSON, with what exceptions say of them: a control character is one byte in the store and six in a document.
 	maxDocumentBytes = 24 << 20
 	// documentPage is how many findings are read at once.
 	documentPage = 5000
@@ -201,7 +201,7 @@ func (a operations) allFindings(ctx context.Context, found result, excepting sto
 			return nil, tooLarge("%d findings", page.Total)
 		}
 		for _, f := range page.Findings {
-			if err := encoder.Encode(f.Finding); err != nil {
+			if err := errors.Join(encoder.Encode(f.Finding), encoder.Encode(textsOf(f.Exception))); err != nil {
 				return nil, err
 			}
 			if size > maxDocumentBytes {
@@ -212,6 +212,14 @@ func (a operations) allFindings(ctx context.Context, found result, excepting sto
 		place = page.Next
 	}
 	return all, nil
+}
+
+// textsOf are what a document repeats of an exception with each finding that it covers.
+func textsOf(e *exception.Exception) []string {
+	if e == nil {
+		return nil
+	}
+	return []string{e.Reason, e.Action}
 }
 
 // tooLarge refuses to make a document.

@@ -18,7 +18,7 @@ func (a operations) exceptions() cluster.Source {
 	return cluster.Source{Reader: a.Reader, Clock: a.Clock}
 }
 
-// excepting says which findings of an image are covered: by each name under which pods run it.
+// excepting says which findings of an image are covered: by each of its names.
 func (a operations) excepting(ctx context.Context, found *result) (store.Excepting, error) {
 	set, _, err := a.exceptions().InForce(ctx, found.scan.Namespace)
 	if err != nil {
@@ -27,8 +27,11 @@ func (a operations) excepting(ctx context.Context, found *result) (store.Excepti
 	return store.Excepting{Exceptions: set, Images: found.names()}, nil
 }
 
-// names are those by which pods run the image.
+// names are those by which workloads run the image now; of one that none runs, those by which it was run.
 func (r *result) names() (names []exception.Image) {
+	if len(r.Names) > 0 {
+		return r.Names
+	}
 	for _, text := range r.scan.Spec.References {
 		if ref, err := image.ParseReference(text); err == nil {
 			names = append(names, exception.Image{Reference: ref, Digest: r.key.Digest})

@@ -82,6 +82,36 @@ func TestExceptedFindings(t *testing.T) {
 	}
 }
 
+// TestExceptedByTheNamesThatRun: an ImageScan notes a few of the names that its image has ever had; a finding is excepted by those under
+// which it runs now, as it is in counts and messages.
+func TestExceptedByTheNamesThatRun(t *testing.T) {
+	for name, tt := range map[string]struct {
+		runs []string
+		want int
+	}{
+		"by a name that is not noted":        {[]string{"ghcr.io/shop/web:2"}, 1},
+		"by one that is excepted and others": {[]string{"ghcr.io/shop/web:2", "ghcr.io/shop/web:3"}, 0},
+		"by none now":                        {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := imaginary(t)
+			scanner := w.scanner("shop", "main")
+			w.scanned(scanner, "web", vulnerable("CVE-2026-0001", "openssl"))
+			u := store.Used{Scanner: string(scanner.UID), Namespace: "shop", Key: key("web"), Scope: store.Cluster, Engine: engine}
+			for _, reference := range tt.runs {
+				u.Workloads = append(u.Workloads, store.Workload{
+					Namespace: "shop", Kind: "Deployment", Name: "web", Container: "main", Repository: "ghcr.io/shop/web", Reference: reference,
+				})
+			}
+			w.must(w.store.SetUsed(t.Context(), u))
+			w.excepts("shop", "second", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Images = []string{"ghcr.io/shop/web:2"} })
+			if got := len(w.findings("shop", "web", restv1.ListFindingsParams{Excepted: ptr.To(true)})); got != tt.want {
+				t.Errorf("%d findings are excepted, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestExceptedWorkloads: who runs a vulnerability is told with what was decided in each namespace.
 func TestExceptedWorkloads(t *testing.T) {
 	w, _ := imaginary(t)

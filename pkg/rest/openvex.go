@@ -14,6 +14,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/openvex"
 )
 
+// maxProducts bounds an OpenVEX document, which is made in memory: it names each repository of the image with each vulnerability.
+const maxProducts = 3 * maxDocumentFindings
+
 // GetOpenVEX implements restv1.StrictServerInterface.
 func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (restv1.GetOpenVEXResponseObject, error) {
 	found, err := a.locate(ctx, r.Namespace, r.Name)
@@ -46,6 +49,9 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 		if f.Exception != nil {
 			report.Excepted = append(report.Excepted, openvex.Excepted{Finding: f.Finding, Exception: *f.Exception})
 		}
+	}
+	if len(report.Excepted)*len(report.Repositories) > maxProducts {
+		return nil, tooLarge("%d excepted findings in an image with %d repositories", len(report.Excepted), len(report.Repositories))
 	}
 	var document bytes.Buffer
 	if err := openvex.Write(&document, report); err != nil {

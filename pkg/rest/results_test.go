@@ -64,7 +64,7 @@ func TestFinding(t *testing.T) {
 			ID: "CVE-2026-0001", Aliases: []string{"GHSA-aaaa-bbbb-cccc"}, Severity: restv1.SeverityCritical,
 			Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Paths: []string{"/lib/a"},
 			FixState: "fixed", Fixable: true, FixVersions: []string{"1.1"}, FixAvailable: noon, Description: "A flaw.", URL: "https://example.com/1",
-			CVSS: 9.8, EPSS: 0.5, KnownExploited: true, FirstSeen: noon,
+			CVSS: 9.8, EPSS: 0.5, KnownExploited: true, FirstSeen: noon, LastSeen: noon, FixSince: noon, KnownExploitedSince: noon,
 			Advisories: []restv1.Advisory{{ID: "DSA-1", Source: "debian", Severity: "High", FixState: "fixed", FixVersions: []string{"1.1"},
 				Ratings: []restv1.Rating{{Source: "nvd", Version: "3.1", Vector: "CVSS:3.1/AV:N", Score: 9.8}}}},
 		}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
@@ -16,6 +17,10 @@ const selectLocation = `
 	LEFT JOIN reports r ON r.manifest_id = m.id AND r.engine = si.engine
 	LEFT JOIN data_versions d ON d.engine = si.engine
 	WHERE si.scanner = ? AND si.digest = ? AND si.platform = ? AND si.namespace = ?`
+
+const selectReferences = `
+	SELECT DISTINCT w.reference FROM scanner_images si JOIN workloads w ON w.image_id = si.id
+	WHERE si.scanner = ? AND si.digest = ? AND si.platform = ? AND si.namespace = ? ORDER BY w.reference`
 
 // Locate implements Views.
 func (s *SQLite) Locate(ctx context.Context, scanner, namespace string, key image.Key) (l Location, err error) {
@@ -30,7 +35,13 @@ func (s *SQLite) Locate(ctx context.Context, scanner, namespace string, key imag
 			state := row.state()
 			l.Report = &state
 		}
-		return nil
+		rows, err := q.QueryContext(ctx, selectReferences, scanner, key.Digest, platform(key.Platform), namespace)
+		l.Names, err = collect(rows, err, func(rows *sql.Rows) (exception.Image, error) {
+			var reference string
+			err := rows.Scan(&reference)
+			return imageNamed(reference, key.Digest), err
+		})
+		return err
 	})
 	if err != nil {
 		return Location{}, err

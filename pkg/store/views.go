@@ -30,6 +30,8 @@ type Location struct {
 	Report *ReportState
 	// SBOM identifies what OpenArtifact has for this subject now, for ever; 0 for nothing.
 	SBOM int64
+	// Names are those by which workloads run the image now, each once; none if no workload does.
+	Names []exception.Image
 }
 
 // ReportState is a report without its subject and its findings.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -25,7 +26,9 @@ func TestLocate(t *testing.T) {
 		t.Errorf("an image that nobody has is located: %v", err)
 	}
 	f.use(t, "scanner", "web", workload("web", "ghcr.io/shop/web"))
-	equal(t, "before it is catalogued", got[Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web"))), Location{Subject: Subject{Engine: grype}})
+	equal(t, "before it is catalogued", got[Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web"))), Location{
+		Subject: Subject{Engine: grype}, Names: []exception.Image{imageNamed("ghcr.io/shop/web:1", key("web").Digest)},
+	})
 
 	must(t, f.SaveCatalogue(t.Context(), catalogued("web", f.clock.Now()), artifacts(map[Artifact]string{ArtifactSBOM: "sbom"})))
 	location := got[Location](t)(f.Locate(t.Context(), "scanner", "shop", key("web")))

@@ -173,6 +173,9 @@ func Of(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Excep
 	}
 	if spec.Expires != nil {
 		e.Expires = spec.Expires.Time
+		if e.Expires.IsZero() {
+			e.Expires = time.Unix(0, 0) // to be zero means to never end, and the year 1 is over as well
+		}
 	}
 	return e
 }

@@ -96,8 +96,10 @@ func TestInForce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if everywhere(namespace).Key() != set.Key() || everywhere(namespace).Key() != set.Key() {
-			t.Errorf("%s: asked for with all others it has %q", namespace, names(everywhere(namespace)))
+		for range 2 { // what was found out is remembered
+			if again := everywhere(namespace); again.Key() != set.Key() {
+				t.Errorf("%s: asked for with all others it has %q", namespace, names(again))
+			}
 		}
 	}
 }
@@ -110,6 +112,15 @@ func TestNothingEnds(t *testing.T) {
 		if err != nil || len(set.All()) != want || !next.IsZero() {
 			t.Errorf("%s: %d exceptions until %s and error %v, want %d that never end", namespace, len(set.All()), next, err, want)
 		}
+	}
+}
+
+// TestEndedLongAgo: an end in the year 1, which Go's zero time is, is an end.
+func TestEndedLongAgo(t *testing.T) {
+	first := own("shop", "first", 0)
+	first.Spec.Expires = &metav1.Time{}
+	if set := exception.NewSet([]exception.Exception{cluster.Of(&first.ObjectMeta, &first.Spec)}, noon); set.Key() != "" {
+		t.Errorf("in force: %v, want nothing", set.All())
 	}
 }
 
