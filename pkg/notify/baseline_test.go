@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // TestFirstScanSummary: one message when all images of the beginning have a result, then only what is new.
@@ -327,5 +328,27 @@ func TestSummaryAfterCrash(t *testing.T) {
 				t.Errorf("%d findings are told by %+v and after it, want each of 4 once", told, summary)
 			}
 		})
+	}
+}
+
+// TestFirstScanWithoutNew: who does not hear of what is new hears what there is at the beginning, with the worst of it.
+func TestFirstScanWithoutNew(t *testing.T) {
+	s := newStory(t)
+	s.settings.Filter.Changes = []store.Change{store.ChangeFixed}
+	s.find("web", finding.High, 1, 3)
+	s.visit()
+	d := only(t, s.next())
+	if len(d.Worst) != 3 || d.Totals.High != 3 {
+		t.Errorf("the summary names %d of %d findings, want 3 of 3", len(d.Worst), d.Totals.High)
+	}
+	s.find("web", finding.High, 4, 1)
+	s.rest()
+	s.fixed("web")
+	s.rest()
+	s.data++
+	s.report("web")
+	s.visit()
+	if d := only(t, s.next()); len(d.Sections) != 1 || len(d.Sections[0].Items) != 4 {
+		t.Errorf("message %+v, want four fixed ones, which were told or passed over", d)
 	}
 }

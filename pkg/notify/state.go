@@ -129,6 +129,9 @@ func (b *Baseline) onlyIfUntold() bool {
 	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil)
 }
 
+// tellsAll says that a summary of all that is there is still to come, or on its way: until then nothing is known silently.
+func (b *Baseline) tellsAll() bool { return b.Phase != BaselineDone && !b.onlyIfUntold() }
+
 // Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is
 // too much for it: the store has that under the message's id from the moment that it is composed.
 type Outbox struct {

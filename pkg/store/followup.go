@@ -12,7 +12,8 @@ import (
 // may be covered by an exception, for example.
 const maxRounds = 4
 
-// FollowUp implements Announcements. As long as there is nothing to record no writer is waited for.
+// FollowUp implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
+// than it takes to look at those repositories in which there is.
 func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter) error {
 	const action = "follow up what was said"
 	teller, err := s.newTeller(ctx, "follow-up", scanner, receiver, f)
@@ -37,7 +38,11 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 		if teller.suspect, err = s.isSuspect(ctx, scanner, f.Engine); err != nil {
 			return err
 		}
-		teller.memory = nil
+		// All writers wait, so only that is looked at again where there is something to record.
+		teller.memory, teller.only = nil, make(map[string]bool)
+		for _, e := range edits {
+			teller.only[e.repository] = true
+		}
 		for range maxRounds {
 			edits, err := teller.followUp(ctx, tx, s.now())
 			if err != nil || len(edits) == 0 {
@@ -57,8 +62,8 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 
 // edit is a change of what is recorded of a receiver.
 type edit struct {
-	statement string
-	args      []any
+	repository, statement string
+	args                  []any
 }
 
 // The edits of one record, but for saveRecord.
@@ -105,7 +110,7 @@ func (t *teller) followUp(ctx context.Context, q query, now time.Time) (edits []
 
 // edit is one of a record by its id and package.
 func (l *look) edit(statement, id, pkg string, more ...any) edit {
-	return edit{statement, append(more, sql.Named("repository", l.name), sql.Named("id", id), sql.Named("package", pkg))}
+	return edit{l.name, statement, append(more, sql.Named("repository", l.name), sql.Named("id", id), sql.Named("package", pkg))}
 }
 
 // followChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.

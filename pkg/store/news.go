@@ -53,6 +53,8 @@ type teller struct {
 	filter            NewsFilter
 	wants             map[Change]bool
 	settled           map[string]bool
+	// only are the repositories to look at; nil for all.
+	only map[string]bool
 	// suspect says that the data is not to be believed where it says that something is fixed.
 	suspect bool
 	// memory of where there is nothing to tell, and what names the question; nil if nothing is to be remembered.
@@ -117,6 +119,9 @@ func (t *teller) each(ctx context.Context, q query, see func(context.Context, *l
 		return err
 	}
 	for _, r := range repositories {
+		if t.only != nil && !t.only[r.name] {
+			continue
+		}
 		about := fmt.Sprintf("%s %q %t %s", t.about, r.name, t.settled[r.name], r.covers(t.filter.Exceptions))
 		if t.memory != nil && t.memory.is(about) {
 			continue

@@ -400,7 +400,8 @@ const (
 	ChangeEscalated Change = "Escalated"
 	// ChangeRegressed: it was told, was fixed, and is back.
 	ChangeRegressed Change = "Regressed"
-	// ChangeFixed: it was told, and no running image of the repository has it any more.
+	// ChangeFixed: it was told, and no running image of the repository has it any more, whomever it concerns. An image that nothing
+	// runs for now, while its workloads run no other of the repository, counts as running as long as the Scanner has it.
 	ChangeFixed Change = "Fixed"
 	// ChangeNewImage: a repository of which the receiver has never heard. The planner finds it, not the store.
 	ChangeNewImage Change = "NewImage"

@@ -60,11 +60,23 @@ func (s *SQLite) sweepSome(ctx context.Context, unusedSince time.Time) (n int, e
 const deleteFixed = `DELETE FROM findings WHERE id IN (
 	SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2)`
 
+// What was told of them goes as well.
+const deleteFixedRecords = `DELETE FROM announcements WHERE (receiver_id, repository, canonical_id, package) IN (
+	SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ? LIMIT ?)`
+
 func (s *SQLite) sweepFixed(ctx context.Context) (swept int, err error) {
+	if _, err := s.deleteBefore(ctx, "sweep what was told and fixed", deleteFixedRecords); err != nil {
+		return 0, err
+	}
+	return s.deleteBefore(ctx, "sweep fixed findings", deleteFixed)
+}
+
+// deleteBefore deletes what was fixed before fixedFor, in batches.
+func (s *SQLite) deleteBefore(ctx context.Context, action, statement string) (swept int, err error) {
 	before := s.now().Add(-fixedFor)
 	for last := fixedBatch; last == fixedBatch; swept += last {
-		err := s.write(ctx, "sweep fixed findings", func(ctx context.Context, tx *sql.Tx) error {
-			result, err := tx.ExecContext(ctx, deleteFixed, millis{before}, fixedBatch)
+		err := s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+			result, err := tx.ExecContext(ctx, statement, millis{before}, fixedBatch)
 			if err != nil {
 				return err
 			}

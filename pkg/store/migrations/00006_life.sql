@@ -46,6 +46,7 @@ ALTER TABLE announcements ADD COLUMN known_exploited INTEGER NOT NULL DEFAULT -1
 ALTER TABLE announcements ADD COLUMN aliases TEXT NOT NULL DEFAULT '';
 -- When every running image of the repository was without it, told or not; NULL while it is there.
 ALTER TABLE announcements ADD COLUMN fixed_at INTEGER;
+CREATE INDEX announcements_fixed ON announcements (fixed_at) WHERE fixed_at IS NOT NULL;
 -- 1 while exceptions cover it: it is news again when they do not.
 ALTER TABLE announcements ADD COLUMN excepted INTEGER NOT NULL DEFAULT 0;
 
