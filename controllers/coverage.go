@@ -44,6 +44,8 @@ type coveredImage struct {
 	Name string
 	// Repositories by which running containers name it; none while it has no digest.
 	Repositories []string
+	// Receivers is what each of the pods that run it says of its receivers, as in store.Workload, each once; none while it has no digest.
+	Receivers []string
 }
 
 // engineOf is the name under which an engine's results are stored; empty if the operator runs without it.
@@ -74,6 +76,10 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 	if err != nil {
 		return nil, err
 	}
+	ofNamespace, err := namespaceReceivers(ctx, i.client, scanner.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	covered := map[string]coveredImage{}
 	waiting := map[string]coveredImage{}
 	resolvedNames := map[string]bool{}
@@ -89,7 +95,9 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 		}
 		for _, img := range running {
 			resolvedNames[img.Reference.String()] = true
-			note(covered, stateOf(scanner, img, scans[img.Key], reported))
+			state := stateOf(scanner, img, scans[img.Key], reported)
+			state.Receivers = []string{strings.Join(someOf(validReceivers(namedBy(&pods[p], ofNamespace)), maxNamedReceivers), ",")}
+			note(covered, state)
 		}
 		for _, img := range unresolved {
 			state := stateOfUnresolved(scanner, img)
@@ -119,9 +127,15 @@ func note(covered map[string]coveredImage, img coveredImage) {
 	case known.State == img.State:
 		known.Name, known.Reason = min(known.Name, img.Name), min(known.Reason, img.Reason)
 		known.Since = earliest(known.Since, img.Since)
-		known.Repositories = slices.Compact(slices.Sorted(slices.Values(slices.Concat(known.Repositories, img.Repositories))))
+		known.Repositories = union(known.Repositories, img.Repositories)
+		known.Receivers = union(known.Receivers, img.Receivers)
 		covered[img.ID] = known
 	}
+}
+
+// union has what two lists have, each once and in order.
+func union(a, b []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageScan, reports map[image.Key]store.ReportAge) coveredImage {

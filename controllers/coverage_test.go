@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -215,4 +216,24 @@ func reportedIn(objects ...client.Object) map[image.Key]store.ReportAge {
 		}
 	}
 	return reported
+}
+
+// TestCoverageHasReceivers: an image has what each of its pods, or else their namespace, says of receivers.
+func TestCoverageHasReceivers(t *testing.T) {
+	names := func(receivers string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationReceiver: receivers} }
+	}
+	u := newUnit(t, theScanner(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Annotations: map[string]string{v1alpha1.AnnotationReceiver: "team"}}},
+		aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web), names("two, one, No Name")), aPod(shop, "c", running("c", web), names("")),
+	)
+	covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), theScanner(), nil)
+	u.must(err)
+	images := describeCoverage(covered, nil, noon).Images
+	if len(images) != 1 {
+		t.Fatalf("%d images, want one", len(images))
+	}
+	if diff := cmp.Diff([]string{"", "one,two", "team"}, images[0].Receivers); diff != "" {
+		t.Errorf("receivers (-want +got):\n%s", diff)
+	}
 }

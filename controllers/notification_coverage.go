@@ -27,7 +27,7 @@ func describeCoverage(covered []coveredImage, never []string, since time.Time) n
 			coverage.Images = append(coverage.Images, notify.Image{
 				Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
 				Partly:  len(heldGaps(img.NotCovered, never)) > 0,
-				Current: img.Report.Current,
+				Current: img.Report.Current, Receivers: img.Receivers,
 			})
 			continue
 		}

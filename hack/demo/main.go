@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -102,7 +103,7 @@ func tell(ctx context.Context, options story.Options) error {
 	if err != nil {
 		return err
 	}
-	steps := append(environment.SetUp(), environment.Acts()...)
+	steps := slices.Concat(environment.SetUp(), environment.Acts())
 	began := time.Now()
 	err = story.Tell(ctx, os.Stdout, time.Now, steps)
 	if err == nil {

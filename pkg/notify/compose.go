@@ -157,16 +157,23 @@ func (l *look) newDigest(kind Kind) (Digest, error) {
 	}, nil
 }
 
-// byRepository groups news, that with the worst repository first; in each by package, what is fixed apart from the rest.
+// byRepository groups news, that with the worst repository first; in each by package.
 func byRepository(news []store.News) [][]store.News {
 	groups := grouped(news, func(n store.News) string { return n.Repository })
 	for i, group := range groups {
+		// By package, but for what is fixed.
 		groups[i] = slices.Concat(grouped(group, func(n store.News) string {
-			return fmt.Sprint(n.Change == store.ChangeFixed, " ", n.Finding.Package.Name)
+			if n.Change == store.ChangeFixed {
+				return fixedPackages
+			}
+			return n.Finding.Package.Name
 		})...)
 	}
 	return groups
 }
+
+// fixedPackages groups what is fixed: no package is named so, since a name has no NUL.
+const fixedPackages = "\x00"
 
 // grouped gives groups with the same key, that with the worst first and in each the worst first.
 func grouped(news []store.News, key func(store.News) string) [][]store.News {

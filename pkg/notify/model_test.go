@@ -105,6 +105,8 @@ func (w *world) followUp(m memory) {
 		case differ(sightings) && slices.ContainsFunc(sightings, func(f fact) bool { return w.covered(t.repository, t.v, f) }):
 			known.vague = true
 		case len(sightings) > 0 && !uncovered:
+			// What comes back under an exception, and maybe by another id, is later told as back or as not covered any more.
+			known.vague = known.vague || known.fixed
 			known.excepted, known.fixed = true, false
 		case w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
 			known.excepted, known.fixed = false, true
@@ -252,6 +254,8 @@ func (a *audience) marked(said store.Announced) {
 			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
 		}
 		a.recorded.learn(m.said)
+		// What was followed up while it was on its way was of what was recorded before.
+		a.heard.learn(m.said)
 	}
 }
 
@@ -284,7 +288,10 @@ func (a *audience) take(id string) {
 	case a.elapsed-a.last < interval:
 		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
 	default:
-		a.heard.adopt(m.covers)
+		// What was followed up since counts for what a summary covers, which is recorded before it is sent.
+		for t := range m.covers {
+			a.heard[t] = a.recorded[t]
+		}
 		a.heard.learn(m.said)
 		a.read(m.digest.Notices)
 	}

@@ -31,6 +31,7 @@ func (l *look) followNotices() {
 			told.AbsentSince = l.now
 		}
 		l.state.Notices[id] = told
+		// Until then it may cover something again, such as what a CronJob runs.
 		if told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) && !l.now.Before(told.Notice.Until) {
 			delete(l.state.Notices, id)
 		}
@@ -58,7 +59,9 @@ func (l *look) untoldNotices() (notices []Notice, next time.Time) {
 		case told.AbsentSince.IsZero():
 		case !told.over(l.now):
 			next = soonest(next, told.AbsentSince.Add(noticePatience))
-		case told.Notice.Kind != NoticeExceptionExpires:
+		case told.Notice.Kind == NoticeExceptionExpires:
+			next = soonest(next, told.Notice.Until)
+		default:
 			over := told.Notice
 			over.Over = true
 			notices = append(notices, over)

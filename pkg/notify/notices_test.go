@@ -98,6 +98,16 @@ func TestExceptionExpires(t *testing.T) {
 	if diff := cmp.Diff([]Notice{expires}, only(t, s.next()).Notices); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
+	for range 3 {
+		s.coverage.Notices = nil
+		s.visit()
+		s.pass(2 * noticePatience)
+		none(t, s.visit(), "it covers nothing for a while")
+		s.coverage.Notices = []Notice{expires}
+		s.visit()
+		s.pass(2 * noticePatience)
+		none(t, s.visit(), "it covers something again, and was told")
+	}
 	s.coverage.Notices = nil
 	s.visit()
 	for !s.last.Next.IsZero() {

@@ -44,7 +44,7 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 				return err
 			}
 			err = bulk(ctx, len(edits), func(ctx context.Context, i int) error {
-				_, err := tx.ExecContext(ctx, edits[i].statement, append(edits[i].args, sql.Named("receiver", id))...)
+				_, err := tx.ExecContext(ctx, edits[i].statement, append(edits[i].args, sql.Named("receiver", id))...) //nolint:gosec // the statements are this file's own
 				return err
 			})
 			if err != nil {
@@ -118,9 +118,14 @@ func (l *look) followChanges(ctx context.Context, now time.Time) (edits []edit, 
 		}
 	}
 	differing, err := l.differing(ctx)
+	var left []edit
 	for _, s := range differing {
 		if s.linked {
 			edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), namesOf(s.Finding)))
+			if !s.record.fixedAt.IsZero() {
+				// By the id before it would be taken as back once more.
+				left = append(left, l.edit(deleteRecord, s.record.id, s.record.pkg))
+			}
 		}
 		for _, change := range s.changes(l.filter) {
 			if !l.wanted(s, change) {
@@ -128,7 +133,7 @@ func (l *look) followChanges(ctx context.Context, now time.Time) (edits []edit, 
 			}
 		}
 	}
-	return edits, err
+	return append(edits, left...), err
 }
 
 // asIfTold records a change that is not told.

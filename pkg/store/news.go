@@ -163,6 +163,10 @@ func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRep
 	if err != nil {
 		return nil, err
 	}
+	allReports, err := r.allReports()
+	if err != nil {
+		return nil, err
+	}
 	excepted, err := r.covered(ctx, q, t.filter.Exceptions)
 	if err != nil {
 		return nil, err
@@ -172,7 +176,7 @@ func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRep
 		return nil, err
 	}
 	args := append(t.filter.args(), sql.Named("receiver", receiver), sql.Named("repository", r.name),
-		sql.Named("reports", reports), sql.Named("covered", covered))
+		sql.Named("reports", reports), sql.Named("all_reports", allReports), sql.Named("covered", covered))
 	return &look{teller: t, q: q, receiver: receiver, runningRepository: r, args: args, excepts: len(excepted) > 0}, nil
 }
 
@@ -532,7 +536,7 @@ const (
 	// the data only is as good as present.
 	selectOrphans = selectRecords + `AND a.fixed_at IS NULL AND NOT EXISTS (
 		SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
+			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
 		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
 
 	// selectNamed are findings in a package by some names.
@@ -540,7 +544,7 @@ const (
 		FROM json_each(@names) n CROSS JOIN vulnerability_names vn ON vn.name = n.value
 		CROSS JOIN vulnerabilities v ON v.id = vn.vulnerability_id
 		CROSS JOIN findings f INDEXED BY findings_by_vulnerability
-			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@reports))
+			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
 		WHERE f.package = @package AND f.fixed_at IS NULL ORDER BY v.canonical_id`
 )
 

@@ -19,6 +19,8 @@ type runningRepository struct {
 	workloads map[int64][]Workload // by the image's report
 	revisions map[int64]int64      // of these reports
 	digests   map[int64][]string   // of the image of each workload, in the order of workloads
+	// beside are the reports of its other images, with their revisions: nothing is told of them, but what they have is not fixed.
+	beside map[int64]int64
 }
 
 // reports lists the reports of the repository's images as JSON, for json_each.
@@ -27,11 +29,20 @@ func (r runningRepository) reports() (string, error) {
 	return string(ids), err
 }
 
+// allReports is the same with the reports beside them.
+func (r runningRepository) allReports() (string, error) {
+	ids, err := json.Marshal(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.beside))))
+	return string(ids), err
+}
+
 // state names the present findings of the repository's images: while it is the same, so are they.
 func (r runningRepository) state() string {
 	var state strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(r.revisions)) {
 		fmt.Fprintf(&state, "%d@%d ", id, r.revisions[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.beside)) {
+		fmt.Fprintf(&state, "beside %d@%d ", id, r.beside[id])
 	}
 	return state.String()
 }
@@ -84,6 +95,14 @@ func (r runningRepository) everyone() []Workload {
 	return distinctWorkloads(all)
 }
 
+// selectLeft lists what ran for a Scanner and is kept, with the workloads that ran it last.
+const selectLeft = `
+	SELECT r.id, r.revision, w.namespace, w.kind, w.name, w.container, w.repository
+	FROM scanner_images si
+	CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
+	CROSS JOIN left_workloads w ON w.image_id = si.id
+	WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
+
 const selectRunning = `
 	SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers
 	FROM scanner_images si
@@ -95,14 +114,20 @@ const selectRunning = `
 // pass a route.
 func running(ctx context.Context, q query, scanner, engine string, route *Route) ([]runningRepository, error) {
 	byName := make(map[string]runningRepository)
+	beside := besideRunning{reports: make(map[string]map[int64]int64), running: make(map[Workload]bool)}
 	rows, err := q.QueryContext(ctx, selectRunning, scanner, engine, engine)
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var report, revision int64
 		var digest string
 		var w Workload
 		err := rows.Scan(&report, &revision, &digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
-		if err != nil || !route.passes(w) {
+		if err != nil {
 			return struct{}{}, err
+		}
+		beside.running[nameOf(w)] = true
+		if !route.passes(w) {
+			beside.note(w.Repository, report, revision)
+			return struct{}{}, nil
 		}
 		r, found := byName[w.Repository]
 		if !found {
@@ -119,7 +144,51 @@ func running(ctx context.Context, q query, scanner, engine string, route *Route)
 	if err != nil {
 		return nil, err
 	}
+	if err := beside.addLeft(ctx, q, scanner, engine); err != nil {
+		return nil, err
+	}
+	for name, r := range byName {
+		r.beside = beside.reports[name]
+		maps.DeleteFunc(r.beside, func(report, _ int64) bool { return r.workloads[report] != nil })
+		byName[name] = r
+	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
+}
+
+// besideRunning collects runningRepository.beside by repository.
+type besideRunning struct {
+	reports map[string]map[int64]int64
+	// running has the workloads that run, as nameOf has them.
+	running map[Workload]bool
+}
+
+func (b besideRunning) note(repository string, report, revision int64) {
+	if b.reports[repository] == nil {
+		b.reports[repository] = make(map[int64]int64)
+	}
+	b.reports[repository][report] = revision
+}
+
+// addLeft adds images that nothing runs now, but for those whose workloads all run another image of the repository: a pod that is
+// moved to another node, and a CronJob between two runs, fix nothing; a rollout does.
+func (b besideRunning) addLeft(ctx context.Context, q query, scanner, engine string) error {
+	rows, err := q.QueryContext(ctx, selectLeft, scanner, engine, engine)
+	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+		var report, revision int64
+		var w Workload
+		err := rows.Scan(&report, &revision, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository)
+		if err == nil && !b.running[w] {
+			b.note(w.Repository, report, revision)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// nameOf is a workload's container whatever image of a repository it runs.
+func nameOf(w Workload) Workload {
+	w.Reference, w.Receivers = "", ""
+	return w
 }
 
 // passes says whether a workload concerns the receiver. All do without a route.

@@ -30,6 +30,7 @@ type toldModel struct {
 	images    map[string]map[string]*seen // by image name and finding.Key
 	exploited map[string]bool
 	used      map[string][]Workload
+	left      map[string][]Workload // that ran an image last which nothing runs now
 	records   map[AnnouncementKey]*toldRecord
 	messages  int
 }
@@ -97,6 +98,12 @@ func (m *toldModel) use(t *rapid.T) {
 		return w
 	}), 0, 3).Draw(t, "workloads"))
 	m.try(t, m.store.SetUsed(context.Background(), used("scanner", name, workloads...)))
+	switch {
+	case len(workloads) > 0:
+		delete(m.left, name)
+	case len(m.used[name]) > 0:
+		m.left[name] = m.used[name]
+	}
 	m.used[name] = workloads
 }
 
@@ -144,7 +151,39 @@ func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
 			}
 		}
 	}
+	m.lookBeside(states)
 	return states, running
+}
+
+// lookBeside adds what is there in images that do not concern the receiver, or that nothing runs for a while.
+func (m *toldModel) lookBeside(states map[AnnouncementKey]*state) {
+	named := make(map[Workload]bool)
+	for _, all := range m.used {
+		for _, w := range all {
+			named[nameOf(w)] = true
+		}
+	}
+	beside := func(name string, w Workload) {
+		for _, s := range m.images[name] {
+			key := AnnouncementKey{w.Repository, s.ID, s.Package.Name}
+			if states[key] == nil {
+				states[key] = &state{}
+			}
+			states[key].there = states[key].there || !s.fixed
+		}
+	}
+	for name, all := range m.used {
+		for _, w := range all {
+			beside(name, w)
+		}
+	}
+	for name, all := range m.left {
+		for _, w := range all {
+			if !named[nameOf(w)] {
+				beside(name, w)
+			}
+		}
+	}
 }
 
 func (st *state) add(s *seen, m *toldModel, names []exception.Image, workloads []Workload) {
@@ -334,7 +373,7 @@ func TestWhatIsToldAgreesWithAPlainModel(t *testing.T) {
 		defer s.Close()
 		m := &toldModel{
 			store: s, images: make(map[string]map[string]*seen), exploited: make(map[string]bool),
-			used: make(map[string][]Workload), records: make(map[AnnouncementKey]*toldRecord),
+			used: make(map[string][]Workload), left: make(map[string][]Workload), records: make(map[AnnouncementKey]*toldRecord),
 		}
 		m.filter = drawFilter(t)
 		m.filter.Changes = append([]Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(

@@ -199,7 +199,7 @@ func TestFixedByARollout(t *testing.T) {
 
 	r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
 	equal(t, "as long as the image before runs", r.news(t), []string(nil))
-	r.use(t, "scanner", "app:1")
+	must(t, r.Release(t.Context(), "scanner", key("app:1")))
 	settled := r.filter.Settled
 	r.filter.Settled = nil
 	equal(t, "as long as an image has no result", r.news(t), []string(nil))
@@ -215,7 +215,7 @@ func TestFixedByARollout(t *testing.T) {
 
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.tells(t, "rolled back", "Regressed r CVE-2026-0001 High")
-	r.use(t, "scanner", "app:1")
+	must(t, r.Release(t.Context(), "scanner", key("app:1")))
 	r.tells(t, "fixed again", "Fixed r CVE-2026-0001 High")
 }
 
@@ -270,19 +270,85 @@ func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
 	r.tells(t, "and back")
 }
 
+// An image that nothing runs for a while fixes nothing by leaving, unless its workloads run another one.
+func TestLeavingFixesNothing(t *testing.T) {
+	const id = "CVE-2026-0001"
+	job := workload("nightly", "r")
+	for name, changes := range map[string][]Change{"who hears of all": nil, "who hears of the default": {ChangeNew, ChangeRegressed}} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t)
+			if changes != nil {
+				r.filter.Changes = changes
+			}
+			r.running(t, "server", "r")
+			r.catalogue(t, "job")
+			r.use(t, "scanner", "job", job)
+			r.report(t, "job", vulnerable(id, "a"))
+			r.tells(t, "first", "New r CVE-2026-0001 High")
+			for range 3 {
+				r.use(t, "scanner", "job")
+				r.tells(t, "between two runs")
+				r.use(t, "scanner", "job", job)
+				r.tells(t, "another run")
+			}
+			r.use(t, "scanner", "job")
+			r.running(t, "job:2", "r")
+			r.tells(t, "others run a new one")
+			r.use(t, "scanner", "job:2", job)
+			want := []string{"Fixed r CVE-2026-0001 High"}
+			if changes != nil {
+				want = nil
+			}
+			r.tells(t, "it runs the new one", want...)
+			r.use(t, "scanner", "job", job)
+			r.tells(t, "and the one before", "Regressed r CVE-2026-0001 High")
+		})
+	}
+	t.Run("for good", func(t *testing.T) {
+		r := newReceiver(t)
+		r.running(t, "server", "r")
+		r.running(t, "job", "r", vulnerable(id, "a"))
+		r.tells(t, "first", "New r CVE-2026-0001 High")
+		r.use(t, "scanner", "job")
+		r.tells(t, "it may come back")
+		must(t, r.Release(t.Context(), "scanner", key("job")))
+		r.tells(t, "it is kept no longer", "Fixed r CVE-2026-0001 High")
+	})
+}
+
+// What another receiver's workloads run is not fixed.
+func TestWorkloadsThatGoToAnotherReceiverFixNothing(t *testing.T) {
+	r := newReceiver(t)
+	r.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: true}
+	r.running(t, "app:1", "r")
+	r.running(t, "app:2", "r", vulnerable("CVE-2026-0001", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High")
+	moved := workload("runs app:2", "r")
+	moved.Receivers = "mail"
+	r.use(t, "scanner", "app:2", moved)
+	r.tells(t, "moved")
+	r.use(t, "scanner", "app:2", workload("runs app:2", "r"))
+	r.tells(t, "and back")
+	r.use(t, "scanner", "app:2", moved)
+	r.report(t, "app:2")
+	r.tells(t, "missing once")
+	r.reportBy(t, "v2", "app:2")
+	r.tells(t, "fixed there", "Fixed r CVE-2026-0001 High")
+}
+
 // Who does not hear of what is fixed hears of it when it is back.
 func TestFixedWithoutAWord(t *testing.T) {
 	r := newReceiver(t, only(ChangeNew, ChangeRegressed))
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"))
 	r.tells(t, "first", "New r CVE-2026-0001 High")
-	r.use(t, "scanner", "app:1")
+	must(t, r.Release(t.Context(), "scanner", key("app:1")))
 	r.running(t, "app:2", "r")
 	r.tells(t, "fixed")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.tells(t, "back", "Regressed r CVE-2026-0001 High")
 
 	r.filter.Changes = []Change{ChangeNew}
-	r.use(t, "scanner", "app:1")
+	must(t, r.Release(t.Context(), "scanner", key("app:1")))
 	r.tells(t, "fixed once more")
 	r.use(t, "scanner", "app:1", workload("runs app:1", "r"))
 	r.tells(t, "back without a word")
@@ -385,7 +451,7 @@ func TestExceptions(t *testing.T) {
 	})
 	t.Run("what is fixed under an exception is fixed without a word", func(t *testing.T) {
 		r := start(t)
-		r.use(t, "scanner", "app")
+		must(t, r.Release(t.Context(), "scanner", key("app")))
 		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
 		r.tells(t, "fixed")
 		r.use(t, "scanner", "app", workload("runs app", "r"))
@@ -395,7 +461,7 @@ func TestExceptions(t *testing.T) {
 	})
 	t.Run("back after the exception", func(t *testing.T) {
 		r := start(t)
-		r.use(t, "scanner", "app")
+		must(t, r.Release(t.Context(), "scanner", key("app")))
 		r.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a"))
 		r.tells(t, "fixed")
 		r.filter.Exceptions = exception.Set{}
@@ -406,13 +472,13 @@ func TestExceptions(t *testing.T) {
 		r := newReceiver(t)
 		r.running(t, "app", "r", vulnerable(id, "a"))
 		r.tells(t, "first", "New r CVE-2026-0001 High")
-		r.use(t, "scanner", "app")
+		must(t, r.Release(t.Context(), "scanner", key("app")))
 		r.running(t, "app:2", "r")
 		r.tells(t, "fixed", "Fixed r CVE-2026-0001 High")
 		r.filter.Exceptions = except(id)
 		r.use(t, "scanner", "app", workload("runs app", "r"))
 		r.tells(t, "back")
-		r.use(t, "scanner", "app")
+		must(t, r.Release(t.Context(), "scanner", key("app")))
 		r.tells(t, "fixed once more")
 		r.filter.Exceptions = exception.Set{}
 		r.use(t, "scanner", "app", workload("runs app", "r"))
@@ -436,7 +502,7 @@ func TestExceptions(t *testing.T) {
 		r.report(t, "app:2", vulnerable(id, "a", severity(finding.Critical)))
 		r.filter.Exceptions = except(id, "r:2")
 		r.tells(t, "the one that is not excepted", "New r CVE-2026-0001 High")
-		r.use(t, "scanner", "app:1")
+		must(t, r.Release(t.Context(), "scanner", key("app:1")))
 		r.tells(t, "the excepted one runs alone")
 		r.use(t, "scanner", "app:2", other, workload("another name", "r"))
 		r.tells(t, "by another name as well", "New r CVE-2026-0001 Critical, was High, was excepted")

@@ -128,7 +128,16 @@ func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, 
 	return id, err
 }
 
+// replaceWorkloads also remembers the last ones of an image that nothing runs any more.
 func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Workload) error {
+	leave := `DELETE FROM left_workloads WHERE image_id = ?`
+	if len(workloads) == 0 {
+		leave = `INSERT INTO left_workloads (image_id, repository, namespace, kind, name, container)
+			SELECT DISTINCT image_id, repository, namespace, kind, name, container FROM workloads WHERE image_id = ? ON CONFLICT DO NOTHING`
+	}
+	if _, err := tx.ExecContext(ctx, leave, id); err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM workloads WHERE image_id = ?`, id); err != nil {
 		return err
 	}

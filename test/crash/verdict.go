@@ -34,9 +34,13 @@ func (i image) findings() []finding {
 	return all
 }
 
-// recorded is how long after Slack's answer, at most, the notifier has heard it, told the manager, and the manager has it
-// in its store.
-const recorded = 2 * time.Second
+const (
+	// carried is how long at most a message is with the notifier before Slack takes it: it waits for its turn for up to 5 s.
+	carried = 6 * time.Second
+	// recorded is how long after Slack's answer, at most, the notifier has heard it, told the manager, and the manager has it
+	// in its store.
+	recorded = 2 * time.Second
+)
 
 // verdict is what came of it.
 type verdict struct {
@@ -120,16 +124,16 @@ func explained(before, again telling, deaths []death) bool {
 	if before.answered.IsZero() {
 		return true
 	}
-	hit, forgotten := false, false
+	onItsWay, forgotten := false, false
 	for _, d := range deaths {
-		if d.to.Before(before.taken) || d.from.After(again.taken) {
-			continue
-		}
-		hit = hit || d.from.Before(before.answered.Add(recorded))
-		forgotten = forgotten || d.who == notifier
+		onItsWay = onItsWay || d.within(before.taken.Add(-carried), before.answered.Add(recorded))
+		forgotten = forgotten || d.who == notifier && d.within(before.taken, again.taken)
 	}
-	return hit && forgotten
+	return onItsWay && forgotten
 }
+
+// within says whether it may have happened between two moments.
+func (d death) within(from, to time.Time) bool { return !d.to.Before(from) && !d.from.After(to) }
 
 // deathsOf counts how often one was killed, and how often it ended otherwise.
 func (v verdict) deathsOf(who string) (killed, otherwise int) {

@@ -31,19 +31,21 @@ func TestJudge(t *testing.T) {
 		deaths []death
 		want   map[string]int
 	}{
-		"each once":                         {[]telling{told(1, "x"), told(2, "y")}, nil, map[string]int{"digests": 2}},
-		"one never":                         {[]telling{told(1, "x")}, nil, map[string]int{"digests": 1, "lost": 1}},
-		"to another receiver":               {[]telling{told(1, "x"), {webhook: "b", names: []string{"y"}, taken: at(2), answered: at(2)}}, nil, map[string]int{"digests": 2, "lost": 1}},
-		"twice for no reason":               {[]telling{told(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1}},
-		"again with something new":          {[]telling{told(1, "x"), told(9, "x", "y")}, nil, map[string]int{"digests": 2, "doubled": 1, "unexplained": 1}},
-		"no answer":                         {[]telling{withheld(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
-		"no answer once, and three times":   {[]telling{withheld(1, "x", "y"), told(9, "x", "y"), told(19, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 2, "unexplained": 1, "allowed": 1}},
-		"notifier killed with it":           {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 1.2)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
-		"notifier killed long after":        {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 5)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
-		"notifier killed before":            {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 0.5)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
-		"manager killed, notifier knows it": {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
-		"manager killed, then the notifier": {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 6)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 2}},
-		"notifier, after it came again":     {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 9.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 2}},
+		"each once":                          {[]telling{told(1, "x"), told(2, "y")}, nil, map[string]int{"digests": 2}},
+		"one never":                          {[]telling{told(1, "x")}, nil, map[string]int{"digests": 1, "lost": 1}},
+		"to another receiver":                {[]telling{told(1, "x"), {webhook: "b", names: []string{"y"}, taken: at(2), answered: at(2)}}, nil, map[string]int{"digests": 2, "lost": 1}},
+		"twice for no reason":                {[]telling{told(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1}},
+		"again with something new":           {[]telling{told(1, "x"), told(9, "x", "y")}, nil, map[string]int{"digests": 2, "doubled": 1, "unexplained": 1}},
+		"no answer":                          {[]telling{withheld(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
+		"no answer once, and three times":    {[]telling{withheld(1, "x", "y"), told(9, "x", "y"), told(19, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 2, "unexplained": 1, "allowed": 1}},
+		"notifier killed with it":            {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 1.2)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
+		"notifier killed long after":         {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 5)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
+		"manager killed before it was taken": {[]telling{told(10, "x", "y"), told(19, "x", "y")}, []death{dies(manager, 9), dies(notifier, 15)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 2}},
+		"manager killed long before":         {[]telling{told(10, "x", "y"), told(19, "x", "y")}, []death{dies(manager, 3), dies(notifier, 15)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 2}},
+		"notifier killed before":             {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(notifier, 0.5)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
+		"manager killed, notifier knows it":  {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 1}},
+		"manager killed, then the notifier":  {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 6)}, map[string]int{"digests": 1, "doubled": 1, "allowed": 2}},
+		"notifier, after it came again":      {[]telling{told(1, "x", "y"), told(9, "x", "y")}, []death{dies(manager, 1.2), dies(notifier, 9.2)}, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1, "allowed": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := judge(all, tt.told, tt.deaths)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/test/story"
@@ -106,7 +105,7 @@ func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 			how = "its pod"
 			return env.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))
 		}
-		pid, err := processOf(pod.UID, pod.Spec.Containers[0].Name)
+		pid, err := processOf(pod)
 		if err != nil {
 			return err
 		}
@@ -117,23 +116,21 @@ func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 	t.Logf("%s: killed %v (%s); images by phase: %v", time.Now().Format(time.TimeOnly), labels, how, phases)
 }
 
-// processOf finds the process of a pod's container on this machine, by its control group, which has the pod's UID in its path, and
-// by its program's name, which is the container's.
-func processOf(uid types.UID, program string) (pid int, err error) {
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range groups {
-		dir := filepath.Dir(file)
-		group, err := os.ReadFile(file)
-		// Where systemd manages groups there are underscores.
-		if err != nil || !strings.Contains(strings.ReplaceAll(string(group), "_", "-"), "pod"+string(uid)) {
+// processOf finds the process of a pod's one container on this machine, by its control group, which has the container's id in its path.
+func processOf(pod *corev1.Pod) (pid int, err error) {
+	for _, container := range pod.Status.ContainerStatuses {
+		_, id, known := strings.Cut(container.ContainerID, "://")
+		if container.State.Running == nil || !known {
 			continue
 		}
-		name, err := os.ReadFile(filepath.Join(dir, "comm"))
-		if err == nil && strings.TrimSpace(string(name)) == program {
-			return strconv.Atoi(filepath.Base(dir))
+		groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+		if err != nil {
+			return 0, err
+		}
+		for _, file := range groups {
+			if group, err := os.ReadFile(file); err == nil && strings.Contains(string(group), id) {
+				return strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			}
 		}
 	}
 	return 0, errors.New("the container does not run")

@@ -26,6 +26,17 @@ ALTER TABLE data_versions ADD COLUMN since INTEGER;
 -- The receivers that a workload names, sorted and joined by commas; '' if it names none.
 ALTER TABLE workloads ADD COLUMN receivers TEXT NOT NULL DEFAULT '';
 
+-- The workloads that ran an image last, while nothing runs it.
+CREATE TABLE left_workloads (
+    image_id   INTEGER NOT NULL REFERENCES scanner_images (id) ON DELETE CASCADE,
+    repository TEXT    NOT NULL,
+    namespace  TEXT    NOT NULL,
+    kind       TEXT    NOT NULL,
+    name       TEXT    NOT NULL,
+    container  TEXT    NOT NULL,
+    PRIMARY KEY (image_id, repository, namespace, kind, name, container)
+) WITHOUT ROWID;
+
 -- What was true of a finding when it was told last: what differs from it now is news. -1 where that was not recorded: then
 -- nothing is claimed to have changed until it is.
 ALTER TABLE announcements ADD COLUMN severity INTEGER NOT NULL DEFAULT -1;

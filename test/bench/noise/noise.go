@@ -75,7 +75,7 @@ func Measure(ctx context.Context, root string, progress func(format string, args
 		return section, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // the same year each time
+	random := rand.New(rand.NewPCG(seed, seed)) // the same year each time
 	r := &replay{year: newYear(published, random), now: dayTime(0)}
 	r.apps = newApps(published, random)
 	if r.store, err = store.OpenSQLite(ctx, filepath.Join(dir, "store.db"), func() time.Time { return r.now }); err != nil {
@@ -266,7 +266,7 @@ type entropy struct{}
 // Read implements io.Reader.
 func (entropy) Read(p []byte) (int, error) {
 	for i := range p {
-		p[i] = byte(rand.Uint32()) //nolint:gosec // see above
+		p[i] = byte(rand.Uint32())
 	}
 	return len(p), nil
 }
