@@ -113,15 +113,6 @@ func TestExceptionExpires(t *testing.T) {
 	for !s.last.Next.IsZero() {
 		none(t, s.next(), "an end is told once")
 	}
-	s.coverage.Notices = []Notice{expires}
-	none(t, s.visit(), "what it covers was away for a while, as at night")
-	for !s.last.Next.IsZero() {
-		none(t, s.next(), "an end is told once")
-	}
-	s.coverage.Notices = nil
-	s.visit()
-	s.pass(24 * time.Hour)
-	s.visit()
 	if len(s.last.After.Notices) != 0 {
 		t.Errorf("notices %v are remembered, want none", s.last.After.Notices)
 	}
