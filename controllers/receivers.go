@@ -68,7 +68,7 @@ func (i inventory) unknownReceivers(ctx context.Context, scanner *v1alpha1.Scann
 	if err != nil {
 		return "", err
 	}
-	pods, err := i.selected(ctx, scanner)
+	pods, err := i.selected(ctx, scanner, client.UnsafeDisableDeepCopy) // they are only read
 	if err != nil {
 		return "", err
 	}

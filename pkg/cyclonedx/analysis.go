@@ -22,15 +22,16 @@ var justifications = map[string]cdx.ImpactAnalysisJustification{
 	"inline_mitigations_already_exist":                  cdx.IAJProtectedByMitigatingControl,
 }
 
-// analysisOf is what was decided about a vulnerability; nil unless exceptions cover all of its findings: CycloneDX has one
-// analysis for all packages. The first exception speaks for all.
+// analysisOf is what was decided about a vulnerability; nil unless exceptions that agree cover all of its findings: CycloneDX has one
+// analysis for all packages. Of exceptions with the same status and justification the first one speaks for all.
 func analysisOf(r Report, findings []finding.Finding) *cdx.VulnerabilityAnalysis {
+	e := r.Excepted[findings[0].Key()]
 	for _, f := range findings {
-		if r.Excepted[f.Key()] == nil {
+		other := r.Excepted[f.Key()]
+		if e == nil || other == nil || other.Status != e.Status || other.Justification != e.Justification {
 			return nil
 		}
 	}
-	e := r.Excepted[findings[0].Key()]
 	detail := e.Reason
 	if e.Action != "" {
 		detail += "\n" + e.Action

@@ -2,7 +2,7 @@
 // (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md), for tools that filter by such.
 //
 // A document says only what somebody decided: of findings that no exception covers it says nothing. It is the same for the
-// same decisions about the same findings. It knows no store and no HTTP.
+// same decisions about the same report. It knows no store and no HTTP.
 package openvex
 
 import (

@@ -195,7 +195,7 @@ func timeOf(operation string) time.Duration {
 	switch operation {
 	case "getSBOM":
 		return downloadTime
-	case "getCycloneDX":
+	case "getCycloneDX", "getOpenVEX":
 		return documentTime
 	}
 	return requestTime

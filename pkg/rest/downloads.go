@@ -107,11 +107,11 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 
 // GetCycloneDX implements restv1.StrictServerInterface.
 func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (restv1.GetCycloneDXResponseObject, error) {
-	_, _, tag, err := a.locateReport(ctx, r)
+	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
 		return nil, err
 	}
-	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+	if tag := a.tagOfReport(found, excepting); matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
 	// From here until it is sent all of the document is in memory.
@@ -127,27 +127,31 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	return answer, nil
 }
 
-// locateReport finds an ImageScan's report as it is now, what is excepted in it, and its tag. The tag is weak: what is known of a vulnerability may
-// have been told by another image's newer report meanwhile.
-func (a operations) locateReport(ctx context.Context, r restv1.GetCycloneDXRequestObject) (found result, e store.Excepting, tag string, err error) {
-	if found, err = a.locate(ctx, r.Namespace, r.Name); err != nil {
-		return result{}, e, "", err
+// locateReport finds an ImageScan's report as it is now, and what is excepted in it.
+func (a operations) locateReport(ctx context.Context, namespace, name string, outdated *restv1.Outdated) (found result, e store.Excepting, err error) {
+	if found, err = a.locate(ctx, namespace, name); err != nil {
+		return result{}, e, err
 	}
-	if err := found.reported(r.Params.Outdated); err != nil {
-		return result{}, e, "", err
+	if err := found.reported(outdated); err != nil {
+		return result{}, e, err
 	}
-	if e, err = a.excepting(ctx, &found); err != nil {
-		return result{}, e, "", err
-	}
-	return found, e, fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, tagOf(e)), nil
+	e, err = a.excepting(ctx, &found)
+	return found, e, err
+}
+
+// tagOfReport is the tag of the report as CycloneDX. It is weak: what is known of a vulnerability may have been told by another image's
+// newer report meanwhile.
+func (a operations) tagOfReport(found result, e store.Excepting) string {
+	return fmt.Sprintf(`W/"%.8s-%d.%d-%s"`, a.Store.ID(), found.Report.ID, found.Report.Revision, tagOf(e))
 }
 
 // documentOf reads what the document is made of. Since the turn came, the report may have become another one.
 func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject, done func()) (*documentAnswer, error) {
-	found, excepting, tag, err := a.locateReport(ctx, r)
+	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
 		return nil, err
 	}
+	tag := a.tagOfReport(found, excepting)
 	report := cyclonedx.Report{
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,

@@ -17,13 +17,16 @@ type messagePlace struct {
 	Before int64  `json:"before"`
 }
 
+// maxMessages of one page: a message is much larger than other items.
+const maxMessages = 50
+
 // ListMessages implements restv1.StrictServerInterface.
 func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesRequestObject) (restv1.ListMessagesResponseObject, error) {
 	var scanner v1alpha1.Scanner
 	if err := a.read(ctx, scanners, r.Namespace, r.Name, &scanner); err != nil {
 		return nil, err
 	}
-	question, limit := callerOf(ctx).question, limitOf(r.Params.Limit)
+	question, limit := callerOf(ctx).question, min(limitOf(r.Params.Limit), maxMessages)
 	place := messagePlace{Store: a.Store.ID()}
 	if err := readPlace(question, r.Params.Continue, &place); err != nil {
 		return nil, err

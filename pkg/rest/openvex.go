@@ -19,19 +19,31 @@ const maxProducts = 3 * maxDocumentFindings
 
 // GetOpenVEX implements restv1.StrictServerInterface.
 func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (restv1.GetOpenVEXResponseObject, error) {
-	found, err := a.locate(ctx, r.Namespace, r.Name)
-	if err != nil {
+	if _, _, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated); err != nil {
 		return nil, err
 	}
-	if err := found.reported(r.Params.Outdated); err != nil {
-		return nil, err
-	}
+	// From here until it is sent all of the document is in memory.
 	release, err := a.documents.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	excepting, err := a.excepting(ctx, &found)
+	document, err := a.decisionsOf(ctx, r)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	// Made of the document itself: an exception's reason may change, and neither the report nor the finding does.
+	tag := fmt.Sprintf(`"%x"`, sha256.Sum256(document))
+	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
+		release()
+		return unchanged(tag), nil
+	}
+	return vexAnswer{document: document, tag: tag, done: release}, nil
+}
+
+// decisionsOf makes the document. Since the turn came, the report may have become another one.
+func (a operations) decisionsOf(ctx context.Context, r restv1.GetOpenVEXRequestObject) ([]byte, error) {
+	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
 		return nil, err
 	}
@@ -54,25 +66,20 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 		return nil, tooLarge("%d excepted findings in an image with %d repositories", len(report.Excepted), len(report.Repositories))
 	}
 	var document bytes.Buffer
-	if err := openvex.Write(&document, report); err != nil {
-		return nil, err
-	}
-	// Made of the document itself: an exception's reason may change, and neither the report nor the finding does.
-	tag := fmt.Sprintf(`"%x"`, sha256.Sum256(document.Bytes()))
-	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
-		return unchanged(tag), nil
-	}
-	return vexAnswer{document: document.Bytes(), tag: tag}, nil
+	err = openvex.Write(&document, report)
+	return document.Bytes(), err
 }
 
 // vexAnswer is an OpenVEX document.
 type vexAnswer struct {
 	document []byte
 	tag      string
+	done     func()
 }
 
 // VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.
 func (v vexAnswer) VisitGetOpenVEXResponse(w http.ResponseWriter) error {
+	defer v.done()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("ETag", v.tag)
 	_, err := w.Write(v.document)

@@ -800,7 +800,7 @@ type ClientInterface interface {
 
 	// ListMessages Lists the messages that a Scanner sent, the latest first
 	//
-	// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+	// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 	ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -948,7 +948,7 @@ func (c *Client) GetScanner(ctx context.Context, namespace Namespace, name Name,
 
 // ListMessages Lists the messages that a Scanner sent, the latest first
 //
-// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/scanners/{name}/messages (the `ListMessages` operationId).
 func (c *Client) ListMessages(ctx context.Context, namespace Namespace, name Name, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1980,7 +1980,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
 	//
-	// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+	// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2622,7 +2622,7 @@ func (c *ClientWithResponses) GetScannerWithResponse(ctx context.Context, namesp
 
 // ListMessagesWithResponse Lists the messages that a Scanner sent, the latest first
 //
-// What was said to whom, and when. It is kept for the time that the operator's configuration says.
+// What was said to whom, and when. It is kept for the time that the operator's configuration says. A page has at most 50.
 //
 // Returns a wrapper object for the known response body format(s).
 //
