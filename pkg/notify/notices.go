@@ -43,6 +43,11 @@ func (t ToldNotice) over(now time.Time) bool {
 	return !t.AbsentSince.IsZero() && !now.Before(t.AbsentSince.Add(noticePatience))
 }
 
+// outgrown says that a notice has become so much worse that it is told again: twice as many images, and ten more at least.
+func (t ToldNotice) outgrown(n Notice) bool {
+	return n.Kind == NoticeImagesFailed && n.Count >= max(2*t.Notice.Count, t.Notice.Count+10)
+}
+
 // untoldNotices lists the notices that the receiver was not told of, and those that are over and were not said to be. Next is when
 // to look again, zero for never.
 func (l *look) untoldNotices() (notices []Notice, next time.Time) {
@@ -50,7 +55,7 @@ func (l *look) untoldNotices() (notices []Notice, next time.Time) {
 		return nil, time.Time{}
 	}
 	for _, n := range l.coverage.Notices {
-		if _, told := l.state.Notices[n.ID]; !told {
+		if told, known := l.state.Notices[n.ID]; !known || told.outgrown(n) {
 			notices = append(notices, newNotice(n))
 		}
 	}

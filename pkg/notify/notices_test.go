@@ -89,6 +89,22 @@ func TestNoticeThatPasses(t *testing.T) {
 	}
 }
 
+// TestMoreImagesFail: more of the same is told again when there are twice as many, and ten more.
+func TestMoreImagesFail(t *testing.T) {
+	s := watched(t)
+	for _, step := range []struct {
+		failed int
+		told   bool
+	}{{2, true}, {5, false}, {11, false}, {12, true}, {23, false}, {24, true}, {1, false}, {30, false}} {
+		s.coverage.Notices = []Notice{{ID: "failed", Kind: NoticeImagesFailed, Reason: "Unauthorized", Count: step.failed}}
+		s.visit()
+		s.pass(time.Hour)
+		if sent := s.visit(); (len(sent) == 1) != step.told {
+			t.Errorf("with %d images %d messages, want one: %t", step.failed, len(sent), step.told)
+		}
+	}
+}
+
 // TestExceptionExpires: it is told once, and nothing is said when it is over.
 func TestExceptionExpires(t *testing.T) {
 	s := watched(t)

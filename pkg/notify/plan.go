@@ -125,13 +125,13 @@ func (l *look) begin() (*Action, error) {
 }
 
 // deliver brings the message on its way to its end before anything else happens, however long ago it was composed
-// if the receiver may have it. One that it certainly does not have is too old after outboxAge.
+// if the receiver may have it. One that it certainly does not have becomes too old.
 func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	switch {
 	case outbox == nil:
 		return nil, nil
-	case !outbox.InDoubt && !l.now.Before(outbox.Digest.CreatedAt.Add(outboxAge)):
+	case !outbox.InDoubt && !l.now.Before(outbox.Digest.CreatedAt.Add(outbox.keeps())):
 		l.state.Outbox = nil
 		return &Action{Mark: &store.Announced{At: l.now, Retract: outbox.Digest.ID}}, nil
 	case l.now.Before(l.mayAttempt()):

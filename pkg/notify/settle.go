@@ -22,6 +22,9 @@ const (
 	// outboxAge is when a message that was not delivered is thrown away and computed anew, since its content is out
 	// of date. Nothing is lost: what it said does not count as told.
 	outboxAge = 24 * time.Hour
+	// newsAge is the same for news: meanwhile some of it may have been fixed, or excepted. Who waits to be let in again hears what is
+	// true then. A summary is what was there when it was composed, and is recorded as such.
+	newsAge = 15 * time.Minute
 )
 
 // Settle says what an attempt to deliver the message in the outbox means: the next state and, when it was

@@ -132,7 +132,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestOldMessage: after a day of failures the message is computed anew; what has gone is not told any more.
+// TestOldMessage: news that was refused for a while is computed anew; what has gone is not told any more.
 func TestOldMessage(t *testing.T) {
 	s := onItsWay(t)
 	for range 200 {
@@ -141,13 +141,13 @@ func TestOldMessage(t *testing.T) {
 	first := only(t, s.next())
 	s.fixed("web")
 	s.find("web", finding.Critical, 2, 1)
-	for s.now.Before(first.CreatedAt.Add(outboxAge)) {
+	for s.now.Before(first.CreatedAt.Add(newsAge)) {
 		s.next()
 	}
 	s.next()
 	latest := s.sent[len(s.sent)-1]
 	if latest.ID == first.ID || latest.Sections[0].Items[0].ID != "CVE-2026-0002" {
-		t.Errorf("message %s about %v after a day, want a new one about CVE-2026-0002", latest.ID, ids(latest.Sections[0].Items))
+		t.Errorf("message %s about %v after a while, want a new one about CVE-2026-0002", latest.ID, ids(latest.Sections[0].Items))
 	}
 	if wait := s.last.Next.Sub(s.now); wait < 10*time.Minute {
 		t.Errorf("next attempt in %s, want the new message to wait as long as the old one", wait)

@@ -144,6 +144,14 @@ type Outbox struct {
 	InDoubt bool `json:"inDoubt,omitempty"`
 }
 
+// keeps is for how long the message stays as it was composed if the receiver certainly does not have it.
+func (o *Outbox) keeps() time.Duration {
+	if o.Digest.Kind == KindNews {
+		return newsAge
+	}
+	return outboxAge
+}
+
 // Stopped says why nothing is sent until somebody changes something.
 type Stopped struct {
 	Reason  string    `json:"reason"`

@@ -226,7 +226,7 @@ func (k *killer) run(ctx context.Context) error {
 		alive := k.moment(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it is told to end
 		case alive && !k.mayKill():
 			continue
 		case alive:

@@ -34,6 +34,9 @@ type app struct {
 	packages                            []string
 	built                               int
 	known                               map[string]bool // what the last report had, by finding.Key
+	// last is what the last report said, and repeated how often in a row it was said since.
+	last     [sha256.Size]byte
+	repeated int
 }
 
 func (a *app) digest() string {
@@ -140,7 +143,7 @@ func (r *replay) rollOut(ctx context.Context, a *app, day int) error {
 	if err := r.store.Release(ctx, a.namespace, a.key()); err != nil {
 		return err
 	}
-	a.built, a.known = day, nil
+	a.built, a.known, a.last, a.repeated = day, nil, [sha256.Size]byte{}, 0
 	return r.run(ctx, a)
 }
 
@@ -165,13 +168,22 @@ func (r *replay) report(ctx context.Context, a *app, version string, day int) er
 			return err
 		}
 	}
-	_, err := r.store.SaveReport(ctx, store.Report{
-		Subject: store.Subject{PlatformDigest: a.digest(), Engine: engine}, DataVersion: version, MatchedAt: r.now, Findings: findings,
-	}, "")
 	r.said.perReport++
 	if changes(a, findings) {
 		r.said.perManifest++
 	}
+	// Once two reports in a row have said the same, a further one changes nothing in the store but its date.
+	if sum := sha256.Sum256(fmt.Appendf(nil, "%+v", findings)); sum == a.last {
+		a.repeated++
+	} else {
+		a.last, a.repeated = sum, 0
+	}
+	if a.repeated > 2 {
+		return nil
+	}
+	_, err := r.store.SaveReport(ctx, store.Report{
+		Subject: store.Subject{PlatformDigest: a.digest(), Engine: engine}, DataVersion: version, MatchedAt: r.now, Findings: findings,
+	}, "")
 	return err
 }
 
