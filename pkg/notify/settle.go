@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -36,7 +37,7 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	// Only an answer that the receiver does not have it lets a message grow too old: in doubt it goes on under its
 	// id, by which the notifier knows it.
 	answered := *state.Outbox
-	answered.InDoubt = outcome.Result == UnknownOutcome
+	answered.InDoubt = !slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
 	state.Outbox = &answered
 	switch outcome.Result {
 	case Delivered:

@@ -615,7 +615,7 @@ func TestRecordsOfOlderStores(t *testing.T) {
 	r.tells(t, "what changed from then on", "FixAvailable r CVE-2026-0001 High", "Escalated r CVE-2026-0002 High, was Low")
 }
 
-// A summary takes in what has changed, and what was told before it stays told when it is taken back.
+// A summary takes in what has changed. When it is taken back, what was told before it and had not changed stays told.
 func TestAllTakesInWhatChanged(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
@@ -626,7 +626,7 @@ func TestAllTakesInWhatChanged(t *testing.T) {
 	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "summary", All: &All{r.filter, present.Moment}}))
 	r.tells(t, "after the summary")
 	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Retract: "summary"}))
-	r.tells(t, "taken back", "New r CVE-2026-0003 High")
+	r.tells(t, "taken back", "New r CVE-2026-0001 High", "New r CVE-2026-0003 High")
 }
 
 // Another engine finds other things: what it does not find is not fixed by that, and it is new when it is found again.
