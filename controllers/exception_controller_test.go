@@ -239,7 +239,7 @@ func TestExceptedFindings(t *testing.T) {
 		"for both of its names":             {append(pods, about("*.example.com/*web:1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
 		"for its digest":                    {append(pods, about("*@"+keyOfImage(web).Digest)), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
 		"for each name its own":             {append(pods, about("registry.example.com/*"), func() client.Object { e := about("mirror.*"); e.Name = "b"; return e }()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
-		"all of them":                       {append(pods, anException("a", "CVE-1", "cve-2")), v1alpha1.FindingCounts{Excepted: 2}, "", "2 findings, all excepted"},
+		"all of them":                       {append(pods, anException("a", "CVE-1", "cve-2")), v1alpha1.FindingCounts{Excepted: 2}, "", "all findings excepted: 2"},
 		"of the cluster":                    {append(pods, aClusterException("a", nil, "CVE-1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
 		"of the cluster, for other places":  {append(pods, aClusterException("a", labelledWith("stage", "test"), "CVE-1")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
 		"ended":                             {append(pods, ended), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},

@@ -353,7 +353,7 @@ func describeFindings(c *v1alpha1.FindingCounts) string {
 	case total == 0 && c.Excepted == 0:
 		return noFindings
 	case total == 0:
-		return fmt.Sprintf("%d findings, all excepted", c.Excepted)
+		return fmt.Sprintf("all findings excepted: %d", c.Excepted)
 	}
 	found := fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
 	if c.Excepted > 0 {
