@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,9 @@ type ImageScanReconciler struct {
 	// ShareSBOMs lets what one namespace's own Job found in an image count in all namespaces: only for clusters that trust
 	// all of them.
 	ShareSBOMs bool
+	// concerned remembers whom each ImageScan's workloads concerned when they were recorded last, by its UID: a checksum. No status shows
+	// that.
+	concerned sync.Map
 }
 
 // imageScanScope is what the steps of one reconciliation share.
@@ -221,6 +225,7 @@ func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, only client.Preconditions) error {
 	s.retired = true
+	r.concerned.Delete(s.scan.UID)
 	only.UID = &s.scan.UID
 	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, only))
 }

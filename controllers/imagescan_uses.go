@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -126,10 +128,23 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	if s.backend == nil {
 		return 0, nil
 	}
-	return 0, r.Store.SetUsed(ctx, store.Used{
+	workloads := workloadsOf(s.uses)
+	err := r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
-		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: s.scanner.Spec.Suspend, Workloads: workloadsOf(s.uses),
+		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: s.scanner.Spec.Suspend, Workloads: workloads,
 	})
+	if err != nil {
+		return 0, err
+	}
+	concerned := fnv.New64a()
+	for _, w := range workloads {
+		fmt.Fprintln(concerned, w.Kind, w.Name, w.Repository, w.Receivers)
+	}
+	// Whoever tells receivers may have looked before this was recorded.
+	if before, known := r.concerned.Swap(s.scan.UID, concerned.Sum64()); known && before != concerned.Sum64() {
+		r.Wakeups.Image(ctx, s.key.Digest)
+	}
+	return 0, nil
 }
 
 // RecordUse implements UseRecorder. Of a Scanner that has gone, nothing is to be recorded.

@@ -241,3 +241,25 @@ func TestSuspiciousData(t *testing.T) {
 		t.Errorf("after that the condition is %s", got)
 	}
 }
+
+// TestOtherReceiversAreToldAtOnce: whoever tells receivers is woken when other ones are concerned, since no status changes then.
+func TestOtherReceiversAreToldAtOnce(t *testing.T) {
+	scanner, pod := theScanner(telling("team", "platform")), aPod(shop, "web-1", running("main", web), naming("team"))
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, pod)
+	u.reported(web)
+	woken := u.scans.Wakeups.Subscribe()
+	check := func(want int) {
+		t.Helper()
+		u.reconcile(scan)
+		if len(woken) != want {
+			t.Errorf("woken %d times, want %d", len(woken), want)
+		}
+	}
+	check(0)
+	check(0)
+	pod.Annotations[v1alpha1.AnnotationReceiver] = "platform"
+	u.update(pod)
+	check(1)
+	check(1)
+}
