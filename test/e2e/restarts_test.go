@@ -17,9 +17,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// Sizes of the batches, and how long all of them may take.
+// Sizes of the batches, and how long all of them may take. Two batches are as many images as one message lists by name.
 const (
-	batch         = 6
+	batch         = 4
 	restartsLimit = 4 * time.Minute
 )
 
