@@ -195,7 +195,9 @@ func TestSuspendedScanner(t *testing.T) {
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
 	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
-		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonSuspended))
+		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		g.Expect(ready).NotTo(BeNil(), "no status yet")
+		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonSuspended))
 		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 	})
 	p.creates(aPod(p.namespace, "b", running("main", vulnerable)))
@@ -237,7 +239,9 @@ func TestChangedEngine(t *testing.T) {
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseFailed})
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled)).To(BeTrue())
-		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Message).To(ContainSubstring("spec.backend.type"))
+		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		g.Expect(ready).NotTo(BeNil(), "no status yet")
+		g.Expect(ready.Message).To(ContainSubstring("spec.backend.type"))
 	})
 	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendFake })
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})

@@ -110,6 +110,14 @@ func scale(t *testing.T, deployment string, replicas int) {
 	}
 	must(t, to(t.Context(), replicas))
 	if replicas == 0 {
+		// The Deployment is content while its pod still ends, and still serves.
+		waitFor(t, "the end of "+deployment, func(ctx context.Context) error {
+			pods, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "get", "pods", "--output=name")
+			if _, name, _ := strings.Cut(deployment, "/"); err == nil && strings.Contains(pods, "pod/"+name+"-") {
+				err = fmt.Errorf("its pod is still there: %s", pods)
+			}
+			return err
+		})
 		t.Cleanup(func() { // the test's context has ended
 			if err := to(context.Background(), 1); err != nil {
 				t.Error(err)

@@ -441,6 +441,9 @@ func (w *world) pass(d time.Duration) { w.clock.Step(d) }
 func (w *world) findings(scanner *v1alpha1.Scanner, img backend.Image) []string {
 	w.t.Helper()
 	catalogued, err := w.store.Catalogued(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
+	if errors.Is(err, store.ErrNotFound) {
+		return []string{"not indexed (any more)"}
+	}
 	w.must(err)
 	findings, err := w.store.Findings(w.t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine})
 	w.must(err)
