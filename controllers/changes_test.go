@@ -264,7 +264,10 @@ func TestScannersChangedInTurn(t *testing.T) {
 	s.Eventually(s.unused(s.changed), patience).Should(BeEmpty())
 	s.singly(s.changed)
 	s.Eventually(func() string {
-		return meta.FindStatusCondition(now(s.place, s.changed).Status.Conditions, v1alpha1.ConditionReady).Reason
+		if ready := meta.FindStatusCondition(now(s.place, s.changed).Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			return ready.Reason
+		}
+		return "no status yet"
 	}, patience).Should(Equal(v1alpha1.ReasonScanning))
 	s.leavesTheOtherAlone()
 }
