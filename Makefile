@@ -22,7 +22,7 @@ MODULES := . workerapi registry worker
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # Where concurrency is, the race detector looks on. It needs a C compiler.
-RACED := ./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/notify/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...
+RACED := ./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/notify/client/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...
 
 # What the manager shares with the worker is tested with the versions of both: each has its own of the registry client.
 SHARED := github.com/scanner-operator/scanner-operator/registry
