@@ -95,7 +95,7 @@ func changeTitle(i Item) string {
 func (d Digest) changeCounts() string {
 	changes := d.Changes
 	if len(changes) == 0 {
-		// A message that an older manager composed, and that waited to be taken: then all that is told was new.
+		// It does not say what has changed: then all that is told is new.
 		changes = map[store.Change]int{store.ChangeNew: d.Totals.Total()}
 	}
 	var parts []string
