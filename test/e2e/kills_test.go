@@ -22,8 +22,9 @@ import (
 const (
 	// killRounds are how often the manager and the notifier are killed each.
 	killRounds = 5
-	// podsPerRound bring images of their own, and so something to tell.
-	podsPerRound = 2
+	// podsPerRound bring images of their own, and so something to tell. Those of all rounds together are no more than one message
+	// names: on a slow machine it is about all of them, and of a ninth repository it would only count the findings.
+	podsPerRound = 1
 	// restartsAtOnce is how often the kubelet starts a container again with no more than ten seconds' pause
 	// (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
 	restartsAtOnce = 2
