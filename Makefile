@@ -69,6 +69,13 @@ story-images: bin/demo
 clair-images: bin/demo
 	bin/demo build-clair
 
+# OLM and opm from their Go modules, and OLM's kinds as its module has them.
+.PHONY: olm-images
+olm-images: bin/demo bin/opm
+	bin/demo build-olm
+	rm -rf bin/olm-crds && mkdir -p bin/olm-crds
+	cp "$$(cd hack/tools/olm && go list -m -f '{{.Dir}}' github.com/operator-framework/operator-lifecycle-manager)"/deploy/chart/crds/*.yaml bin/olm-crds/
+
 ##@ Development
 
 .PHONY: build
@@ -143,7 +150,7 @@ e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype bin
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images story-images olm-images bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-crash
@@ -232,6 +239,11 @@ bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
 bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
 	@touch $@
 
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
