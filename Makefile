@@ -138,9 +138,30 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
+# What the tests need besides the operator's images. Compiled before: beside the local cluster there is no module proxy.
+E2E_PROGRAMS := story-images clair-images bin/e2e.test bin/grype bin/clairctl
+
 .PHONY: e2e
-e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype bin/clairctl ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+	$(AGAIN) e2e-run
+
+# The tests alone: a cluster is up, and everything was built and pushed.
+.PHONY: e2e-run
+e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+
+# What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
+SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
+
+.PHONY: e2e-matrix
+e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.33 1.36" selects
+	bin/image-builder build -version=$(VERSION)
+	VERSIONS="$(VERSIONS)" hack/cluster/matrix.sh $(AGAIN) e2e-on-version
+
+.PHONY: e2e-on-version
+e2e-on-version:
+	$(RUN) bin/image-builder push -version=$(VERSION)
+	$(AGAIN) e2e-run E2E_ARGS="-test.run '$(SMOKE)'"
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
