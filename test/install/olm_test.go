@@ -39,6 +39,7 @@ func TestOLM(t *testing.T) {
 
 	must(t, env.ApplyText(t.Context(), withSlack(t, install)))
 	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
+	page.follow(t, "Install")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 	before, found := told(t, ns, 1), findings(t, ns)
@@ -53,10 +54,10 @@ func TestOLM(t *testing.T) {
 	nothingIsLostOrToldAgain(t, ns, found)
 	newsArrives(t, ns)
 
-	for _, command := range page.blocks(t, "Remove", "bash") {
-		bash(t, command)
-	}
+	page.follow(t, "Remove")
 	nothingLeft(t, page.list(t, "What stays")...)
+	page.follow(t, "What stays")
+	nothingLeft(t)
 }
 
 // prepareSettings makes what users set otherwise than by the Subscription: the operator's configuration, and the authority

@@ -73,6 +73,14 @@ func (p page) list(t *testing.T, section string) []string {
 	return names
 }
 
+// follow runs the commands below a heading.
+func (p page) follow(t *testing.T, section string) {
+	t.Helper()
+	for _, commands := range p.blocks(t, section, "bash") {
+		bash(t, commands)
+	}
+}
+
 // bash runs commands as a user would, in the directory of the project.
 func bash(t *testing.T, commands string) {
 	t.Helper()
