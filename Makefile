@@ -161,7 +161,7 @@ e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images olm-images bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 # What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
@@ -229,6 +229,15 @@ PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
+
+# The version from which the tests upgrade: until there is a release, a commit whose store lacks the newest migration.
+PREVIOUS ?= da8fe53b2a8d86228c57f69db576a1b33dabe72d
+PREVIOUS_VERSION ?= 0.0.9
+
+.PHONY: previous-images
+previous-images: $(if $(PUSH),$(NEED_CLUSTER))
+	hack/previous.sh $(PREVIOUS) $(PREVIOUS_VERSION)
+	$(PUSH) bash -c 'cd bin/previous && bin/image-builder push -version=$(PREVIOUS_VERSION) -registry=$(REGISTRY)'
 
 .PHONY: deploy
 deploy: bin/image-builder ## Install config/default into the cluster, with the images of the last "make images"
