@@ -14,16 +14,28 @@
   {{- end }}
 {{- end }}
 
+{{/* The Kubernetes API and the internet. A policy cannot name the API servers, whose addresses are often private ones: without
+peers for them, all addresses are open at these ports, but for those of the node and of the cloud's metadata service. */}}
 {{- define "scanner-operator.toKubernetesAPI" -}}
-{{- with .Values.networkPolicy.kubernetesAPI }}
-- ports:
-  {{- range .ports }}
+{{- with .Values.networkPolicy }}
+- to:
+  {{- with .kubernetesAPI.peers }}
+  {{- toYaml . | nindent 2 }}
+  {{- else }}
+  - ipBlock:
+      cidr: 0.0.0.0/0
+      except: [127.0.0.0/8, 169.254.0.0/16]
+  - ipBlock:
+      cidr: ::/0
+      except: ["::1/128", "fe80::/10"]
+  {{- end }}
+  ports:
+  {{- range .kubernetesAPI.ports }}
   - {port: {{ . }}, protocol: TCP}
   {{- end }}
-  {{- with .peers }}
-  to:
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+{{- if .kubernetesAPI.peers }}
+{{ include "scanner-operator.toInternet" $ }}
+{{- end }}
 {{- end }}
 {{- end }}
 
