@@ -6,7 +6,7 @@
 #   cluster.sh exec CMD ARG…   run a command beside the cluster: KUBECONFIG set, kubectl first on PATH, registry reachable
 #   cluster.sh status          say what runs; ends with 0 only when the cluster answers
 #   cluster.sh build [NAME…]   build all programs, or only the named ones (etcd kube-apiserver kubectl …)
-#   cluster.sh assets          build what controller tests need and print its directory (for KUBEBUILDER_ASSETS)
+#   cluster.sh assets [NAME…]  build what controller tests need, or the named programs, and print their directory (for KUBEBUILDER_ASSETS)
 #
 # Settings, from the environment:
 #   KUBERNETES_VERSION   1.36 (default), 1.35, 1.34, 1.33, or a full version such as 1.36.3
@@ -87,6 +87,8 @@ case ${1:-} in
   up | down | status) "$1" ;;
   exec) shift; run_beside "$@" ;;
   build) shift; build_programs "$@" ;;
-  assets) build_programs etcd kube-apiserver kubectl >&2; echo "$BIN" ;;
+  assets)
+    shift; [ $# -gt 0 ] || set -- etcd kube-apiserver kubectl
+    build_programs "$@" >&2; echo "$BIN" ;;
   *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -93,7 +93,7 @@ func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	}
 	e.clair = &setup
 	return "a password and a pre-shared key, made here", e.Apply(ctx, "clair.yaml", map[string]string{
-		"Namespace": ClairNamespace, "Label": storyLabel, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
+		"Namespace": ClairNamespace, "Label": Label, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
 		"URL": clairURL, "Webhooks": clairWebhooks, "Shop": e.Using(v1alpha1.BackendClair).Shop(), "Scanner": ScannerName,
 	})
 }
