@@ -31,7 +31,7 @@ const (
 func restricted(t *testing.T) *cluster {
 	t.Helper()
 	user := "system:serviceaccount:" + system + ":" + account
-	c := newClusterFor(t, envtest.User{Name: user, Groups: []string{"system:serviceaccounts"}}, "bases")
+	c := newClusterFor(t, envtest.User{Name: user, Groups: []string{"system:serviceaccounts"}}, definitions)
 	file, err := os.Open(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
 	c.Expect(err).NotTo(HaveOccurred())
 	defer file.Close()

@@ -82,6 +82,9 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress); err != nil {
 		return nil, err
 	}
+	if err := awaitKinds(ctx, o); err != nil {
+		return nil, err
+	}
 	if op.manager, err = newManager(o); err != nil {
 		return nil, err
 	}
@@ -312,6 +315,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.clairs.Run,
 		op.watchStore,
 		op.inspectStore,
+		op.watchKinds,
 		every(op.options.SweepInterval, "Sweeping the store", op.sweep),
 		every(certificateRefresh, "Refreshing certificates", op.refreshCertificates),
 	}

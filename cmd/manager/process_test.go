@@ -63,20 +63,20 @@ const system = "scanner-operator-system"
 // newCluster has an operator that may do everything.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	return newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, "bases")
+	return newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, definitions)
 }
 
-// newClusterFor has an operator that is a certain user, and the kinds of a directory below config/crd.
-func newClusterFor(t *testing.T, operator envtest.User, kinds ...string) *cluster {
+// definitions are those of the operator's kinds.
+var definitions = filepath.Join("..", "..", "config", "crd", "bases")
+
+// newClusterFor has an operator that is a certain user, and the definitions of a directory.
+func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
 	}
 	t.Parallel()
-	server := &envtest.Environment{ErrorIfCRDPathMissing: true}
-	for _, dir := range kinds {
-		server.CRDDirectoryPaths = append(server.CRDDirectoryPaths, filepath.Join("..", "..", "config", "crd", dir))
-	}
+	server := &envtest.Environment{CRDDirectoryPaths: []string{kinds}, ErrorIfCRDPathMissing: true}
 	config, err := server.Start()
 	if err != nil {
 		t.Fatal(err)
