@@ -3,6 +3,7 @@
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
 //	manager cleanup [flags]    take finalizers and annotations off pods and Scanners when the operator is gone
+//	manager version            print the version
 package main
 
 import (
@@ -12,15 +13,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/go-logr/logr"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no root certificates of its own
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-)
 
-// version is set when the binary is built.
-var version = "dev"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
+)
 
 func main() {
 	ctx := ctrl.SetupSignalHandler()
@@ -30,6 +31,9 @@ func main() {
 			exit(printFindings(ctx, os.Args[2:], os.Stdout))
 		case "cleanup":
 			exit(cleanup(ctx, os.Args[2:], os.Stdout))
+		case "version", "-version", "--version":
+			fmt.Println(version.Line("scanner-operator"))
+			exit(nil)
 		}
 	}
 	exit(run(ctx, os.Args[1:]))
@@ -54,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	setLogger(o.LogLevel)
-	ctrl.Log.Info("Starting", "version", version)
+	ctrl.Log.Info("Starting", "version", version.Version, "commit", version.Commit, "go", runtime.Version())
 	operator, err := newOperator(ctx, o)
 	if err != nil {
 		return err
