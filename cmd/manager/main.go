@@ -3,7 +3,7 @@
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
 //	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
-//	manager cleanup [flags]    take finalizers and annotations off pods and Scanners when the operator is gone
+//	manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
 //	manager version            print the version
 package main
 

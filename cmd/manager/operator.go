@@ -152,7 +152,7 @@ func newManager(o options) (manager.Manager, error) {
 		},
 		HealthProbeBindAddress:        o.ProbeAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              "scanner-operator-manager",
+		LeaderElectionID:              managerName,
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &o.LeaseDuration,

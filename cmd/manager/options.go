@@ -25,6 +25,7 @@ const (
 	apiService      = "scanner-operator-api"
 	authorityBundle = "scanner-operator-ca"
 	notifierService = "scanner-operator-notifier"
+	managerName     = "scanner-operator-manager" // of its Deployment, Lease and ServiceAccount
 )
 
 // options are all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name
@@ -65,7 +66,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.SpoolDir, "spool-dir", "/var/spool/scanner-operator", "directory for uploads in progress, emptied at the start, on a volume that may fill up")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
-	flags.StringVar(&o.Account, "service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), "scanner-operator-manager"), "the operator's own ServiceAccount, for advice on how to let it read Secrets (default $SERVICE_ACCOUNT)")
+	flags.StringVar(&o.Account, "service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), managerName), "the operator's own ServiceAccount, for advice on how to let it read Secrets (default $SERVICE_ACCOUNT)")
 	flags.StringVar(&o.WatchList, "watch-namespaces", "", "the only namespaces that are scanned, with commas between them (default all)")
 	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
 	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
