@@ -77,9 +77,9 @@ func (d decision) selectorProblem() string {
 	return ""
 }
 
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions,verbs=list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions/status,verbs=patch
-// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions,verbs=list;watch
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions/status,verbs=patch
 
 // reconcilerOf handles exceptions of the kind of an empty object.

@@ -44,7 +44,7 @@ type PodReconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=list;watch;create;patch;delete
 
 // Reconcile handles one pod. One that has gone needs nothing, since its images are counted from the pods that are
 // there; one that is being deleted is Release's. Finalizers, ImageScans and annotations don't wait for each other:
