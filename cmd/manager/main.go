@@ -4,6 +4,7 @@
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
 //	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
 //	manager cleanup [flags]    take finalizers and annotations off pods and Scanners when the operator is gone
+//	manager version            print the version
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/go-logr/logr"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no root certificates of its own
@@ -20,10 +22,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/scanner-operator/scanner-operator/pkg/kinds"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
-
-// version is set when the binary is built.
-var version = "dev"
 
 func main() {
 	ctx := ctrl.SetupSignalHandler()
@@ -35,6 +35,9 @@ func main() {
 			exit(kinds.Print(os.Stdout))
 		case "cleanup":
 			exit(cleanup(ctx, os.Args[2:], os.Stdout))
+		case "version", "-version", "--version":
+			fmt.Println(version.Line("scanner-operator"))
+			exit(nil)
 		}
 	}
 	exit(run(ctx, os.Args[1:]))
@@ -59,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	setLogger(o.LogLevel)
-	ctrl.Log.Info("Starting", "version", version)
+	ctrl.Log.Info("Starting", "version", version.Version, "commit", version.Commit, "go", runtime.Version())
 	operator, err := newOperator(ctx, o)
 	if err != nil {
 		return err
