@@ -79,7 +79,11 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
 	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
-	if op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress); err != nil {
+	err = whileNotUpgradeable(ctx, "OpeningStore", "the store is being opened, restored or migrated", func() (err error) {
+		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := awaitKinds(ctx, o); err != nil {

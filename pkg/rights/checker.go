@@ -94,7 +94,7 @@ func (c *Checker) Missing(namespace string) string {
 	defer c.mutex.Unlock()
 	for _, scope := range []string{c.scope(namespace), c.Home} {
 		if known := c.states[scope]; known != nil && len(known.lacking) > 0 {
-			return lacking{scope, known.lacking}.advice(c.Account)
+			return lacking{scope, known.lacking}.advice(c.Account, c.Home)
 		}
 	}
 	return ""
@@ -199,7 +199,7 @@ func (c *Checker) tell(ctx context.Context, scope string, before, now *state) {
 	advice := ""
 	switch changed := !slices.Equal(before.lacking, now.lacking); {
 	case changed && len(now.lacking) > 0:
-		advice = lacking{scope, now.lacking}.advice(c.Account)
+		advice = lacking{scope, now.lacking}.advice(c.Account, c.Home)
 		c.Log.Error(nil, "Rights are missing", "namespace", scope, "advice", advice)
 	case changed:
 		c.Log.Info("All rights are there", "namespace", scope)

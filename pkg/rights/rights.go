@@ -21,6 +21,9 @@ import (
 // Role is the ClusterRole with all that is Needed. config/rbac binds it in the whole cluster, or in each namespace.
 const Role = "scanner-operator-manager"
 
+// homeBinding is the RoleBinding to it in the operator's own namespace.
+const homeBinding = "scanner-operator-workers"
+
 // Right is what one rule of a role allows.
 type Right struct {
 	Verb string
@@ -98,7 +101,11 @@ type lacking struct {
 const maxListed = 180
 
 // advice says what is missing and how to grant it.
-func (l lacking) advice(account string) string {
+func (l lacking) advice(account, home string) string {
+	binding := Role
+	if l.namespace == home { // where another one has the name
+		binding = homeBinding
+	}
 	listed := describe(l.rights)
 	if len(listed) > maxListed {
 		listed = listed[:maxListed] + "…"
@@ -108,7 +115,7 @@ func (l lacking) advice(account string) string {
 			"(kubectl describe clusterrole,clusterrolebinding %s)", listed, Role)
 	}
 	return fmt.Sprintf("the operator may not %s in namespace %s: kubectl -n %s create rolebinding %s --clusterrole=%s --serviceaccount=%s",
-		listed, l.namespace, l.namespace, Role, Role, account)
+		listed, l.namespace, l.namespace, binding, Role, account)
 }
 
 // empty says whether a list has no object.
