@@ -36,12 +36,14 @@ func (b *Backend) staffMatchWorkers(ctx context.Context) error {
 func (b *Backend) workersWanted(ctx context.Context) (int, error) {
 	images, err := b.Store.ImagesInUse(ctx, Engine)
 	if err != nil || images == 0 {
+		b.counts.queue.Set(0)
 		return 0, err
 	}
 	queue, err := b.Store.QueueLength(ctx, Engine)
 	if err != nil {
 		return 0, err
 	}
+	b.counts.queue.Set(float64(queue))
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return 0, err
@@ -61,7 +63,7 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("choosing the vulnerability database's volume: %w", err)
 	}
-	job := b.matchJob("scan-match-"+b.Random(10), volume)
+	job := b.matchJob(workerName(matchWorker, b.Random), volume)
 	record := store.Job{Namespace: job.Namespace, Name: job.Name, Purpose: store.JobMatch, CreatedAt: b.Clock.Now()}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return err

@@ -673,10 +673,10 @@ func TestVolume(t *testing.T) {
 	}{
 		"as configured":               {"databases", nil, "databases", false},
 		"as configured, with a class": {"databases", []client.Object{storageClass("true")}, "databases", false},
-		"a default class":             {"", []client.Object{storageClass("true")}, databaseClaim, true},
+		"a default class":             {"", []client.Object{storageClass("true")}, DatabaseClaim, true},
 		"a class, but no default one": {"", []client.Object{storageClass("false")}, "", false},
 		"no class":                    {"", nil, "", false},
-		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, databaseClaim, true},
+		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, DatabaseClaim, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, func(o *Options) { o.Config.Grype.Database.Volume.ClaimName = tt.configured })
@@ -700,7 +700,7 @@ func TestVolume(t *testing.T) {
 				}
 			}
 			var made corev1.PersistentVolumeClaim
-			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: databaseClaim}, &made)
+			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: DatabaseClaim}, &made)
 			if (err == nil) != tt.made {
 				t.Errorf("the claim in the cluster: %v, want it there: %v", err, tt.made)
 			}
