@@ -2,6 +2,7 @@
 //
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
+//	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
 //	manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
 //	manager version            print the version
 package main
@@ -20,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/scanner-operator/scanner-operator/pkg/kinds"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -29,6 +31,8 @@ func main() {
 		switch os.Args[1] {
 		case "findings":
 			exit(printFindings(ctx, os.Args[2:], os.Stdout))
+		case "crds":
+			exit(kinds.Print(os.Stdout))
 		case "cleanup":
 			exit(cleanup(ctx, os.Args[2:], os.Stdout))
 		case "version", "-version", "--version":
