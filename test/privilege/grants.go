@@ -43,7 +43,7 @@ func (g Grant) covers(u Use) bool {
 		(g.Namespace == "" || g.Namespace == u.Namespace) && (g.Name == "" || g.Name == u.Name)
 }
 
-// Expand lists what rules give, one by one.
+// Expand lists what rules give, one by one. A path that is no resource counts as one without a group.
 func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 	var grants []Grant
 	for _, rule := range rules {
@@ -51,10 +51,13 @@ func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 		if len(names) == 0 {
 			names = []string{""}
 		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, name := range names {
-					for _, verb := range rule.Verbs {
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				grants = append(grants, Grant{Role: role, Verb: verb, Resource: path})
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, name := range names {
 						grants = append(grants, Grant{Role: role, Verb: verb, Group: group, Resource: resource, Name: name})
 					}
 				}
