@@ -166,6 +166,7 @@ func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver
 		NewImages:    slices.Contains(receiver.Announce, v1alpha1.ChangeNewImage),
 		Notices:      receiver.Health != v1alpha1.Disabled,
 		StoreRenewed: scanner.Status.StoreID != "" && scanner.Status.StoreID != r.Store.ID(),
+		RestoredFrom: r.Store.RestoredFrom(),
 	}
 	if receiver.GroupWait != nil {
 		settings.GroupWait = receiver.GroupWait.Duration
