@@ -69,6 +69,13 @@ story-images: bin/demo
 clair-images: bin/demo
 	bin/demo build-clair
 
+# OLM and opm from their Go modules, and OLM's kinds as its module has them.
+.PHONY: olm-images
+olm-images: bin/demo bin/opm
+	bin/demo build-olm
+	rm -rf bin/olm-crds && mkdir -p bin/olm-crds
+	cp "$$(cd hack/tools/olm && go list -m -f '{{.Dir}}' github.com/operator-framework/operator-lifecycle-manager)"/deploy/chart/crds/*.yaml bin/olm-crds/
+
 ##@ Development
 
 .PHONY: build
@@ -132,7 +139,7 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
 	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
-	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
+	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -vE '/test/(e2e|install)$$' | grep -vxF "$$raced"); \
 	failed=; CGO_ENABLED=0 go test $$others $(IN_FULL) $(SHARED) || failed=1; go test $$race -short -timeout 25m $$raced || failed=1; \
 	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
 	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
@@ -141,6 +148,10 @@ test: bin/grype ## Unit tests, controller tests against a real API server, worke
 .PHONY: e2e
 e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype bin/clairctl ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+
+.PHONY: e2e-install
+e2e-install: $(NEED_CLUSTER) images story-images olm-images bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
@@ -206,7 +217,7 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 	$(RUN) hack/undeploy.sh
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
@@ -216,6 +227,7 @@ bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
 bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench
 bin/e2e.test: ; go test -c -o $@ ./test/e2e
+bin/install.test: ; go test -c -o $@ ./test/install
 
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -227,6 +239,11 @@ bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
 bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
 	@touch $@
 
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum

@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
 
 // shutdownTimeout is longer than a delivery takes.
@@ -40,7 +41,10 @@ func main() {
 	flag.Parse()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, options, log)
+	err := flagenv.Complete(flag.CommandLine, "SCANNER_NOTIFIER_")
+	if err == nil {
+		err = run(ctx, options, log)
+	}
 	stop()
 	if err != nil {
 		log.Error("the notifier ends", "error", err)
