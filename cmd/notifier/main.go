@@ -29,8 +29,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
+
+// version is set when the binary is built.
+var version = "dev"
 
 // shutdownTimeout is longer than a delivery takes.
 const shutdownTimeout = 30 * time.Second
@@ -70,6 +74,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		return err
 	}
 	registry := prometheus.NewRegistry()
+	metrics.NotifierBuild(registry, version)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	webhooks, err := clairWebhooks(config, options, registry, log)
 	if err != nil {
