@@ -46,9 +46,9 @@ func TestCatalogOfTwo(t *testing.T) {
 	t.Chdir(root)
 	dir := t.TempDir()
 	older, newer := filepath.Join(dir, "older"), filepath.Join(dir, "newer")
-	for out, args := range map[string][]string{
-		older: {"-version", "0.0.9", "-out", older},
-		newer: {"-version", "0.1.0", "-replaces", "scanner-operator.v0.0.9", "-out", newer},
+	for _, args := range [][]string{
+		{"-version", "0.0.9", "-out", older},
+		{"-version", "0.1.0", "-replaces", "scanner-operator.v0.0.9", "-out", newer},
 	} {
 		if err := run(append([]string{"generate"}, args...)); err != nil {
 			t.Fatal(err)

@@ -16,12 +16,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sirupsen/logrus"
 )
 
 // packageName is what catalogs call the operator.
 const packageName = "scanner-operator"
 
 func main() {
+	logrus.SetLevel(logrus.WarnLevel) // the registry's library says which optional files there are not
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bundle:", err)
 		os.Exit(1)
