@@ -30,7 +30,6 @@ const (
 	crdFile   = "manifests/scanner-operator.io_scanners.yaml"
 	noteFile  = "metadata/annotations.yaml"
 	aService  = "manifests/scanner-operator-api_v1_service.yaml"
-	aConfig   = "manifests/scanner-operator-defaults_v1_configmap.yaml"
 	newObject = "manifests/new.yaml"
 )
 
