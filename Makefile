@@ -87,17 +87,19 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables and pictures of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/chart config charts/scanner-operator
+	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
 
 # Messages of which docs/notifications.md has a picture.
 PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
-	engine-changed engine-updated filter-widened baseline-renewed troubles troubles-over exception-expires
+	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code
@@ -137,7 +139,9 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 ##@ Tests
 
 .PHONY: test
-test: bin/grype ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: export HELM := $(CURDIR)/bin/helm
+test: export HELM4 := $(CURDIR)/bin/helm4
+test: bin/grype bin/helm bin/helm4 ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
@@ -161,7 +165,7 @@ e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 # What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
@@ -346,7 +350,9 @@ bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
 bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
 bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/actionlint bin/cosign: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
+bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@

@@ -23,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -37,6 +38,7 @@ type PodReconciler struct {
 	Uses   UseRecorder
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
+	Rights *rights.Checker
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
@@ -221,7 +223,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, finalizersChanged))).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
-		Complete(patient{r})
+		Complete(patient{permitted{r, r.Rights}})
 	return errors.Join(err, r.setupRelease(mgr))
 }
 

@@ -99,27 +99,8 @@ func TestRestrictedPodSecurity(t *testing.T) {
 // the Job is put away.
 func TestSidecarInjection(t *testing.T) {
 	ns := namespaceWithSecret(t)
-	sidecar := strings.ReplaceAll(fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: NS}
-spec:
-  failurePolicy: Fail
-  reinvocationPolicy: Never
-  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: '[JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}]'
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: NS}
-spec:
-  policyName: NS
-  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}}
-`, env.Reference(images.Static)), "NS", ns)
-	must(t, env.ApplyText(t.Context(), sidecar))
-	t.Cleanup(func() { must(t, env.DeleteText(context.Background(), sidecar)) })
+	podsBecome(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
+		env.Reference(images.Static)))
 	waitFor(t, "the policy to be in force", func(ctx context.Context) error {
 		made, err := env.Kubectl(ctx, "run", "probe", "--image=probe", "--dry-run=server", "--namespace", ns, "--output=yaml")
 		if err == nil && !strings.Contains(made, "sidecar") {
@@ -130,6 +111,48 @@ spec:
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+}
+
+// podsBecome has new pods of a namespace changed, as service meshes and policy engines do. It is not in force at once.
+func podsBecome(t *testing.T, ns, change string) {
+	t.Helper()
+	policy := strings.ReplaceAll(fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: NS}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: '[%s]'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: NS}
+spec:
+  policyName: NS
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}}
+`, change), "NS", ns)
+	must(t, env.ApplyText(t.Context(), policy))
+	t.Cleanup(func() { must(t, env.DeleteText(context.Background(), policy)) })
+}
+
+// The worker's own image cannot be pulled: its name is made one of a registry that is not there.
+func TestWorkerImageIsNotPulled(t *testing.T) {
+	ns := namespaceWithSecret(t)
+	podsBecome(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`)
+	waitFor(t, "the policy to be in force", func(ctx context.Context) error {
+		made, err := env.Kubectl(ctx, "run", "probe", "--image=probe", "--dry-run=server", "--namespace", ns, "--output=yaml")
+		if err == nil && !strings.Contains(made, "registry.invalid") {
+			err = errors.New("it changes no image")
+		}
+		return err
+	})
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	failsWith(t, ns, "WorkerImageNotPulled", "the worker's image cannot be pulled", "registry.invalid")
+	othersAreScanned(t)
 }
 
 // A namespace that is deleted while it is scanned goes, whatever was on its way, and holds nobody up.
