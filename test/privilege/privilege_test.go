@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
@@ -96,6 +98,8 @@ func TestGrantsAreThoseOfTheAccount(t *testing.T) {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: named("", "wide"), Subjects: subject(home), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "wide"}},
 		&rbacv1.RoleBinding{ObjectMeta: named("shop", "wide"), Subjects: subject(home), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "wide"}},
 		&rbacv1.RoleBinding{ObjectMeta: named("shop", "theirs"), Subjects: subject("shop"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "wide"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "leaving", DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{"example.com/stay"}}},
+		&rbacv1.RoleBinding{ObjectMeta: named("leaving", "wide"), Subjects: subject(home), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "wide"}},
 		&rbacv1.RoleBinding{ObjectMeta: named("shop", "nothing"), Subjects: subject(home), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "gone"}},
 	).Build()
 	grants, err := GrantsOf(t.Context(), cluster, home, manager)
