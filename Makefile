@@ -6,6 +6,9 @@ SHELL := /usr/bin/env bash
 .NOTPARALLEL:
 
 VERSION  ?= dev
+# Between releases programs say from which commit they are. A release is known by its version, and its images must not depend
+# on the commit: their digests are in the commit that is tagged (docs/decisions/0020-images-of-a-release.md).
+COMMIT ?= $(if $(filter dev,$(VERSION)),$(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null))
 REGISTRY ?= 198.51.100.10:5000/scanner-operator
 PLATFORMS ?= linux/$(shell go env GOARCH)
 
@@ -69,6 +72,13 @@ story-images: bin/demo
 clair-images: bin/demo
 	bin/demo build-clair
 
+# OLM and opm from their Go modules, and OLM's kinds as its module has them.
+.PHONY: olm-images
+olm-images: bin/demo bin/opm
+	bin/demo build-olm
+	rm -rf bin/olm-crds && mkdir -p bin/olm-crds
+	cp "$$(cd hack/tools/olm && go list -m -f '{{.Dir}}' github.com/operator-framework/operator-lifecycle-manager)"/deploy/chart/crds/*.yaml bin/olm-crds/
+
 ##@ Development
 
 .PHONY: build
@@ -77,12 +87,14 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables and pictures of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/chart config charts/scanner-operator
+	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
 
 # Messages of which docs/notifications.md has a picture.
@@ -127,20 +139,47 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 ##@ Tests
 
 .PHONY: test
-test: bin/grype ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: export HELM := $(CURDIR)/bin/helm
+test: export HELM4 := $(CURDIR)/bin/helm4
+test: bin/grype bin/helm bin/helm4 ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
 	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
-	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
+	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -vE '/test/(e2e|install)$$' | grep -vxF "$$raced"); \
 	failed=; CGO_ENABLED=0 go test $$others $(IN_FULL) $(SHARED) || failed=1; go test $$race -short -timeout 25m $$raced || failed=1; \
 	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
 	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
+# What the tests need besides the operator's images. Compiled before: beside the local cluster there is no module proxy.
+E2E_PROGRAMS := story-images clair-images bin/e2e.test bin/grype bin/clairctl
+
 .PHONY: e2e
-e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype bin/clairctl ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+	$(AGAIN) e2e-run
+
+# The tests alone: a cluster is up, and everything was built and pushed.
+.PHONY: e2e-run
+e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+
+.PHONY: e2e-install
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+
+# What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
+SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
+
+.PHONY: e2e-matrix
+e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.33 1.36" selects
+	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
+	VERSIONS="$(VERSIONS)" hack/cluster/matrix.sh $(AGAIN) e2e-on-version
+
+.PHONY: e2e-on-version
+e2e-on-version:
+	$(RUN) bin/image-builder push -version=$(VERSION)
+	$(AGAIN) e2e-run E2E_ARGS="-test.run '$(SMOKE)'"
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
@@ -192,8 +231,17 @@ PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 
 .PHONY: images
 images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
-	bin/image-builder build -version=$(VERSION) -platforms=$(PLATFORMS)
+	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
+
+# The version from which the tests upgrade: until there is a release, a commit whose store lacks the newest migration.
+PREVIOUS ?= da8fe53b2a8d86228c57f69db576a1b33dabe72d
+PREVIOUS_VERSION ?= 0.0.9
+
+.PHONY: previous-images
+previous-images: $(if $(PUSH),$(NEED_CLUSTER))
+	hack/previous.sh $(PREVIOUS) $(PREVIOUS_VERSION)
+	$(PUSH) bash -c 'cd bin/previous && bin/image-builder push -version=$(PREVIOUS_VERSION) -registry=$(REGISTRY)'
 
 .PHONY: deploy
 deploy: bin/image-builder ## Install config/default into the cluster, with the images of the last "make images"
@@ -205,10 +253,85 @@ deploy: bin/image-builder ## Install config/default into the cluster, with the i
 undeploy: bin/manager ## Remove the operator and all its resources from the cluster
 	$(RUN) hack/undeploy.sh
 
+##@ Release
+
+# Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
+# .github/workflows/release.yaml; how it is prepared: CONTRIBUTING.md.
+RELEASE := $(shell cat VERSION)
+RELEASE_DIR ?= bin/release
+RELEASE_REGISTRY ?= ghcr.io/scanner-operator
+comma := ,
+RELEASE_PLATFORMS := linux/amd64,linux/arm64
+
+.PHONY: release-dry-run
+release-dry-run: bin/cosign ## Make everything that a release is made of in bin/release, twice, and check it; publishes nothing
+	rm -rf $(RELEASE_DIR) $(RELEASE_DIR)-again
+	$(AGAIN) release-artefacts release-sbom release-checksums release-sign-with-throw-away-key
+	$(AGAIN) release-again
+	$(AGAIN) release-check
+
+# What must come out the same wherever and whenever it is made.
+.PHONY: release-artefacts
+release-artefacts: release-images release-manifests release-chart release-bundle
+
+.PHONY: release-images
+release-images: bin/image-builder
+	bin/image-builder build -out=$(RELEASE_DIR) -version=$(RELEASE) -platforms=$(RELEASE_PLATFORMS)
+	bin/image-builder record -out=$(RELEASE_DIR) -registry=$(RELEASE_REGISTRY)
+
+.PHONY: release-manifests
+release-manifests: bin/image-builder
+	bin/image-builder overlay -out=$(RELEASE_DIR) -registry=$(RELEASE_REGISTRY)
+	kubectl=$$($(CLUSTER) assets kubectl)/kubectl; \
+	$$kubectl kustomize $(RELEASE_DIR)/deploy >$(RELEASE_DIR)/install.yaml; $$kubectl kustomize config/crd >$(RELEASE_DIR)/crds.yaml
+
+.PHONY: release-chart
+release-chart: bin/release-helper bin/helm
+	bin/release-helper chart -dir=$(RELEASE_DIR)
+	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
+	bin/helm template scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+
+.PHONY: release-sbom
+release-sbom: bin/syft
+	mkdir -p $(RELEASE_DIR)/sbom
+	for name in scanner-operator scanner-notifier scanner-grype; do for platform in $(subst $(comma), ,$(RELEASE_PLATFORMS)); do \
+	  SYFT_CHECK_FOR_APP_UPDATE=false bin/syft scan --quiet --platform $$platform --source-name $(RELEASE_REGISTRY)/$$name --source-version $(RELEASE) \
+	    --output spdx-json=$(RELEASE_DIR)/sbom/$${name}_$${platform/\//_}.spdx.json oci-dir:$(RELEASE_DIR)/images/$$name; \
+	done; done
+
+.PHONY: release-checksums
+release-checksums: bin/release-helper
+	bin/release-helper notes -dir=$(RELEASE_DIR) >$(RELEASE_DIR)/RELEASE_NOTES.md
+	bin/release-helper checksums -dir=$(RELEASE_DIR)
+
+# The published signature is by the workflow's identity (keyless), which needs a network and that identity. Here the same
+# program signs with a key that is thrown away, and verifies.
+SIGNATURE := $(RELEASE_DIR)/SHA256SUMS.sigstore.json
+.PHONY: release-sign-with-throw-away-key
+release-sign-with-throw-away-key: export COSIGN_PASSWORD :=
+release-sign-with-throw-away-key: bin/cosign
+	rm -f $(RELEASE_DIR)/dry-run.*; trap 'rm -f $(RELEASE_DIR)/dry-run.key' EXIT; \
+	bin/cosign generate-key-pair --output-key-prefix $(RELEASE_DIR)/dry-run; \
+	bin/cosign sign-blob --yes --key $(RELEASE_DIR)/dry-run.key --tlog-upload=false --use-signing-config=false --bundle $(SIGNATURE) $(RELEASE_DIR)/SHA256SUMS; \
+	bin/cosign verify-blob --key $(RELEASE_DIR)/dry-run.pub --insecure-ignore-tlog --bundle $(SIGNATURE) $(RELEASE_DIR)/SHA256SUMS
+
+# In another directory, from the sources alone: no file that git does not know gets in, and no path.
+.PHONY: release-again
+release-again:
+	copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
+	git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null | tar -c -T - | tar -x -C "$$copy"; \
+	mkdir "$$copy/bin"; cp bin/helm "$$copy/bin/"; $(AGAIN) -C "$$copy" release-artefacts RELEASE_DIR=bin/release; \
+	rm -rf $(RELEASE_DIR)-again; mv "$$copy/bin/release" $(RELEASE_DIR)-again
+
+.PHONY: release-check
+release-check: bin/release-helper
+	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again
+
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
+bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
 bin/crash:  ; $(GO_BUILD) -o $@ ./test/crash
@@ -216,6 +339,7 @@ bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
 bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench
 bin/e2e.test: ; go test -c -o $@ ./test/e2e
+bin/install.test: ; go test -c -o $@ ./test/install
 
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -223,10 +347,19 @@ bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
+bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
+bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
+bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
 	@touch $@
 
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 // Names of backups that --directory makes: their order is that of their times.
@@ -64,7 +65,7 @@ func writeBackup(ctx context.Context, db *store.SQLite, output, directory string
 		if status, err := out.Stat(); err == nil && status.Mode()&os.ModeCharDevice != 0 && status.Mode()&os.ModeDevice != 0 {
 			return store.BackupInfo{}, errors.New("a backup is no text: send standard output to a file (kubectl exec without --tty), or use --output")
 		}
-		return db.Backup(ctx, version, out)
+		return db.Backup(ctx, version.Version, out)
 	}
 	return backupFile(ctx, db, output)
 }
@@ -75,7 +76,7 @@ func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.
 	if err != nil {
 		return info, err
 	}
-	if info, err = db.Backup(ctx, version, file); err == nil {
+	if info, err = db.Backup(ctx, version.Version, file); err == nil {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err == nil {

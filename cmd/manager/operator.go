@@ -36,6 +36,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	inforce "github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
@@ -65,6 +66,7 @@ type operator struct {
 	store     store.Store
 	authority *certificate.Authority
 	wakeups   *controllers.Wakeups
+	rights    *rights.Checker
 	grype     *grype.Backend
 	clairs    *clair.Engines
 	backends  backend.Choosers
@@ -77,7 +79,14 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
 	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
-	if op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress); err != nil {
+	err = whileNotUpgradeable(ctx, "OpeningStore", "the store is being opened, restored or migrated", func() (err error) {
+		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitKinds(ctx, o); err != nil {
 		return nil, err
 	}
 	if op.manager, err = newManager(o); err != nil {
@@ -96,7 +105,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := op.makeBackends(); err != nil {
 		return nil, err
 	}
-	for _, setup := range []func(context.Context) error{op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
+	for _, setup := range []func(context.Context) error{op.addRights, op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
 		if err := setup(ctx); err != nil {
 			return nil, err
 		}
@@ -121,7 +130,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 // +kubebuilder:rbac:groups="",namespace=system,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,resourceNames=scanner-operator-manager,verbs=get;update
@@ -129,11 +138,15 @@ func newScheme() *runtime.Scheme {
 func newManager(o options) (manager.Manager, error) {
 	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme: newScheme(),
-		Cache: cache.Options{ByObject: map[ctrlclient.Object]cache.ByObject{
-			&corev1.Pod{}:       {Transform: controllers.StripPod},
-			&corev1.Node{}:      {Transform: controllers.StripNode},
-			&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
-		}},
+		Cache: cache.Options{
+			DefaultNamespaces: o.cached(),
+			NewInformer:       rights.NewInformer,
+			ByObject: map[ctrlclient.Object]cache.ByObject{
+				&corev1.Pod{}:       {Transform: controllers.StripPod},
+				&corev1.Node{}:      {Transform: controllers.StripNode},
+				&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
+			},
+		},
 		// Secrets, Jobs and claims are read one by one where they are needed: nothing watches them.
 		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.PersistentVolumeClaim{},
@@ -169,9 +182,13 @@ func serviceNames(service, namespace string) []string {
 
 // makeBackends is the map of engines, keyed by the API's constant.
 func (op *operator) makeBackends() error {
+	listing, err := listingClient(op.config.Grype.Database.CABundle)
+	if err != nil {
+		return fmt.Errorf("grype.database.caBundle: %w", err)
+	}
 	op.grype = grype.New(grype.Options{
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
-		Log: ctrl.Log.WithName("grype"), HTTP: &http.Client{Timeout: listingTimeout},
+		Log: ctrl.Log.WithName("grype"), HTTP: listing,
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
 		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
@@ -190,6 +207,22 @@ func (op *operator) makeBackends() error {
 		op.backends[v1alpha1.BackendFake] = backend.Always(&fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")})
 	}
 	return nil
+}
+
+// listingClient asks where vulnerability databases are, by proxies from the environment.
+func listingClient(authorities string) (*http.Client, error) {
+	client := &http.Client{Timeout: listingTimeout}
+	if authorities == "" {
+		return client, nil
+	}
+	roots, err := registry.Authorities(authorities)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	client.Transport = transport
+	return client, nil
 }
 
 // wakeScanners has all Scanners show the vulnerability data that is in use now.
@@ -248,7 +281,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 	exceptions, covered := op.exceptions(), &controllers.Covered{}
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice,
+		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights,
 	}
 	if err := op.manager.Add(every(forgetInterval, "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
 		return err
@@ -259,15 +292,15 @@ func (op *operator) addControllers(ctx context.Context) error {
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events},
+		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights},
 		imageScans,
 		scanners,
 		notifications,
 		&controllers.ExceptionReconciler{
-			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Covered: covered, Wakeups: op.wakeups,
+			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Covered: covered, Wakeups: op.wakeups, Rights: op.rights,
 		},
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {
@@ -290,6 +323,7 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 		After: controllers.NoticeTimes{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
+		Rights: op.rights,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
@@ -305,6 +339,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.clairs.Run,
 		op.watchStore,
 		op.inspectStore,
+		op.watchKinds,
 		every(op.options.SweepInterval, "Sweeping the store", op.sweep),
 		every(certificateRefresh, "Refreshing certificates", op.refreshCertificates),
 	}

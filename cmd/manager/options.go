@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
 
 // Names of things in the operator's namespace that belong together. config/ uses the same.
@@ -29,12 +32,15 @@ const (
 // in capitals, "-" as "_". Nothing else reads the environment, except for what Kubernetes itself provides and the
 // proxy (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), which is handed on to Jobs.
 type options struct {
-	ConfigFile    string
-	DataDir       string
-	SpoolDir      string
-	Namespace     string
-	PodName       string
-	Account       string
+	ConfigFile string
+	DataDir    string
+	SpoolDir   string
+	Namespace  string
+	PodName    string
+	Account    string
+	WatchList  string
+	// Watched are the namespaces of WatchList; none means all.
+	Watched       []string
 	WorkerImage   string
 	IngestAddress string
 	IngestURL     string
@@ -61,6 +67,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
 	flags.StringVar(&o.Account, "service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), managerName), "the operator's own ServiceAccount, for advice on how to let it read Secrets (default $SERVICE_ACCOUNT)")
+	flags.StringVar(&o.WatchList, "watch-namespaces", "", "the only namespaces that are scanned, with commas between them (default all)")
 	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
 	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
 	flags.StringVar(&o.IngestURL, "ingest-url", "", "where workers reach the ingest API (default its Service)")
@@ -88,18 +95,7 @@ func (o *options) parse(flags *flag.FlagSet, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%q is neither a flag nor a command", flags.Arg(0))
 	}
-	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var errs []error
-	flags.VisitAll(func(f *flag.Flag) {
-		variable := "SCANNER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, set := os.LookupEnv(variable); set && !given[f.Name] {
-			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", variable, err))
-			}
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
+	if err := flagenv.Complete(flags, "SCANNER_"); err != nil {
 		return err
 	}
 	o.IngestURL = cmp.Or(o.IngestURL, "https://"+ingestService+"."+o.Namespace+".svc:9443")
@@ -121,6 +117,10 @@ func (o *options) validate() error {
 	}
 	if !strings.HasPrefix(o.NotifierURL, "https://") {
 		errs = append(errs, errors.New("--notifier-url: must begin with https://"))
+	}
+	watched, err := config.ParseNamespaces(o.WatchList)
+	if o.Watched = watched; err != nil {
+		errs = append(errs, fmt.Errorf("--watch-namespaces: %w", err))
 	}
 	errs = append(errs, o.validateLease())
 	if o.SweepInterval < time.Second {

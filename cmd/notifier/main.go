@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -29,6 +30,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 // shutdownTimeout is longer than a delivery takes.
@@ -37,10 +40,18 @@ const shutdownTimeout = 30 * time.Second
 func main() {
 	options := notifier.NewOptions(os.Getenv)
 	options.AddFlags(flag.CommandLine)
+	printVersion := flag.Bool("version", false, "Print the version and end.")
 	flag.Parse()
+	if *printVersion {
+		fmt.Println(version.Line("scanner-notifier"))
+		return
+	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, options, log)
+	err := flagenv.Complete(flag.CommandLine, "SCANNER_NOTIFIER_")
+	if err == nil {
+		err = run(ctx, options, log)
+	}
 	stop()
 	if err != nil {
 		log.Error("the notifier ends", "error", err)
@@ -83,7 +94,8 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		Now:       time.Now,
 	})
 	go certificate.Run(ctx, notifier.Sleep)
-	log.Info("the notifier starts", "listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
+	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),
+		"listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
 	return serve(ctx, append(servers(options, server.Handler(), certificate, registry), webhooks...))
 }
 
