@@ -134,7 +134,7 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 ##@ Tests
 
 .PHONY: test
-test: bin/grype ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: bin/grype bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
@@ -250,6 +250,10 @@ bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
 	@touch $@
+
+# Debian's, for the tests of the alerts; without it they are skipped.
+bin/promtool:
+	@hack/promtool.sh
 
 .PHONY: clean
 clean: ## Remove bin/ (built programs of the cluster stay in the cache)

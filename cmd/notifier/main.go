@@ -29,8 +29,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
-	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 )
 
 // version is set when the binary is built.
