@@ -142,7 +142,7 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 .PHONY: test
 test: export HELM := $(CURDIR)/bin/helm
 test: export HELM4 := $(CURDIR)/bin/helm4
-test: bin/grype bin/helm bin/helm4 ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: bin/grype bin/helm bin/helm4 bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
@@ -404,6 +404,10 @@ bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
 	@touch $@
+
+# Debian's, for the tests of the alerts; without it they are skipped.
+bin/promtool:
+	@hack/promtool.sh
 
 .PHONY: clean
 clean: ## Remove bin/ (built programs of the cluster stay in the cache)
