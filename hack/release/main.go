@@ -4,8 +4,9 @@
 //	release notes               print what CHANGELOG.md says of the version
 //	release chart               package charts/scanner-operator with the images by digest
 //	release checksums           write SHA256SUMS of everything that is published as a file
-//	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources
-//	release lock                write the images' digests to images.lock.json, from which the bundle is generated
+//	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources.
+//	                            With -tagged, the committed bundle must be that of these images, too
+//	release lock                write images.lock.yaml, from which the bundle is generated
 package main
 
 import (
@@ -44,6 +45,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", filepath.Join("bin", "release"), "directory of the release")
 	again := flags.String("again", "", "check: directory of a second build, which must be equal")
+	tagged := flags.Bool("tagged", false, "check: what is committed must name these images, as it must when a version is tagged")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "checksums":
 		return r.writeChecksums()
 	case "check":
-		return r.report(ctx, *again, out)
+		return r.report(ctx, r.checks(*again, *tagged), out)
 	case "lock":
 		return r.writeLock()
 	default:

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
@@ -119,7 +120,7 @@ func replace(t *testing.T, file, old, with string) {
 func TestCompleteReleaseIsFit(t *testing.T) {
 	r := complete(t)
 	var out bytes.Buffer
-	if err := r.report(t.Context(), r.dir, &out); err != nil {
+	if err := r.report(t.Context(), r.checks(r.dir, false), &out); err != nil {
 		t.Errorf("want no complaint, got %v\n%s", err, out.String())
 	}
 }
@@ -179,7 +180,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			r := complete(t)
 			test.spoil(t, r)
 			var out bytes.Buffer
-			if err := r.report(t.Context(), "", &out); err == nil || !strings.Contains(out.String(), test.want) {
+			if err := r.report(t.Context(), r.checks("", false), &out); err == nil || !strings.Contains(out.String(), test.want) {
 				t.Errorf("want a complaint with %q, got %v and\n%s", test.want, err, out.String())
 			}
 		})
@@ -240,16 +241,45 @@ func TestChartWithoutAPlaceForADigestIsRefused(t *testing.T) {
 func TestLockHoldsThePrograms(t *testing.T) {
 	r := complete(t)
 	must(t, r.writeLock())
-	locked, err := readRecord(filepath.Join(r.root, lockFile))
+	content, err := os.ReadFile(r.path(lockFile))
 	must(t, err)
+	var locked lock
+	must(t, yaml.UnmarshalStrict(content, &locked))
+	if want := "2026-11-22T00:00:00Z"; locked.Created != want {
+		t.Errorf("want the day in the change log, %s, got %s", want, locked.Created)
+	}
 	record, err := r.record()
 	must(t, err)
-	if len(locked) != len(programs) {
-		t.Errorf("want %v in the lock file and nothing else, got %v", programs, locked)
+	if len(locked.Images) != len(programs) {
+		t.Errorf("want %v in the lock file and nothing else, got %v", programs, locked.Images)
 	}
 	for _, name := range programs {
-		if locked[name] == "" || locked[name] != record[name] {
-			t.Errorf("%s: want %s in the lock file, got %q", name, record[name], locked[name])
+		if locked.Images[name] == "" || locked.Images[name] != record[name] {
+			t.Errorf("%s: want %s in the lock file, got %q", name, record[name], locked.Images[name])
 		}
+	}
+}
+
+func TestTaggedReleaseHasItsImagesInTheCommittedBundle(t *testing.T) {
+	r := complete(t)
+	must(t, r.writeLock())
+	if err := r.lockIsCommitted(t.Context()); err == nil {
+		t.Error("nothing is committed, and that was taken")
+	}
+	content, err := os.ReadFile(r.path(lockFile))
+	must(t, err)
+	write(t, filepath.Join(r.root, committedLock), string(content))
+	must(t, r.lockIsCommitted(t.Context()))
+	replace(t, filepath.Join(r.root, committedLock), "sha256:", "sha256:0")
+	if err := r.lockIsCommitted(t.Context()); err == nil || !strings.Contains(err.Error(), "make release-lock") {
+		t.Errorf("want advice to run make release-lock, got %v", err)
+	}
+}
+
+func TestVersionThatIsNotReleasedHasNoDay(t *testing.T) {
+	r := complete(t)
+	replace(t, filepath.Join(r.root, "CHANGELOG.md"), "2026-11-22", "Unreleased")
+	if created, err := r.created(); err != nil || created != "1970-01-01T00:00:00Z" {
+		t.Errorf("want the same day whenever it is built, got %s (%v)", created, err)
 	}
 }
