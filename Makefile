@@ -106,9 +106,10 @@ vet: ## Run go vet on every module
 	for module in $(MODULES); do (cd $$module && go vet ./...); done
 
 .PHONY: lint
-lint: bin/golangci-lint bin/crdlint ## Check code, API and shell scripts
+lint: bin/golangci-lint bin/crdlint bin/actionlint ## Check code, API, shell scripts and workflows
 	for module in $(MODULES); do (cd $$module && echo "golangci-lint: $$module" && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	bin/crdlint config/crd/bases/*.yaml
+	bin/actionlint
 	@if command -v shellcheck >/dev/null; then shellcheck -x .ci/run $$(find hack -name '*.sh'); \
 	else echo "lint: shellcheck is not installed (apt-get install shellcheck): the shell scripts were not checked"; fi
 
@@ -165,6 +166,17 @@ e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests 
 e2e-on-version:
 	$(RUN) bin/image-builder push -version=$(VERSION)
 	$(AGAIN) e2e-run E2E_ARGS="-test.run '$(SMOKE)'"
+
+# For machines with Docker, such as those of pull requests.
+.PHONY: kind-up kind-e2e kind-down
+kind-up: bin/kind ## Start a kind cluster and a registry in Docker
+	hack/kind/kind.sh up
+
+kind-e2e: ## The end-to-end tests on the kind cluster
+	hack/kind/kind.sh run $(AGAIN) e2e
+
+kind-down: ## Remove the kind cluster and its registry
+	hack/kind/kind.sh down
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
@@ -301,7 +313,7 @@ release-again:
 
 .PHONY: release-check
 release-check: bin/release-helper
-	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again
+	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again $(if $(TAGGED),-tagged)
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
 .PHONY: bin/manager bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
@@ -322,10 +334,11 @@ bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
+bin/kind: TOOL := sigs.k8s.io/kind
 bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
 bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/actionlint bin/cosign: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@
