@@ -279,6 +279,20 @@ release-chart: bin/release-helper bin/helm
 	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
 	bin/helm template scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
 
+.PHONY: release-bundle
+release-bundle: bin/release-helper bin/bundle
+	bin/release-helper lock -dir=$(RELEASE_DIR)
+	bin/bundle generate -images=$(RELEASE_DIR)/images.lock.yaml -out=$(RELEASE_DIR)/bundle
+	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
+	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
+	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
+
+.PHONY: release-lock
+release-lock: release-images bin/release-helper ## Write the digests of the images of VERSION to config/manifests/images.yaml, and the bundle of them
+	bin/release-helper lock -dir=$(RELEASE_DIR)
+	cp $(RELEASE_DIR)/images.lock.yaml config/manifests/images.yaml
+	$(AGAIN) bundle
+
 .PHONY: release-sbom
 release-sbom: bin/syft
 	mkdir -p $(RELEASE_DIR)/sbom

@@ -3,6 +3,7 @@
 //
 //	release notes               print what CHANGELOG.md says of the version
 //	release chart               package charts/scanner-operator with the images by digest
+//	release package IMAGE       make the image of the bundle or of the catalog, of what lies in bundle/ or catalog/
 //	release checksums           write SHA256SUMS of everything that is published as a file
 //	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources.
 //	                            With -tagged, the committed bundle must be that of these images, too
@@ -40,7 +41,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: release notes | chart | checksums | check | lock [-dir bin/release]")
+		return errors.New("say what to do: release notes | chart | lock | package | checksums | check [-dir bin/release]")
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", filepath.Join("bin", "release"), "directory of the release")
@@ -60,6 +61,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	case "chart":
 		return r.writeChart()
+	case "package":
+		return r.writePackaged(flags.Arg(0))
 	case "checksums":
 		return r.writeChecksums()
 	case "check":
@@ -67,7 +70,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "lock":
 		return r.writeLock()
 	default:
-		return fmt.Errorf("%q is not a command: use notes, chart, checksums, check or lock", args[0])
+		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums or check", args[0])
 	}
 }
 

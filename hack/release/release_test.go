@@ -29,7 +29,7 @@ func complete(t *testing.T) release {
 	write(t, filepath.Join(r.root, "charts", chartName, "Chart.yaml"), "name: scanner-operator\nversion: 1.2.3\nappVersion: 1.2.3\n")
 	write(t, filepath.Join(r.root, "charts", chartName, "values.yaml"), values)
 	record := map[string]string{}
-	for _, name := range append(append([]string{}, programs...), packaged...) {
+	for _, name := range programs {
 		record[name] = saveImage(t, r, name, "1.2.3", "#!/bin/sh\necho '"+name+" 1.2.3 (go1.26)'\n")
 	}
 	writeRecord(t, r, record)
@@ -44,6 +44,12 @@ func complete(t *testing.T) release {
 	write(t, r.path("install.yaml"), references)
 	write(t, r.path("crds.yaml"), "kind: CustomResourceDefinition\n")
 	write(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "metadata: {name: scanner-operator.v1.2.3}\nspec:\n  version: 1.2.3\n"+references)
+	write(t, r.path("bundle", "metadata", "annotations.yaml"), "annotations: {operators.operatorframework.io.bundle.package.v1: scanner-operator}\n")
+	write(t, r.path("bundle", "tests", "scorecard", "config.yaml"), "stages: []\n")
+	write(t, r.path("catalog", "scanner-operator", "catalog.yaml"), "schema: olm.package\n")
+	for _, name := range packaged {
+		must(t, r.writePackaged(name))
+	}
 	write(t, r.path("RELEASE_NOTES.md"), "- Now.\n")
 	write(t, r.path(checksumsFile+".sigstore.json"), "{}")
 	must(t, r.writeChart())
@@ -281,5 +287,23 @@ func TestVersionThatIsNotReleasedHasNoDay(t *testing.T) {
 	replace(t, filepath.Join(r.root, "CHANGELOG.md"), "2026-11-22", "Unreleased")
 	if created, err := r.created(); err != nil || created != "1970-01-01T00:00:00Z" {
 		t.Errorf("want the same day whenever it is built, got %s (%v)", created, err)
+	}
+}
+
+func TestBundleImageHoldsTheBundleAndItsAnnotations(t *testing.T) {
+	r := complete(t)
+	index, err := r.index("scanner-operator-bundle")
+	must(t, err)
+	image, err := imageFor(index, v1.Platform{OS: "linux", Architecture: "arm64"})
+	must(t, err)
+	file, err := image.ConfigFile()
+	must(t, err)
+	if got := file.Config.Labels["operators.operatorframework.io.bundle.package.v1"]; got != "scanner-operator" {
+		t.Errorf("want the bundle's annotations as labels, got %v", file.Config.Labels)
+	}
+	for _, place := range []string{"manifests/x.clusterserviceversion.yaml", "metadata/annotations.yaml", "tests/scorecard/config.yaml"} {
+		if err := extract(image, place, filepath.Join(t.TempDir(), "file")); err != nil {
+			t.Errorf("want %s in the image: %v", place, err)
+		}
 	}
 }
