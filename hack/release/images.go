@@ -79,7 +79,8 @@ func (r release) writeLock() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(r.path(lockFile), append([]byte("# Written by \"make release-lock\": the images of the version in VERSION.\n"), content...), 0o644)
+	text := "# Written by \"make release-lock\": the images of the version in VERSION.\n" + string(content)
+	return os.WriteFile(r.path(lockFile), []byte(text), 0o644)
 }
 
 // index is an image as it lies in the release's directory, for all platforms.
@@ -144,11 +145,11 @@ func extract(image v1.Image, name, to string) error {
 		if header.Name != name {
 			continue
 		}
-		file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700) //nolint:gosec // it is to be run
+		file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(file, archive) //nolint:gosec // an image of our own
+		_, err = io.Copy(file, archive)
 		return errors.Join(err, file.Close())
 	}
 }
