@@ -18,17 +18,11 @@ else
     --certificate-identity "https://github.com/scanner-operator/scanner-operator/.github/workflows/release.yaml@refs/tags/v$version")
 fi
 
-# Pushing says what was pushed; that must be what was checked.
-cp "$release/images.json" "$release/images.checked.json"
-bin/image-builder push -out="$release" -registry="$registry" -version="$version"
-cmp "$release/images.checked.json" "$release/images.json"
-rm "$release/images.checked.json"
-
-for name in scanner-operator scanner-notifier scanner-grype scanner-operator-bundle scanner-operator-catalog; do
-  image=$(sed -n 's/.*"'"$name"'": "\([^"]*\)".*/\1/p' "$release/images.json")
+bin/release-helper push -dir="$release" -registry="$registry" | tee "$release/pushed"
+while read -r image; do
   bin/cosign sign "${sign[@]}" --recursive "$image"
   bin/cosign verify "${verify[@]}" "$image" >/dev/null
-done
+done <"$release/pushed"
 
 bin/helm push "$release/scanner-operator-$version.tgz" "oci://$registry/charts"
 

@@ -7,18 +7,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-const registry = "ghcr.io/scanner-operator/"
+const home = "ghcr.io/scanner-operator/"
 
 // complete is a release as it should be, but that its programs are shell scripts.
 func complete(t *testing.T) release {
@@ -110,7 +113,7 @@ func saveImage(t *testing.T, r release, name, version, program string) string {
 	must(t, build.Save(r.path("images", name), index))
 	digest, err := index.Digest()
 	must(t, err)
-	return registry + name + "@" + digest.String()
+	return home + name + "@" + digest.String()
 }
 
 func replace(t *testing.T, file, old, with string) {
@@ -149,11 +152,11 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			replace(t, r.path("install.yaml"), "scanner-notifier@", "scanner-notifier:1.2.3@")
 		}, `install.yaml says "ghcr.io/scanner-operator/scanner-notifier:1.2.3@`},
 		"an image by its bare name": {func(t *testing.T, r release) {
-			replace(t, r.path("install.yaml"), "image: "+registry+"scanner-operator@", "value: scanner-grype\nimage: "+registry+"scanner-operator@")
+			replace(t, r.path("install.yaml"), "image: "+home+"scanner-operator@", "value: scanner-grype\nimage: "+home+"scanner-operator@")
 		}, `install.yaml says "value: scanner-grype"`},
 		"the bundle's image": {func(t *testing.T, r release) {
 			file := r.path("bundle", "manifests", "x.clusterserviceversion.yaml")
-			write(t, file, "metadata: {name: scanner-operator.v1.2.3}\nspec: {version: 1.2.3}\nimage: "+registry+"scanner-operator@"+digest)
+			write(t, file, "metadata: {name: scanner-operator.v1.2.3}\nspec: {version: 1.2.3}\nimage: "+home+"scanner-operator@"+digest)
 		}, "the ClusterServiceVersion says"},
 		"the bundle's version": {func(t *testing.T, r release) {
 			replace(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "v1.2.3", "v1.2.2")
@@ -165,7 +168,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"the chart's image": {func(t *testing.T, r release) {
 			record, err := r.record()
 			must(t, err)
-			record["scanner-operator"] = registry + "scanner-operator@" + digest
+			record["scanner-operator"] = home + "scanner-operator@" + digest
 			old := r.path(recordFile)
 			kept, err := os.ReadFile(old)
 			must(t, err)
@@ -232,7 +235,7 @@ func TestPackagedChartKeepsCommentsAndHasFixedTimes(t *testing.T) {
 func TestChartWithoutAPlaceForADigestIsRefused(t *testing.T) {
 	record := map[string]string{}
 	for _, name := range programs {
-		record[name] = registry + name + "@sha256:" + strings.Repeat("a", 64)
+		record[name] = home + name + "@sha256:" + strings.Repeat("a", 64)
 	}
 	for what, text := range map[string]string{
 		"none": strings.Replace(values, "repository: scanner-grype", "repository: another", 1),
@@ -287,6 +290,26 @@ func TestVersionThatIsNotReleasedHasNoDay(t *testing.T) {
 	replace(t, filepath.Join(r.root, "CHANGELOG.md"), "2026-11-22", "Unreleased")
 	if created, err := r.created(); err != nil || created != "1970-01-01T00:00:00Z" {
 		t.Errorf("want the same day whenever it is built, got %s (%v)", created, err)
+	}
+}
+
+func TestPushedIsWhatWasChecked(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	place := strings.TrimPrefix(server.URL, "http://") + "/tried"
+	r := complete(t)
+	var out bytes.Buffer
+	must(t, r.push(t.Context(), place, &out))
+	record, err := r.record()
+	must(t, err)
+	for name, reference := range record {
+		if want := place + strings.TrimPrefix(reference, "ghcr.io/scanner-operator"); !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("%s: want %s pushed, got\n%s", name, want, out.String())
+		}
+	}
+	saveImage(t, r, "scanner-grype", "1.2.3", "#!/bin/sh\n")
+	if err := r.push(t.Context(), place, io.Discard); err == nil || !strings.Contains(err.Error(), "scanner-grype has the digest") {
+		t.Errorf("another image than the one that was checked: want it refused, got %v", err)
 	}
 }
 
