@@ -72,6 +72,13 @@ story-images: bin/demo
 clair-images: bin/demo
 	bin/demo build-clair
 
+# OLM and opm from their Go modules, and OLM's kinds as its module has them.
+.PHONY: olm-images
+olm-images: bin/demo bin/opm
+	bin/demo build-olm
+	rm -rf bin/olm-crds && mkdir -p bin/olm-crds
+	cp "$$(cd hack/tools/olm && go list -m -f '{{.Dir}}' github.com/operator-framework/operator-lifecycle-manager)"/deploy/chart/crds/*.yaml bin/olm-crds/
+
 ##@ Development
 
 .PHONY: build
@@ -80,12 +87,14 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables and pictures of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/chart config charts/scanner-operator
+	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
 
 # Messages of which docs/notifications.md has a picture.
@@ -131,12 +140,14 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 ##@ Tests
 
 .PHONY: test
-test: bin/grype ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: export HELM := $(CURDIR)/bin/helm
+test: export HELM4 := $(CURDIR)/bin/helm4
+test: bin/grype bin/helm bin/helm4 ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
 	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
-	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -v '/test/e2e' | grep -vxF "$$raced"); \
+	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -vE '/test/(e2e|install)$$' | grep -vxF "$$raced"); \
 	failed=; CGO_ENABLED=0 go test $$others $(IN_FULL) $(SHARED) || failed=1; go test $$race -short -timeout 25m $$raced || failed=1; \
 	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
 	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
@@ -153,6 +164,10 @@ e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluste
 .PHONY: e2e-run
 e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+
+.PHONY: e2e-install
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 # What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
 SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
@@ -230,6 +245,15 @@ PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
+
+# The version from which the tests upgrade: until there is a release, a commit whose store lacks the newest migration.
+PREVIOUS ?= da8fe53b2a8d86228c57f69db576a1b33dabe72d
+PREVIOUS_VERSION ?= 0.0.9
+
+.PHONY: previous-images
+previous-images: $(if $(PUSH),$(NEED_CLUSTER))
+	hack/previous.sh $(PREVIOUS) $(PREVIOUS_VERSION)
+	$(PUSH) bash -c 'cd bin/previous && bin/image-builder push -version=$(PREVIOUS_VERSION) -registry=$(REGISTRY)'
 
 .PHONY: deploy
 deploy: bin/image-builder ## Install config/default into the cluster, with the images of the last "make images"
@@ -330,7 +354,7 @@ release-check: bin/release-helper
 	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again $(if $(TAGGED),-tagged)
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
@@ -341,6 +365,7 @@ bin/bench:  ; $(GO_BUILD) -o $@ ./test/bench
 bin/measured: ; $(GO_BUILD) -o $@ ./test/bench/measured
 bin/worker-bench.test: ; cd worker && go test -c -o ../$@ ./bench
 bin/e2e.test: ; go test -c -o $@ ./test/e2e
+bin/install.test: ; go test -c -o $@ ./test/install
 
 bin/controller-gen: TOOL := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -352,9 +377,16 @@ bin/kind: TOOL := sigs.k8s.io/kind
 bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
 bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
+bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
+	@touch $@
+
+bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
 	@touch $@
 
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum

@@ -75,8 +75,10 @@ func (d decision) selectorProblem() string {
 	return ""
 }
 
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions;clustervulnerabilityexceptions,verbs=get;list;watch
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions/status;clustervulnerabilityexceptions/status,verbs=patch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions/status,verbs=patch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions/status,verbs=patch
 
 // reconcilerOf handles exceptions of the kind of an empty object.
 func (r *ExceptionReconciler) reconcilerOf(kind client.Object) reconcile.Reconciler {

@@ -50,7 +50,7 @@ var namespaceChanged = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get;list;watch
 
 // watchExceptions has a controller look at its objects, which are of the kind of an empty list, when other exceptions concern
 // them than before, or their namespace names other receivers.

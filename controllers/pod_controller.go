@@ -40,7 +40,7 @@ type PodReconciler struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;patch;delete
 

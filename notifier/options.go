@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Options are the notifier's flags.
+// Options are the notifier's flags. Each has an environment variable, too: SCANNER_NOTIFIER_ and the flag's name in capitals,
+// "-" as "_".
 type Options struct {
 	// Listen, HealthListen and MetricsListen are addresses: deliveries over TLS, probes and metrics over plain HTTP.
 	Listen, HealthListen, MetricsListen string

@@ -3,6 +3,7 @@ package registry
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -29,11 +30,10 @@ func NewTransport(registries []workerapi.Registry) (http.RoundTripper, error) {
 			continue
 		}
 		// Beside the well-known authorities: a registry may move from one to the other.
-		roots, err := x509.SystemCertPool()
+		roots, err := Authorities(registry.CABundle)
 		if err != nil {
-			return nil, fmt.Errorf("root certificates: %w", err)
+			return nil, fmt.Errorf("caBundle of %s: %w", host, err)
 		}
-		roots.AppendCertsFromPEM([]byte(registry.CABundle)) // Validate has seen that there are some
 		transport := newTransport()
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 		n.own[host] = transport
@@ -55,4 +55,16 @@ func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
 		return own.RoundTrip(request)
 	}
 	return n.others.RoundTrip(request)
+}
+
+// Authorities are the well-known ones and those of a PEM bundle. An error: the bundle holds no certificate.
+func Authorities(bundle string) (*x509.CertPool, error) {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("root certificates: %w", err)
+	}
+	if !roots.AppendCertsFromPEM([]byte(bundle)) {
+		return nil, errors.New("must hold at least one certificate in PEM format")
+	}
+	return roots, nil
 }

@@ -121,7 +121,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 // +kubebuilder:rbac:groups="",namespace=system,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system,resources=leases,resourceNames=scanner-operator-manager,verbs=get;update
@@ -169,9 +169,13 @@ func serviceNames(service, namespace string) []string {
 
 // makeBackends is the map of engines, keyed by the API's constant.
 func (op *operator) makeBackends() error {
+	listing, err := listingClient(op.config.Grype.Database.CABundle)
+	if err != nil {
+		return fmt.Errorf("grype.database.caBundle: %w", err)
+	}
 	op.grype = grype.New(grype.Options{
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
-		Log: ctrl.Log.WithName("grype"), HTTP: &http.Client{Timeout: listingTimeout},
+		Log: ctrl.Log.WithName("grype"), HTTP: listing,
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
 		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
@@ -190,6 +194,22 @@ func (op *operator) makeBackends() error {
 		op.backends[v1alpha1.BackendFake] = backend.Always(&fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")})
 	}
 	return nil
+}
+
+// listingClient asks where vulnerability databases are, by proxies from the environment.
+func listingClient(authorities string) (*http.Client, error) {
+	client := &http.Client{Timeout: listingTimeout}
+	if authorities == "" {
+		return client, nil
+	}
+	roots, err := registry.Authorities(authorities)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	client.Transport = transport
+	return client, nil
 }
 
 // wakeScanners has all Scanners show the vulnerability data that is in use now.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
 
 // Names of things in the operator's namespace that belong together. config/ uses the same.
@@ -87,18 +89,7 @@ func (o *options) parse(flags *flag.FlagSet, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%q is neither a flag nor a command", flags.Arg(0))
 	}
-	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var errs []error
-	flags.VisitAll(func(f *flag.Flag) {
-		variable := "SCANNER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, set := os.LookupEnv(variable); set && !given[f.Name] {
-			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", variable, err))
-			}
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
+	if err := flagenv.Complete(flags, "SCANNER_"); err != nil {
 		return err
 	}
 	o.IngestURL = cmp.Or(o.IngestURL, "https://"+ingestService+"."+o.Namespace+".svc:9443")

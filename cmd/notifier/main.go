@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -47,7 +48,10 @@ func main() {
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, options, log)
+	err := flagenv.Complete(flag.CommandLine, "SCANNER_NOTIFIER_")
+	if err == nil {
+		err = run(ctx, options, log)
+	}
 	stop()
 	if err != nil {
 		log.Error("the notifier ends", "error", err)

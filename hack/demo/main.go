@@ -2,6 +2,7 @@
 //
 //	demo build         compile the images of the story and the database builder; needs the Go module proxy the first time
 //	demo build-clair   compile Clair and make an image of PostgreSQL; needs Debian's packages, too
+//	demo build-olm     compile the Operator Lifecycle Manager and opm, for the tests of installing
 //	demo               tell the story and leave everything running; with CI=1 in the environment, remove everything after it
 //	demo down          remove what the story has made
 //
@@ -57,12 +58,14 @@ func run(ctx context.Context, args []string) error {
 		return build(ctx, options.Root)
 	case "build-clair":
 		return compile(ctx, options.Root, images.ForClair())
+	case "build-olm":
+		return compile(ctx, options.Root, images.ForOLM())
 	case "tell":
 		return tell(ctx, options)
 	case "down":
 		return down(ctx, options)
 	}
-	return fmt.Errorf("%q is not a command: give build, build-clair, down or nothing", command)
+	return fmt.Errorf("%q is not a command: give build, build-clair, build-olm, down or nothing", command)
 }
 
 // build compiles everything that the story needs, since there is no internet beside the local cluster.

@@ -22,6 +22,9 @@ const maxNetworkClients = 256
 // Network holds the connections to all Clairs: one HTTP client for each address and authorities. It is safe for
 // concurrent use.
 type Network struct {
+	// Through wraps the way to every Clair, if it is set before the first client is made.
+	Through func(http.RoundTripper) http.RoundTripper
+
 	mutex   sync.Mutex
 	clients map[[2]string]*http.Client
 }
@@ -40,6 +43,9 @@ func (n *Network) client(address, authorities string) (*http.Client, error) {
 	client, err := newHTTPClient(authorities)
 	if err != nil {
 		return nil, err
+	}
+	if n.Through != nil {
+		client.Transport = n.Through(client.Transport)
 	}
 	if len(n.clients) >= maxNetworkClients {
 		// Whoever holds one of them keeps it; the others cost a new connection.

@@ -38,6 +38,9 @@ type Database struct {
 	// URL of the listing; "/v6/latest.json" is appended unless it ends in ".json", as Grype does.
 	// Default https://grype.anchore.io/databases.
 	URL string `json:"url"`
+	// CABundle are PEM certificates of authorities that the certificate of that server may be signed by, beside the
+	// well-known ones. At most 64 KiB.
+	CABundle string `json:"caBundle,omitempty"`
 	// PollInterval is how often the listing is read. Default 1h, at least 5s.
 	PollInterval metav1.Duration `json:"pollInterval"`
 	// MaxAge is the age of the data from which on a Scanner's condition says that it is too old. Default 120h, as Grype's
@@ -214,6 +217,7 @@ func Load(path string) (Config, error) {
 	if err := config.Validate(); err != nil {
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
+	config.Grype.Database.CABundle, _ = onlyCertificates(config.Grype.Database.CABundle)
 	for i := range config.Registries {
 		config.Registries[i].CABundle, _ = onlyCertificates(config.Registries[i].CABundle) // Validate has seen that it can be read
 	}
@@ -223,12 +227,13 @@ func Load(path string) (Config, error) {
 // Validate names every field that is wrong.
 func (c Config) Validate() error {
 	database, catalog, match := c.Grype.Database, c.Grype.Catalog, c.Grype.Match
-	errs := []error{validateURL("grype.database.url", database.URL)}
+	errs := []error{validateURL("grype.database.url", database.URL), validateBundle("grype.database.caBundle", database.CABundle)}
 	check := func(ok bool, field, want string) {
 		if !ok {
 			errs = append(errs, fmt.Errorf("%s: %s", field, want))
 		}
 	}
+	check(len(database.CABundle) <= maxDatabaseBundle, "grype.database.caBundle", "must be at most 64 KiB: shorten it to the authorities that are needed")
 	check(database.PollInterval.Duration >= 5*time.Second, "grype.database.pollInterval", "must be at least 5s")
 	check(database.MaxAge.Duration >= time.Hour, "grype.database.maxAge", "must be at least 1h")
 	check(database.Volume.Size.Sign() > 0, "grype.database.volume.size", "must be more than 0")
@@ -281,6 +286,9 @@ func validateMemory(catalog Catalog) (errs []error) {
 	}
 	return errs
 }
+
+// maxDatabaseBundle in bytes: it is an argument of the match worker, and Linux takes 128 KiB for one.
+const maxDatabaseBundle = 64 << 10
 
 // maxRungs bounds a memory ladder, as in a Scanner.
 const maxRungs = 8

@@ -145,6 +145,7 @@ var invalid = map[string]struct {
 	"only a host":                 {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "example.com/db" }},
 	"credentials in it":           {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com/db" }},
 	"credentials, no URL":         {"grype.database.url", func(c *Config) { c.Grype.Database.URL = "https://user:hunter2@example.com:port/" }},
+	"no certificates":             {"grype.database.caBundle", func(c *Config) { c.Grype.Database.CABundle = "hunter2" }},
 	"polled without pause":        {"grype.database.pollInterval", func(c *Config) { c.Grype.Database.PollInterval.Duration = time.Second }},
 	"no volume":                   {"grype.database.volume.size", func(c *Config) { c.Grype.Database.Volume.Size = resource.Quantity{} }},
 	"no Jobs":                     {"grype.catalog.maxJobs", func(c *Config) { c.Grype.Catalog.MaxJobs = 0 }},

@@ -49,9 +49,7 @@ func (c Config) validateRegistries() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s.host: %q stands there twice", field, registry.Host))
 		}
 		seen[host] = true
-		if _, err := onlyCertificates(registry.CABundle); err != nil {
-			errs = append(errs, fmt.Errorf("%s.caBundle: %w", field, err))
-		}
+		errs = append(errs, validateBundle(field+".caBundle", registry.CABundle))
 		errs = append(errs, registry.validateMirrors(field)...)
 	}
 	// The workers' JSON has the same fields.
@@ -60,6 +58,14 @@ func (c Config) validateRegistries() (errs []error) {
 			len(text), maxRegistriesBytes))
 	}
 	return errs
+}
+
+// validateBundle wants certificates only, or nothing.
+func validateBundle(field, bundle string) error {
+	if _, err := onlyCertificates(bundle); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	return nil
 }
 
 // onlyCertificates returns the certificates of a bundle without what stands between them: that may be a remark, and

@@ -36,7 +36,7 @@ type authenticator struct {
 	asking  semaphore
 }
 
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
 // user returns who sent a request. Audiences are the API server's own: what "kubectl create token" gives will do.
 func (a *authenticator) user(r *http.Request) (authenticationv1.UserInfo, error) {

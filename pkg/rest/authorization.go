@@ -57,7 +57,7 @@ func (a *authorizer) check(ctx context.Context, user authenticationv1.UserInfo, 
 		user.Username, verb, resource, v1alpha1.GroupVersion.Group, namespace)
 }
 
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 // may says whether the user may do something with resources of a namespace ("" for all), or with one of a name.
 func (a *authorizer) may(ctx context.Context, user authenticationv1.UserInfo, verb, resource, namespace, name string) (bool, error) {

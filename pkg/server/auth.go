@@ -88,7 +88,7 @@ func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Jo
 	return record, err
 }
 
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
 // review asks the API server whose token it is.
 func (a *authenticator) review(r *http.Request) (authenticationv1.UserInfo, error) {

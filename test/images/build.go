@@ -81,6 +81,9 @@ func (d definition) build(ctx context.Context, places Places, platform v1.Platfo
 	if err != nil {
 		return nil, err
 	}
+	if len(d.bin) > 0 {
+		files["/bin/"+d.programName()] = build.File{Link: "/" + d.programName()}
+	}
 	if len(d.upgrades) > 0 {
 		status := packageDatabases[d.distribution].path
 		files[status] = build.File{Content: upgrade(files[status].Content, d.upgrades)}
@@ -89,13 +92,31 @@ func (d definition) build(ctx context.Context, places Places, platform v1.Platfo
 	if err != nil {
 		return nil, err
 	}
-	name := cmp.Or(d.program, path.Base(d.name))
-	program, err := build.Binary(ctx, build.Program{Name: name, Dir: filepath.Join(places.Root, d.dir), Package: d.pkg}, platform)
-	if err != nil {
-		return nil, err
+	layers := []v1.Layer{base}
+	for _, program := range d.programs(places.Root) {
+		layer, err := build.Binary(ctx, program, platform)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
 	}
-	entrypoint := append([]string{"/" + name}, d.args...)
-	return build.Image(build.Config{Platform: platform, Entrypoint: entrypoint}, base, program)
+	entrypoint := append([]string{"/" + d.programName()}, d.args...)
+	return build.Image(build.Config{Platform: platform, Entrypoint: entrypoint}, layers...)
+}
+
+func (d definition) programName() string { return cmp.Or(d.program, path.Base(d.name)) }
+
+// programs are all that are compiled into the image.
+func (d definition) programs(root string) []build.Program {
+	var env []string
+	if d.tags != "" {
+		env = []string{"GOFLAGS=-tags=" + d.tags}
+	}
+	programs := []build.Program{{Name: d.programName(), Dir: filepath.Join(root, d.dir), Package: d.pkg, Env: env}}
+	for _, t := range d.bin {
+		programs = append(programs, build.Program{Name: path.Join("bin", t.name), Dir: filepath.Join(root, t.dir), Package: t.pkg, Env: env})
+	}
+	return programs
 }
 
 // distributionFiles are the files by which scanners know a distribution and its packages. Without a distribution there

@@ -31,6 +31,18 @@ const (
 	Clair = "demo-infra/clair"
 	// PostgreSQL stands for docker.io/library/postgres, of whose settings it knows what its entrypoint.sh names.
 	PostgreSQL = "demo-infra/postgresql"
+	// OLM stands for quay.io/operator-framework/olm: both operators of the Operator Lifecycle Manager, and what they put into
+	// the pods that unpack bundles.
+	OLM = "demo-infra/olm"
+	// OPM stands for quay.io/operator-framework/opm, on which catalogs are built: it serves what is in CatalogDir, from the
+	// cache in CatalogCache. It has neither: add both as a layer.
+	OPM = "demo-infra/opm"
+)
+
+// Where the image OPM has what it serves, as in the Dockerfile that "opm generate dockerfile" writes.
+const (
+	CatalogDir   = "/configs"
+	CatalogCache = "/tmp/cache"
 )
 
 // FilesDir is what the image Files serves.
@@ -48,6 +60,9 @@ func Story() []string { return append(Scanned(), WebUpdated, Slack, Files) }
 // ForClair lists what a story takes besides, whose engine is Clair. Building them takes minutes and downloads the first time.
 func ForClair() []string { return []string{Clair, PostgreSQL} }
 
+// ForOLM lists what the tests of installing with the Operator Lifecycle Manager take besides.
+func ForOLM() []string { return []string{OLM, OPM} }
+
 // Missing is an image that is never pushed: whoever runs it cannot pull it.
 const Missing = "shop/ghost"
 
@@ -64,11 +79,26 @@ type definition struct {
 	dir, pkg string
 	// args follow the program in the image's entry point.
 	args []string
+	// tags are the build tags of the program and of those in bin.
+	tags string
+	// bin are further programs, each at /bin/<name>; the program has a link there, too.
+	bin []tool
 	// packages of Debian lie below everything else; see debianPackages. The entry point is then entrypoint.sh of the
 	// distribution, run by user; there is no program.
 	packages []string
 	user     string
 }
+
+// tool is a further program of an image: the command pkg in the Go module dir.
+type tool struct{ name, dir, pkg string }
+
+// Where OLM and opm are pinned, and how they are built by their own projects, without C.
+const (
+	olmDir  = "hack/tools/olm"
+	olmCmd  = "github.com/operator-framework/operator-lifecycle-manager/"
+	opmDir  = "hack/tools/opm"
+	olmTags = "json1,containers_image_openpgp,exclude_graphdriver_btrfs"
+)
 
 // definitions is every image. Several have the same program under another name, so that each image has an entry point
 // that tells what it plays.
@@ -88,6 +118,20 @@ var definitions = []definition{
 	{name: Files, dir: ".", pkg: "./test/images/serve", args: []string{FilesDir}},
 	{name: Clair, dir: "hack/tools/clair", pkg: "github.com/quay/clair/v4/cmd/clair"},
 	{name: PostgreSQL, distribution: "postgresql-15", packages: postgreSQLPackages, user: "999:999"},
+	{
+		name: OLM, dir: olmDir, pkg: olmCmd + "cmd/olm", tags: olmTags,
+		bin: []tool{
+			{"catalog", olmDir, olmCmd + "cmd/catalog"},
+			{"copy-content", olmDir, olmCmd + "cmd/copy-content"},
+			{"cpb", olmDir, olmCmd + "util/cpb"},
+			{"cp", ".", "./test/images/cp"},
+		},
+	},
+	{
+		name: OPM, dir: opmDir, pkg: "github.com/operator-framework/operator-registry/cmd/opm", tags: olmTags,
+		args: []string{"serve", CatalogDir, "--cache-dir=" + CatalogCache},
+		bin:  []tool{{"grpc_health_probe", opmDir, "github.com/grpc-ecosystem/grpc-health-probe"}},
+	},
 }
 
 func find(name string) (definition, error) {

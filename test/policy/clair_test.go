@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,27 +18,12 @@ import (
 // withClair writes a kustomization as the documentation has it: the operator, and Clair beside it.
 func withClair(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	beside := func(name string) string {
-		absolute, err := filepath.Abs(filepath.Join(config, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		relative, err := filepath.Rel(dir, absolute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return relative
-	}
+	dir := above(t, filepath.Join(config, "default"), "components/clair-trial")
 	write(t, filepath.Join(dir, "config.yaml"), "clair: {instances: [{url: http://clair.clair.svc:6060}]}\n")
-	write(t, filepath.Join(dir, "kustomization.yaml"), fmt.Sprintf(`
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [%s]
-components: [%s]
+	add(t, dir, `
 configMapGenerator:
 - {name: scanner-operator-config, namespace: scanner-operator-system, behavior: replace, files: [config.yaml]}
-`, beside("default"), beside("clair")))
+`)
 	return dir
 }
 
@@ -125,7 +109,7 @@ func deployment(t *testing.T, object *unstructured.Unstructured) *appsv1.Deploym
 // Only the operator asks Clair, known by its namespace wherever that is; Clair itself reaches nothing inside that it does not
 // need, since images say which hosts it asks.
 func TestClairComponentShutsNetworks(t *testing.T) {
-	objects, err := decode(render(t, withWebhooks(t, overlay(t, "scanning"), "clair")))
+	objects, err := decode(render(t, above(t, overlay(t, "scanning"), "components/clair-trial")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,6 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -19,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/client-go/discovery"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // rendered are the policies and bindings in what kustomize prints.
@@ -126,48 +121,6 @@ func TestPolicyFollowsTheWorkersImage(t *testing.T) {
 		}
 		if got != "'"+want+"'" {
 			t.Errorf("the policy allows the image %s, the manager is told to use %s", got, want)
-		}
-	}
-}
-
-// The network policies of the documentation are valid, and about pods that there are.
-func TestNetworkPoliciesSelectTheOperatorsPods(t *testing.T) {
-	c := theCluster(t)
-	objects, err := decode(render(t, filepath.Join(config, "network")))
-	if err != nil || len(objects) != 2 {
-		t.Fatalf("%d network policies: %v", len(objects), err)
-	}
-	selectors := map[string]labels.Selector{}
-	strict := client.WithFieldValidation(c.admin, metav1.FieldValidationStrict)
-	for i := range objects {
-		objects[i].SetNamespace(home)
-		if err := strict.Create(t.Context(), &objects[i], client.DryRunAll); err != nil {
-			t.Errorf("%s: %v", objects[i].GetName(), err)
-		}
-		var policy networkingv1.NetworkPolicy
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[i].Object, &policy); err != nil {
-			t.Fatal(err)
-		}
-		if selectors[policy.Name], err = metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var deployment appsv1.Deployment
-	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: home, Name: notifier}, &deployment); err != nil {
-		t.Fatal(err)
-	}
-	for what, pod := range map[string]struct {
-		policy string
-		labels map[string]string
-	}{
-		"catalog":  {"scanner-operator-workers", golden(t, public).Spec.Template.Labels},
-		"match":    {"scanner-operator-workers", golden(t, match).Spec.Template.Labels},
-		"notifier": {notifier, deployment.Spec.Template.Labels},
-	} {
-		for name, selector := range selectors {
-			if selects := selector.Matches(labels.Set(pod.labels)); selects != (name == pod.policy) {
-				t.Errorf("%s pods: that network policy %s selects them is %v", what, name, selects)
-			}
 		}
 	}
 }

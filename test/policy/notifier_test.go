@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -108,25 +107,6 @@ func TestNotifierHasNoRight(t *testing.T) {
 	}
 }
 
-// withWebhooks writes a kustomization above another one, with a component of config that switches Clair's webhooks on.
-func withWebhooks(t *testing.T, base, component string) string {
-	t.Helper()
-	dir := t.TempDir()
-	relative := func(name string) string {
-		absolute, err := filepath.Abs(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found, err := filepath.Rel(dir, absolute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: ["+relative(base)+"]\ncomponents: ["+relative(filepath.Join(config, component))+"]\n")
-	return dir
-}
-
 // The components that switch Clair's webhooks on lead from the Service to the listener, with the operator's configuration and
 // with rights for the ServiceAccount that there is; without them there is neither.
 func TestClairWebhooksAreSwitchedOn(t *testing.T) {
@@ -149,7 +129,7 @@ func TestClairWebhooksAreSwitchedOn(t *testing.T) {
 		"notifier-clair-webhooks":            "--clair-webhook-cert-dir=/etc/scanner-operator-clair-webhooks",
 		"notifier-clair-webhooks/plain-http": "--clair-webhook-plain-http",
 	} {
-		t.Run(component, func(t *testing.T) { checkClairWebhooks(t, withWebhooks(t, base, component), flag) })
+		t.Run(component, func(t *testing.T) { checkClairWebhooks(t, above(t, base, component), flag) })
 	}
 }
 

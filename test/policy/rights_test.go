@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -9,8 +10,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -267,6 +270,34 @@ func TestManagerWritesExceptionsStatus(t *testing.T) {
 		}
 		if reason, _, _ := unstructured.NestedString(written.Object, "spec", "reason"); reason != "patched" {
 			t.Errorf("an exception of %s: the manager has changed the reason into %q", what, reason)
+		}
+	}
+}
+
+// What is namespaced by nature is apart from what is the cluster's, so that the first can be given in some namespaces only.
+func TestRightsInNamespacesAreApart(t *testing.T) {
+	c := theCluster(t)
+	for name, namespaced := range map[string]bool{manager: true, manager + "-cluster": false} {
+		var role rbacv1.ClusterRole
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Name: name}, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				kind, _, _ := strings.Cut(resource, "/")
+				mapper := c.admin.RESTMapper()
+				found, err := mapper.KindFor(schema.GroupVersionResource{Group: rule.APIGroups[0], Resource: kind})
+				if err != nil {
+					t.Fatal(err)
+				}
+				mapping, err := mapper.RESTMapping(found.GroupKind())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := mapping.Scope.Name() == meta.RESTScopeNameNamespace; got != namespaced {
+					t.Errorf("ClusterRole %s has %s: that it is in namespaces is %v, want %v", name, resource, got, namespaced)
+				}
+			}
 		}
 	}
 }

@@ -101,7 +101,7 @@ func start(t *testing.T) (*cluster, error) {
 		return nil, err
 	}
 	ctx := background
-	if err := c.apply(ctx, render(t, withWebhooks(t, overlay(t, home), "notifier-clair-webhooks"))); err != nil {
+	if err := c.apply(ctx, render(t, above(t, overlay(t, home), "notifier-clair-webhooks"))); err != nil {
 		return nil, err
 	}
 	if err := c.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}); err != nil {
@@ -216,44 +216,6 @@ func decode(rendered string) ([]unstructured.Unstructured, error) {
 			objects = append(objects, object)
 		}
 	}
-}
-
-// overlay writes a kustomization as people have one: above config/default, with a namespace and an image of their own.
-func overlay(t *testing.T, namespace string) string {
-	t.Helper()
-	base, err := filepath.Abs(filepath.Join("..", "..", "config", "default"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if base, err = filepath.Rel(dir, base); err != nil {
-		t.Fatal(err)
-	}
-	replacements, err := os.ReadFile(filepath.Join("..", "..", "config", "default", "policy_replacements.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "policy_replacements.yaml"), string(replacements))
-	write(t, filepath.Join(dir, "kustomization.yaml"), fmt.Sprintf(`
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-namespace: %s
-resources: [%s]
-patches:
-- target: {kind: Deployment, name: scanner-operator-manager}
-  patch: |
-    apiVersion: apps/v1
-    kind: Deployment
-    metadata: {name: any}
-    spec:
-      template:
-        spec:
-          containers:
-          - name: manager
-            env: [{name: RELATED_IMAGE_WORKER, value: "%s"}]
-replacements: [{path: policy_replacements.yaml}]
-`, namespace, base, workerImage))
-	return dir
 }
 
 func write(t *testing.T, path, text string) {

@@ -18,19 +18,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// ClairNamespace is that of config/clair.
+// ClairNamespace is that of config/components/clair-trial.
 const ClairNamespace = "clair"
 
 const (
-	// clairURL is where config/clair puts Clair.
+	// clairURL is where config/components/clair-trial puts Clair.
 	clairURL = "http://clair." + ClairNamespace + ".svc:6060"
-	// clairWebhooks is where config/clair makes the notifier take Clair's webhooks.
+	// clairWebhooks is where config/components/clair-trial makes the notifier take Clair's webhooks.
 	clairWebhooks = "http://scanner-operator-notifier." + SystemNamespace + ".svc:8444"
 	// feedsURL is where the story's advisories are served to Clair.
 	feedsURL = "http://advisories." + InfraNamespace + ".svc"
 )
 
-// Deployments of config/clair.
+// Deployments of config/components/clair-trial.
 const (
 	ClairDeployment         = "deployment/clair"
 	ClairDatabaseDeployment = "deployment/clair-database"
@@ -74,7 +74,7 @@ func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
 // forgetFeeds removes the advisories that were written here.
 func (e *Environment) forgetFeeds() error { return os.RemoveAll(e.bin("story", "feeds")) }
 
-// prepareClair does what a user of config/clair does before installing it, with new secrets each time.
+// prepareClair does what a user of config/components/clair-trial does before installing it, with new secrets each time.
 func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	setup := clairSetup{key: newKey()}
 	for name, pushed := range map[string]*pushedImage{images.Clair: &setup.image, images.PostgreSQL: &setup.database} {
@@ -93,7 +93,7 @@ func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	}
 	e.clair = &setup
 	return "a password and a pre-shared key, made here", e.Apply(ctx, "clair.yaml", map[string]string{
-		"Namespace": ClairNamespace, "Label": storyLabel, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
+		"Namespace": ClairNamespace, "Label": Label, "Password": rand.Text(), "Key": setup.key, "Feeds": feedsURL,
 		"URL": clairURL, "Webhooks": clairWebhooks, "Shop": e.Using(v1alpha1.BackendClair).Shop(), "Scanner": ScannerName,
 	})
 }

@@ -31,8 +31,8 @@ const (
 	InfraNamespace = "demo-infra"
 )
 
-// storyLabel marks every namespace that the story makes, so that Remove finds them, and only them.
-const storyLabel = "scanner-operator.io/story"
+// Label marks every namespace that the story makes, so that Remove finds them, and only them.
+const Label = "scanner-operator.io/story"
 
 // ScannerName is the name of every Scanner in the story.
 const ScannerName = "scanner"
@@ -105,8 +105,8 @@ type Environment struct {
 	Pulls *AccessLog
 	// Private is a registry that wants credentials; nil where there is none.
 	Private *PrivateRegistry
-	// slackAuthority signed the certificate of the Slack stand-in, PEM.
-	slackAuthority []byte
+	// SlackAuthority signed the certificate of the Slack stand-in, PEM.
+	SlackAuthority []byte
 	// Database is the vulnerability database that was published last.
 	Database Database
 	// clair is what the story has installed of Clair; nil without.
@@ -169,6 +169,15 @@ func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.St
 
 // SetUp is the environment's part of the story.
 func (e *Environment) SetUp() []Step {
+	steps := append(e.Surroundings(), Step{"The operator", e.deployOperator})
+	if e.has(v1alpha1.BackendClair) {
+		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.clairRuns})
+	}
+	return steps
+}
+
+// Surroundings is all of SetUp that comes before the operator: whoever tests how it is installed installs it themselves.
+func (e *Environment) Surroundings() []Step {
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
 		{"Push the images of the shop", e.pushWorkloads},
@@ -186,13 +195,7 @@ func (e *Environment) SetUp() []Step {
 			Step{"Advisories as Debian, Alpine, OSV and NVD publish them, served inside the cluster", e.publishFirstFeeds},
 			Step{"Secrets and settings of Clair", e.prepareClair})
 	}
-	steps = append(steps,
-		Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack},
-		Step{"The operator", e.deployOperator})
-	if e.has(v1alpha1.BackendClair) {
-		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.clairRuns})
-	}
-	return steps
+	return append(steps, Step{"A stand-in for Slack, over TLS with a certificate authority of its own", e.startSlack})
 }
 
 func (e *Environment) removeEarlier(ctx context.Context) (string, error) {

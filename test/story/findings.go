@@ -27,7 +27,7 @@ type ImageFindings struct {
 
 // Findings asks the operator what its store knows about the images of a namespace.
 func (e *Environment) Findings(ctx context.Context, namespace string) ([]ImageFindings, error) {
-	text, err := e.Kubectl(ctx, "--namespace", SystemNamespace, "exec", managerDeployment, "--container", "manager", "--",
+	text, err := e.Kubectl(ctx, "--namespace", SystemNamespace, "exec", ManagerDeployment, "--container", "manager", "--",
 		"/scanner-operator", "findings", "-namespace", namespace, "-o", "json")
 	if err != nil {
 		return nil, err

@@ -56,5 +56,5 @@ func (e *Environment) RolledOut(ctx context.Context, namespace string, workloads
 
 // MakeNamespace makes a namespace that Remove will remove.
 func (e *Environment) MakeNamespace(ctx context.Context, name string) error {
-	return e.Apply(ctx, "namespace.yaml", map[string]string{"Name": name, "Label": storyLabel})
+	return e.Apply(ctx, "namespace.yaml", map[string]string{"Name": name, "Label": Label})
 }

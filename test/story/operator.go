@@ -21,10 +21,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/clairfeed"
 )
 
-// Deployments of the operator.
+// Deployments of the operator, whoever installs it.
 const (
-	managerDeployment  = "deployment/scanner-operator-manager"
-	notifierDeployment = "deployment/scanner-operator-notifier"
+	ManagerDeployment  = "deployment/scanner-operator-manager"
+	NotifierDeployment = "deployment/scanner-operator-notifier"
 )
 
 // deployOperator does what "make deploy" does, with the story's settings on top.
@@ -42,14 +42,14 @@ func (e *Environment) deployOperator(ctx context.Context) (string, error) {
 	if err := e.ApplyText(ctx, rendered); err != nil {
 		return "", err
 	}
-	if err := e.RolledOut(ctx, SystemNamespace, managerDeployment, notifierDeployment); err != nil {
+	if err := e.RolledOut(ctx, SystemNamespace, ManagerDeployment, NotifierDeployment); err != nil {
 		return "", err
 	}
-	return "manager and notifier are ready in " + SystemNamespace, e.apiReady(ctx)
+	return "manager and notifier are ready in " + SystemNamespace, e.APIReady(ctx)
 }
 
-// apiReady waits until the API server serves the operator's kinds: a moment passes after their definitions are there.
-func (e *Environment) apiReady(ctx context.Context) error {
+// APIReady waits until the API server serves the operator's kinds: a moment passes after their definitions are there.
+func (e *Environment) APIReady(ctx context.Context) error {
 	_, err := e.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s",
 		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io",
 		"crd/vulnerabilityexceptions.scanner-operator.io", "crd/clustervulnerabilityexceptions.scanner-operator.io")
@@ -83,9 +83,32 @@ func (e *Environment) writeOverlay(ctx context.Context) error {
 	return nil
 }
 
+// OperatorConfig is the operator's configuration file for the story, for whoever installs the operator otherwise. The
+// notifier besides has to trust SlackAuthority and to be allowed SlackHost.
+func (e *Environment) OperatorConfig() (string, error) {
+	values, err := e.operatorValues()
+	if err != nil {
+		return "", err
+	}
+	return render("operator/config.yaml", values)
+}
+
+// OperatorImages are the images of the last "make images", by digest: scanner-operator, scanner-notifier, scanner-grype.
+func (e *Environment) OperatorImages() (map[string]string, error) { return ImagesOf(e.Root) }
+
+// ImagesOf are those of another checkout.
+func ImagesOf(root string) (map[string]string, error) {
+	content, err := os.ReadFile(filepath.Join(root, "bin", "images.json"))
+	if err != nil {
+		return nil, fmt.Errorf("images of the operator (make images): %w", err)
+	}
+	var pushed map[string]string
+	return pushed, json.Unmarshal(content, &pushed)
+}
+
 func (e *Environment) operatorValues() (map[string]any, error) {
 	// A JSON string is a YAML string too, line breaks included.
-	authority, err := json.Marshal(string(e.slackAuthority))
+	authority, err := json.Marshal(string(e.SlackAuthority))
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +117,8 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 		return nil, fmt.Errorf("REGISTRY: %w", err)
 	}
 	values := map[string]any{
-		"Namespace": SystemNamespace, "Label": storyLabel, "Authority": string(authority),
-		"SlackHost": slackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
+		"Namespace": SystemNamespace, "Label": Label, "Authority": string(authority),
+		"SlackHost": SlackHost, "DatabaseURL": databaseURL, "PollInterval": 5 * time.Second,
 		"RegistryHost": registry.Context().RegistryStr(), "PlainHTTP": registry.Context().Scheme() == "http",
 		"PrivateHost": "", "PrivateAuthority": "", "Clair": nil,
 	}
@@ -152,7 +175,7 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return false, err
-	case system.Labels[storyLabel] != "true":
+	case system.Labels[Label] != "true":
 		return false, errForeign
 	default:
 		removed = true
@@ -160,7 +183,7 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 			return true, err
 		}
 	}
-	selector := storyLabel + "=true"
+	selector := Label + "=true"
 	listed, err := e.Kubectl(ctx, "get", "namespaces", "--selector", selector, "--output", "name")
 	if err != nil {
 		return removed, err

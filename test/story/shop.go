@@ -109,7 +109,7 @@ func (e *Environment) MakeScanner(ctx context.Context, namespace string, setting
 	}
 	urls := map[string]string{}
 	for _, r := range receivers {
-		urls[r.Name] = "https://" + slackHost + webhookPath(cmp.Or(r.Channel, namespace))
+		urls[r.Name] = "https://" + SlackHost + webhookPath(cmp.Or(r.Channel, namespace))
 	}
 	values := map[string]any{
 		"Namespace": namespace, "Name": cmp.Or(settings.Name, ScannerName), "System": SystemNamespace,

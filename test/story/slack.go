@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// slackHost is where the stand-in for Slack takes webhooks.
-const slackHost = "slack." + InfraNamespace + ".svc"
+// SlackHost is where the stand-in for Slack takes webhooks.
+const SlackHost = "slack." + InfraNamespace + ".svc"
 
 // webhookPath is the path of the webhook of a channel, which is called after the namespace whose Scanner posts to it.
 func webhookPath(channel string) string { return "/services/T0STORY/B0STORY/" + channel }
@@ -27,11 +27,11 @@ func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	certificate, err := newServing(slackHost, time.Now())
+	certificate, err := newServing(SlackHost, time.Now())
 	if err != nil {
 		return "", err
 	}
-	e.slackAuthority = certificate.authority
+	e.SlackAuthority = certificate.authority
 	err = e.Apply(ctx, "slack.yaml", map[string]string{
 		"Namespace": InfraNamespace, "Image": reference,
 		"Certificate": base64.StdEncoding.EncodeToString(certificate.certificate),
@@ -40,7 +40,7 @@ func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "https://" + slackHost, e.RolledOut(ctx, InfraNamespace, "deployment/slack")
+	return "https://" + SlackHost, e.RolledOut(ctx, InfraNamespace, "deployment/slack")
 }
 
 // Messages returns what the webhook of a channel has got, oldest first.

@@ -89,7 +89,7 @@ func TestTellEndsAtTheStepThatFails(t *testing.T) {
 // The templates are filled in with what the story has, and are what Kubernetes and the operator can read.
 func TestOperatorConfigurationIsValid(t *testing.T) {
 	for _, upstream := range []bool{false, true} {
-		e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator", Upstream: upstream}, slackAuthority: []byte("-----BEGIN\nx\n")}
+		e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator", Upstream: upstream}, SlackAuthority: []byte("-----BEGIN\nx\n")}
 		values, err := e.operatorValues()
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestOperatorConfigurationIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		var configMap corev1.ConfigMap
-		if err := yaml.UnmarshalStrict([]byte(trust), &configMap); err != nil || configMap.Data["ca.crt"] != string(e.slackAuthority) {
+		if err := yaml.UnmarshalStrict([]byte(trust), &configMap); err != nil || configMap.Data["ca.crt"] != string(e.SlackAuthority) {
 			t.Errorf("want the authority in ca.crt, got %q, %v", configMap.Data["ca.crt"], err)
 		}
 	}

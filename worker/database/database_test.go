@@ -7,9 +7,13 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"io"
+	"log"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,6 +146,32 @@ func TestInstallAndOpen(t *testing.T) {
 	b.publisher.Replace(&vulndb.Result{Dist: t.TempDir()})
 	if again := b.updater(t); again.DB() == nil || !again.DB().Built.Equal(fixture.Built) {
 		t.Error("the installed database is not open in the next worker")
+	}
+}
+
+// A mirror may have a certificate of an authority that only its users know.
+func TestInstallFromPrivateMirror(t *testing.T) {
+	b := newBench(t)
+	mirror := httptest.NewTLSServer(http.FileServer(http.Dir(b.publisher.Dir())))
+	mirror.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(mirror.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: mirror.Certificate().Raw})
+	for authorities, installed := range map[string]bool{"": false, string(authority): true} {
+		transport, err := database.NewTransport(authorities)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.source, err = database.NewSource(mirror.URL, transport); err != nil {
+			t.Fatal(err)
+		}
+		b.dir = t.TempDir()
+		status := b.updater(t).Refresh(t.Context())
+		if got := status.Installed != nil; got != installed {
+			t.Errorf("with the mirror's authority known to be %v: a database was installed: %v (%s)", installed, got, status.Error)
+		}
+	}
+	if _, err := database.NewTransport("no certificate"); err == nil {
+		t.Error("text without a certificate is taken for authorities")
 	}
 }
 

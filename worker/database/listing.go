@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	v6 "github.com/anchore/grype/grype/db/v6"
 
+	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -39,7 +41,8 @@ type Source struct {
 }
 
 // NewSource reads a source's URL as Grype does: unless it names a .json file, the listing is at
-// /v6/latest.json below it. Besides http and https, file URLs are allowed, for a mounted volume.
+// /v6/latest.json below it. Besides http and https, file URLs are allowed, for a mounted volume. It is reached by
+// transport; nil is one like NewTransport's that trusts the well-known authorities.
 func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -61,8 +64,23 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	return &Source{url: u, http: &http.Client{Transport: transport}, patience: stallTimeout}, nil
 }
 
+// NewTransport is the network to a source whose certificate may also be signed by the authorities of a PEM bundle, beside
+// the well-known ones. An error: the bundle holds no certificate.
+func NewTransport(authorities string) (http.RoundTripper, error) {
+	transport := newTransport()
+	if authorities == "" {
+		return transport, nil
+	}
+	roots, err := registry.Authorities(authorities)
+	if err != nil {
+		return nil, err
+	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return transport, nil
+}
+
 // newTransport serves file URLs beside the network's, with proxies from the environment.
-func newTransport() http.RoundTripper {
+func newTransport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
 	transport.RegisterProtocol("file", http.NewFileTransport(http.Dir("/"))) //nolint:gosec // only the operator's configuration names files

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,6 +32,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -58,6 +60,10 @@ type Options struct {
 	DataChanged func(ctx context.Context)
 	// Random is at least 0 and less than 1.
 	Random func() float64
+	// Metrics is where these engines' are registered, if anywhere. Loops counts runs, and Requests what Clairs are asked.
+	Metrics  prometheus.Registerer
+	Loops    *metrics.Loops
+	Requests *metrics.Requests
 }
 
 // Engines are all Clairs that the operator's configuration lists.
@@ -75,11 +81,13 @@ func NewEngines(o Options) *Engines {
 	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
 	network := api.NewNetwork()
+	network.Through = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
 	for _, settings := range o.Config.Clair.Instances {
 		if url, err := api.CanonicalURL(settings.URL); err == nil { // Validate has seen that it is
 			e.instances[url] = newInstance(e, network, url, settings.Updaters)
 		}
 	}
+	e.register()
 	return e
 }
 

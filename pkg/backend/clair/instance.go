@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -30,8 +31,10 @@ type instance struct {
 	// polling, indexing, reading and tidying wake the loops.
 	polling, indexing, reading, tidying chan struct{}
 	// reports bounds how fast they are read.
-	reports  *rate.Limiter
-	line     line
+	reports *rate.Limiter
+	line    line
+	// queued is how many images waited for a report when the loop that reads them last ran.
+	queued   atomic.Int64
 	failures failures
 	digests  digestLocks
 	lost     lostImages

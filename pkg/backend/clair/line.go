@@ -71,6 +71,16 @@ func (l *line) enter(img backend.Image, over *link) bool {
 	return false
 }
 
+// waiting is the number of images that have no place yet.
+func (l *line) waiting() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, turn := range l.turns {
+		n += len(turn.waiting)
+	}
+	return n
+}
+
 func (l *line) wait(t *task) {
 	at := slices.IndexFunc(l.turns, func(t2 *turn) bool { return t2.namespace == t.img.Namespace })
 	if at < 0 {

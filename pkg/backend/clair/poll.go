@@ -45,7 +45,7 @@ type data struct {
 // pollLoop looks at Clair's data and state, and whether it lets each Scanner in.
 func (i *instance) pollLoop(ctx context.Context) {
 	for i.await(ctx, i.polling, i.untilPoll()) {
-		i.poll(ctx)
+		_ = i.Loops.Run("clair-poll", func() error { return i.poll(ctx) }) // what went wrong is told to the Scanners
 	}
 }
 
@@ -115,8 +115,8 @@ func (i *instance) due() []*link {
 }
 
 // poll asks over all links that are due: on each way the first one that is let in brings the data, of the others it is
-// only asked whether they are let in. What is found broken is asked once.
-func (i *instance) poll(ctx context.Context) {
+// only asked whether they are let in. What is found broken is asked once. It returns what went wrong last.
+func (i *instance) poll(ctx context.Context) (last error) {
 	brought := map[string]bool{}
 	for _, l := range i.due() {
 		i.mu.Lock()
@@ -127,9 +127,10 @@ func (i *instance) poll(ctx context.Context) {
 		}
 		err := i.pollOver(ctx, l, !brought[l.key.authorities])
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		if err != nil {
+			last = err
 			i.tell(ctx, l, i.noteFailed(l, err))
 			continue
 		}
@@ -139,8 +140,10 @@ func (i *instance) poll(ctx context.Context) {
 	if len(brought) > 0 {
 		if err := i.settle(ctx); err != nil && ctx.Err() == nil {
 			i.Log.Error(err, "Noting the vulnerability data", "clair", i.url)
+			last = err
 		}
 	}
+	return last
 }
 
 // pollOver asks for the state of the indexer and, if wanted, for the data. Nothing is believed before all is there.

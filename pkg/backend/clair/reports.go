@@ -41,20 +41,31 @@ func (e errUnreadable) Error() string { return "Clair's report cannot be used: "
 // readLoop reads what is due, the oldest reports first.
 func (i *instance) readLoop(ctx context.Context) {
 	for i.await(ctx, i.reading, i.around(i.Config.Clair.PollInterval.Duration)) {
-		// What was not read the last time, or before a restart, is due again.
-		if err := i.Store.ReturnLeases(ctx, i.engine, holder); err != nil && ctx.Err() == nil {
-			i.Log.Error(err, "Returning leases", "clair", i.url)
-		}
-		for {
-			more, err := i.readSome(ctx)
-			if err != nil && ctx.Err() == nil {
-				i.Log.Error(err, "Reading reports", "clair", i.url)
-			}
-			if !more || err != nil || ctx.Err() != nil {
-				break
-			}
+		if err := i.Loops.Run("clair-read", func() error { return i.readDue(ctx) }); err != nil && ctx.Err() == nil {
+			i.Log.Error(err, "Reading reports", "clair", i.url)
 		}
 	}
+}
+
+// readDue reads until nothing is due, or something goes wrong.
+func (i *instance) readDue(ctx context.Context) error {
+	// What was not read the last time, or before a restart, is due again.
+	err := i.Store.ReturnLeases(ctx, i.engine, holder)
+	for more := true; more && ctx.Err() == nil; {
+		var readErr error
+		more, readErr = i.readSome(ctx)
+		err, more = errors.Join(err, readErr), more && readErr == nil
+	}
+	return errors.Join(err, i.noteQueue(ctx))
+}
+
+// noteQueue counts what waits for a report.
+func (i *instance) noteQueue(ctx context.Context) error {
+	queued, err := i.Store.QueueLength(ctx, i.engine)
+	if err == nil {
+		i.queued.Store(int64(queued))
+	}
+	return err
 }
 
 // mayRead says whether reports can be had, and are complete.

@@ -31,11 +31,19 @@ func (i *instance) tidyLoop(ctx context.Context) {
 	for i.await(ctx, i.tidying, tidyInterval) {
 		i.line.keep(i.scanners())
 		for _, work := range []func(context.Context) error{i.revisit, i.forgetUnused, i.forgetReleased} {
-			if err := work(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLater) {
+			if err := i.Loops.Run("clair-tidy", func() error { return orLater(work(ctx)) }); err != nil && ctx.Err() == nil {
 				i.Log.Error(err, "Tidying", "clair", i.url)
 			}
 		}
 	}
+}
+
+// orLater drops what says that Clair cannot be asked now: that is told where Clair is looked at.
+func orLater(err error) error {
+	if errors.Is(err, errLater) {
+		return nil
+	}
+	return err
 }
 
 // revisit wakes all images that were listed in another state of the indexer: whoever looks at them has them listed anew.

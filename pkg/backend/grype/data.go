@@ -81,7 +81,7 @@ func (b *Backend) Poller(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		b.pollListing(ctx)
+		_ = b.Loops.Run("listing", func() error { return b.pollListing(ctx) }) // what went wrong is shown with the data
 		timer.Reset(b.nextPoll())
 	}
 }
@@ -97,7 +97,7 @@ func (b *Backend) nextPoll() time.Duration {
 }
 
 // pollListing takes note of the newest build, and wakes the Tender if it is news.
-func (b *Backend) pollListing(ctx context.Context) {
+func (b *Backend) pollListing(ctx context.Context) error {
 	listed, err := b.readListing(ctx)
 	b.data.mu.Lock()
 	defer b.data.mu.Unlock()
@@ -107,17 +107,18 @@ func (b *Backend) pollListing(ctx context.Context) {
 			b.Log.Info("The listing of vulnerability databases cannot be read", "error", err.Error())
 		}
 		b.data.listingProblem = problem
-		return
+		return err
 	}
 	b.data.listingProblem = ""
 	if listed.Built.Equal(b.data.listed.Built) && listed.Checksum == b.data.listed.Checksum {
-		return
+		return nil
 	}
 	b.Log.Info("There is another vulnerability database", "built", listed.Built, "schema", listed.SchemaVersion)
 	b.data.listed = listed
 	b.data.refused, b.data.refusedProblem = time.Time{}, ""
 	b.data.crashed, b.data.crashedProblem, b.data.crashes = time.Time{}, "", 0
 	b.wakeTender()
+	return nil
 }
 
 // listing is Grype's latest.json (https://github.com/anchore/grype, grype/db/v6/distribution/latest.go).
@@ -193,6 +194,7 @@ func (b *Backend) noteRefusal(status workerapi.DatabaseStatus) {
 		return
 	}
 	b.Log.Info("A match worker could not install the newest vulnerability database", "error", status.Error)
+	b.counts.installs.WithLabelValues("refused").Inc()
 	b.data.refusedProblem = "the newest vulnerability database could not be installed: " + status.Error
 	b.data.refusedAt = b.Clock.Now()
 	b.data.refused = b.data.listed.Built
@@ -218,6 +220,7 @@ func (b *Backend) installed(ctx context.Context, database workerapi.Database, to
 	if err := b.Store.SetDataVersion(ctx, Engine, version); err != nil {
 		return err
 	}
+	b.counts.installs.WithLabelValues("installed").Inc()
 	b.DataChanged(ctx)
 	return nil
 }
@@ -259,16 +262,17 @@ func (d *dataState) isListed(built time.Time) bool {
 	return d.listed.Built.Equal(built)
 }
 
-// workerEnded takes note of how a match worker ended.
-func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) {
+// workerEnded takes note of how a match worker ended, and says whether that was well.
+func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or somebody wanted it gone
 		d.crashed, d.crashedProblem, d.crashes = time.Time{}, "", 0
-		return
+		return true
 	}
 	d.crashes++
 	d.crashed, d.crashedProblem = now, "the last match worker failed: "+failure.Error()
+	return false
 }
 
 // mayStart says whether another match worker may be started, which is put off the longer the more failed in a row.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +26,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -69,6 +71,9 @@ type Options struct {
 	DataChanged func(ctx context.Context)
 	// Random makes suffixes of Job names: lower-case letters and digits, n of them.
 	Random func(n int) string
+	// Metrics is where this backend's are registered, if anywhere. Loops counts runs.
+	Metrics prometheus.Registerer
+	Loops   *metrics.Loops
 }
 
 // Backend implements backend.Backend.
@@ -89,6 +94,8 @@ type Backend struct {
 	work chan struct{}
 	// volume of the vulnerability database, once chosen.
 	volume databaseVolume
+	// counts is for the operator of the operator.
+	counts counts
 }
 
 var (
@@ -99,10 +106,12 @@ var (
 // New returns a Backend. Its Tender and Poller must run for anything to happen.
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
-	return &Backend{
+	b := &Backend{
 		Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1),
 		lanes: lanes{after: time.After},
 	}
+	b.register()
+	return b
 }
 
 // Engine implements backend.Backend.

@@ -48,7 +48,7 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 	return b.lanes.run(over, func(job store.Job) error { return b.remove(ctx, job) })
 }
 
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get
 
 // leaving says whether a Job's namespace is being deleted: its Jobs fail for no other reason, and nobody is to be told.
 func (b *Backend) leaving(ctx context.Context, record store.Job) (bool, error) {

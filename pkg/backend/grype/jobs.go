@@ -82,6 +82,9 @@ func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job
 		"match", "--database-url", b.Config.Grype.Database.URL, "--database-dir", workerapi.DatabaseDir,
 		"--idle-timeout", b.Config.Grype.Match.IdleTimeout.Duration.String(),
 	}
+	if authorities := b.Config.Grype.Database.CABundle; authorities != "" {
+		args = append(args, "--database-ca", authorities)
+	}
 	pod := b.workerPod(args, b.Config.Grype.Match.Resources, matchScratch)
 	mount(&pod, "database", volume, workerapi.DatabaseDir, false)
 	return b.job(b.Namespace, name, "match", pod, nil)

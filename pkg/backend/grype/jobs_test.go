@@ -74,6 +74,14 @@ func (e *engine) allJobs() map[string]*batchv1.Job {
 
 // TestJobsAreRestricted: every Job passes the restricted pod security standard
 // (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted), field by field.
+// The authority of a private mirror is given to those who download from it.
+func TestMatchWorkersKnowTheMirror(t *testing.T) {
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Database.CABundle = "PEM" })
+	if args := e.matchJob("m", emptyDir()).Spec.Template.Spec.Containers[0].Args; !slices.Equal(args[len(args)-2:], []string{"--database-ca", "PEM"}) {
+		t.Errorf("the match worker is told %q, want the mirror's authority at the end", args)
+	}
+}
+
 func TestJobsAreRestricted(t *testing.T) {
 	for name, job := range newEngine(t).allJobs() {
 		t.Run(name, func(t *testing.T) {

@@ -109,6 +109,16 @@ func (w *waitingLine) next(p places) (next []*waitingImage) {
 	return next
 }
 
+// length is the number of images in the line.
+func (w *waitingLine) length() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, turn := range w.turns {
+		n += len(turn.images)
+	}
+	return n
+}
+
 // leave takes an image out of the line that has got otherwise what it waited for, or does not want it now.
 func (w *waitingLine) leave(key image.Key, scope store.Scope) {
 	w.mu.Lock()

@@ -36,12 +36,14 @@ func (b *Backend) staffMatchWorkers(ctx context.Context) error {
 func (b *Backend) workersWanted(ctx context.Context) (int, error) {
 	images, err := b.Store.ImagesInUse(ctx, Engine)
 	if err != nil || images == 0 {
+		b.counts.queue.Set(0)
 		return 0, err
 	}
 	queue, err := b.Store.QueueLength(ctx, Engine)
 	if err != nil {
 		return 0, err
 	}
+	b.counts.queue.Set(float64(queue))
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return 0, err

@@ -97,7 +97,9 @@ func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64
 	if err := b.Store.ExceedMemory(ctx, record.Key, record.Scope, exceeded); err != nil {
 		return false, err
 	}
-	return record.MostMemory > exceeded, nil
+	again = record.MostMemory > exceeded
+	b.counts.steps.WithLabelValues(map[bool]string{true: "retried", false: "exhausted"}[again]).Inc()
+	return again, nil
 }
 
 // tooMuchMemory is the failure at the top of the ladder, which names the setting that helps. The limit is the pod's own,

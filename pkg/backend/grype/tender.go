@@ -33,7 +33,7 @@ func (b *Backend) Tender(ctx context.Context) error {
 	defer ticker.Stop()
 	defer b.lanes.running.Wait()
 	for {
-		if err := b.tend(ctx); err != nil && ctx.Err() == nil {
+		if err := b.Loops.Run("jobs", func() error { return b.tend(ctx) }); err != nil && ctx.Err() == nil {
 			b.Log.Error(err, "Looking after jobs")
 		}
 		select {
@@ -50,6 +50,7 @@ func (b *Backend) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.counts.live(jobs)
 	err = b.lanes.run(jobs, func(job store.Job) error { return b.tendJob(ctx, job) })
 	return errors.Join(err, b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
 }
@@ -114,7 +115,7 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	}
 	if !needed {
 		b.Log.Info("Removing a job that nobody needs any more", "job", record.Namespace+"/"+record.Name)
-		return b.giveUp(ctx, record)
+		return b.counts.ended(b.giveUp(ctx, record), record, outcomeUnwanted, b.age(record))
 	}
 	now, err := b.observe(ctx, record, job)
 	switch {
@@ -134,8 +135,8 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 		e.failure = endedWell
 	}
 	if record.Purpose != store.JobCatalog {
-		b.data.workerEnded(b.Clock.Now(), e.failure)
-		return b.remove(ctx, record)
+		idle := b.data.workerEnded(b.Clock.Now(), e.failure)
+		return b.counts.ended(b.remove(ctx, record), record, outcomeOf(!idle), b.age(record))
 	}
 	failed, err := b.catalogEnded(ctx, record, e)
 	if err != nil {
@@ -148,7 +149,7 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 		err = b.giveUp(ctx, record)
 	}
 	b.Wake(ctx, record.Key.Digest)
-	return err
+	return b.counts.ended(err, record, outcomeOf(failed), b.age(record))
 }
 
 // giveUp removes a Job that has not ended. Who controls its namespace may keep it from being deleted, but that is all:

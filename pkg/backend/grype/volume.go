@@ -23,7 +23,7 @@ type databaseVolume struct {
 	source *corev1.VolumeSource
 }
 
-// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=storage.k8s.io,resources=storageclasses,verbs=list
 // +kubebuilder:rbac:groups="",namespace=system,resources=persistentvolumeclaims,verbs=create
 
 // choose takes the configured claim, or makes one where the cluster can serve it, or an emptyDir.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -24,12 +26,17 @@ const (
 type Registries struct {
 	mu    sync.Mutex
 	until map[store.Scope]map[string]time.Time
+	// asked counts; nil until Count is called, which comes before all else.
+	asked prometheus.Counter
 }
 
 // Note takes note of a failure by throttling, and puts the next attempt for its image off until then.
 func (r *Registries) Note(now time.Time, scope store.Scope, failure *backend.Failure) {
 	if failure.Reason != workerapi.ReasonRegistryThrottled || failure.Registry == "" {
 		return
+	}
+	if r.asked != nil {
+		r.asked.Inc()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,6 +32,7 @@ func (p process) parseMatch(args []string) (*matchJob, error) {
 	set := p.flags("match")
 	job := &matchJob{process: p, client: p.server()}
 	address := set.String("database-url", "", "`URL` of vulnerability databases: a listing (.json), or where v6/latest.json is")
+	authorities := set.String("database-ca", "", "`certificates` in PEM of authorities that the database's server may be certified by, beside the well-known ones")
 	set.StringVar(&job.databaseDir, "database-dir", workerapi.DatabaseDir, "writable `directory` that keeps databases")
 	set.DurationVar(&job.idleTimeout, "idle-timeout", 10*time.Minute, "`time` without work after which the worker ends")
 	set.IntVar(&job.parallel, "parallel", 2, "`number` of images that are matched at the same time")
@@ -48,8 +49,11 @@ func (p process) parseMatch(args []string) (*matchJob, error) {
 	case job.parallel < 1 || job.parallel > maxParallel:
 		return nil, fmt.Errorf("--parallel must be from 1 to %d, not %d", maxParallel, job.parallel)
 	}
-	var err error
-	if job.source, err = database.NewSource(*address, nil); err != nil {
+	transport, err := database.NewTransport(*authorities)
+	if err != nil {
+		return nil, fmt.Errorf("--database-ca: %w", err)
+	}
+	if job.source, err = database.NewSource(*address, transport); err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
 	_, err = ingest.New(job.client)

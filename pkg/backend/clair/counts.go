@@ -1,0 +1,29 @@
+package clair
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// register registers the metrics of all Clairs together: which one suffers is told to its Scanners.
+func (e *Engines) register() {
+	factory, labels := promauto.With(e.Metrics), prometheus.Labels{"engine": "clair"}
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
+		ConstLabels: labels,
+	}, func() float64 { return e.sum(func(i *instance) int { return i.line.waiting() }) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_operator_match_queue_images", Help: "Images that wait to be matched, or are being matched, with current data.",
+		ConstLabels: labels,
+	}, func() float64 { return e.sum(func(i *instance) int { return int(i.queued.Load()) }) })
+	e.throttles.Count(e.Metrics, "clair", e.Clock.Now)
+}
+
+// sum adds up something of all Clairs.
+func (e *Engines) sum(of func(*instance) int) float64 {
+	total := 0
+	for _, i := range e.instances {
+		total += of(i)
+	}
+	return float64(total)
+}

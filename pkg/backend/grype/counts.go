@@ -1,0 +1,93 @@
+package grype
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// outcome of a Job, in one word. Why it failed is counted with the image.
+type outcome string
+
+const (
+	outcomeSucceeded outcome = "succeeded"
+	outcomeFailed    outcome = "failed"
+	outcomeUnwanted  outcome = "unwanted" // no pod uses the image any more
+)
+
+func outcomeOf(failed bool) outcome {
+	if failed {
+		return outcomeFailed
+	}
+	return outcomeSucceeded
+}
+
+// counts are the backend's metrics.
+type counts struct {
+	jobs     *prometheus.GaugeVec
+	ends     *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	steps    *prometheus.CounterVec
+	installs *prometheus.CounterVec
+	// queue is what the Tender last saw: it counts the queue at each of its turns.
+	queue prometheus.Gauge
+}
+
+func (b *Backend) register() {
+	factory := promauto.With(b.Metrics)
+	b.counts = counts{
+		jobs: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scanner_operator_jobs", Help: "Jobs that live, by purpose (catalog or match).",
+		}, []string{"purpose"}),
+		ends: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_jobs_ended_total", Help: "Jobs that ended, by purpose and outcome (succeeded, failed, or unwanted).",
+		}, []string{"purpose", "outcome"}),
+		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scanner_operator_catalog_job_duration_seconds", Help: "Time from a catalog Job's beginning to its end, scheduling and pulling included.",
+			Buckets: []float64{2, 5, 10, 20, 40, 60, 120, 300, 600, 1800},
+		}, []string{"outcome"}),
+		steps: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_memory_ladder_steps_total",
+			Help: "Catalog Jobs that were killed for their memory, by what came next: retried on the next rung, or exhausted.",
+		}, []string{"result"}),
+		installs: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_vulnerability_database_installs_total",
+			Help: "Newer vulnerability databases that match workers downloaded, by result (installed or refused).",
+		}, []string{"result"}),
+		queue: factory.NewGauge(prometheus.GaugeOpts{
+			Name: "scanner_operator_match_queue_images", Help: "Images that wait to be matched, or are being matched, with current data.",
+			ConstLabels: prometheus.Labels{"engine": Engine},
+		}),
+	}
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_operator_index_queue_images", Help: "Images that wait for a free place to have their content listed.",
+		ConstLabels: prometheus.Labels{"engine": Engine},
+	}, func() float64 { return float64(b.line.length()) })
+	b.throttles.Count(b.Metrics, Engine, b.Clock.Now)
+}
+
+// live notes the Jobs that live.
+func (c *counts) live(jobs []store.Job) {
+	byPurpose := map[store.JobPurpose]int{store.JobCatalog: 0, store.JobMatch: 0}
+	for _, job := range jobs {
+		byPurpose[job.Purpose]++
+	}
+	for purpose, n := range byPurpose {
+		c.jobs.WithLabelValues(string(purpose)).Set(float64(n))
+	}
+}
+
+// ended counts a Job whose end was noted without an error, which is returned: with one, it is looked at again.
+func (c *counts) ended(err error, record store.Job, o outcome, age time.Duration) error {
+	if err != nil {
+		return err
+	}
+	c.ends.WithLabelValues(string(record.Purpose), string(o)).Inc()
+	if record.Purpose == store.JobCatalog {
+		c.seconds.WithLabelValues(string(o)).Observe(age.Seconds())
+	}
+	return nil
+}

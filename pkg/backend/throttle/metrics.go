@@ -1,0 +1,35 @@
+package throttle
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Count has back-offs counted from now on. Registries are not named: tenants' pods may name any.
+func (r *Registries) Count(registry prometheus.Registerer, engine string, now func() time.Time) {
+	factory, labels := promauto.With(registry), prometheus.Labels{"engine": engine}
+	r.asked = factory.NewCounter(prometheus.CounterOpts{
+		Name: "scanner_operator_registry_backoffs_total", Help: "Times that a registry answered 429, so that it is left alone for a while.",
+		ConstLabels: labels,
+	})
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_operator_registries_backed_off", Help: "Registries that are left alone now, once for each namespace whose credentials they count.",
+		ConstLabels: labels,
+	}, func() float64 { return float64(r.waiting(now())) })
+}
+
+// waiting counts the registries that want to be left alone.
+func (r *Registries) waiting(now time.Time) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, hosts := range r.until {
+		for _, until := range hosts {
+			if now.Before(until) {
+				n++
+			}
+		}
+	}
+	return n
+}

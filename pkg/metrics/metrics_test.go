@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// counted are the values of a counter by its labels' values, joined.
+func counted(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			values[labelsOf(metric)] = metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return values
+}
+
+func labelsOf(metric *dto.Metric) (text string) {
+	for _, label := range metric.GetLabel() {
+		text += label.GetName() + "=" + label.GetValue() + " "
+	}
+	return text
+}
+
+// TestLoops: each run is counted once, with what came of it, and its error is returned.
+func TestLoops(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	loops, wrong := NewLoops(registry), errors.New("wrong")
+	for _, err := range []error{nil, wrong, nil} {
+		if got := loops.Run("sweep", func() error { return err }); !errors.Is(got, err) {
+			t.Errorf("the run returned %v, want %v", got, err)
+		}
+	}
+	want := map[string]float64{"loop=sweep result=ok ": 2, "loop=sweep result=error ": 1}
+	if diff := cmp.Diff(want, counted(t, registry, "scanner_operator_loop_runs_total")); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	if got := counted(t, registry, "scanner_operator_loop_run_duration_seconds")["loop=sweep "]; got != 3 {
+		t.Errorf("%v runs were timed, want 3", got)
+	}
+	var none *Loops
+	if err := none.Run("sweep", func() error { return wrong }); !errors.Is(err, wrong) {
+		t.Errorf("where nothing is counted the run returned %v, want %v", err, wrong)
+	}
+}
+
+// TestRequests: answers are counted by status, and requests without answer too.
+func TestRequests(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }))
+	address := server.URL
+	registry := prometheus.NewRegistry()
+	client := &http.Client{Transport: NewRequests(registry).Transport("registry", http.DefaultTransport)}
+	for range 2 {
+		response, err := client.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+	server.Close()
+	if _, err := client.Get(address); err == nil {
+		t.Fatal("a server that is closed answers")
+	}
+	want := map[string]float64{"code=429 method=GET server=registry ": 2, "code=error method=GET server=registry ": 1}
+	if diff := cmp.Diff(want, counted(t, registry, "scanner_operator_client_requests_total")); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if got := counted(t, registry, "scanner_operator_client_request_duration_seconds")["method=GET server=registry "]; got != 3 {
+		t.Errorf("%v requests were timed, want 3", got)
+	}
+}

@@ -1,0 +1,115 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// nothingLeft waits until nothing of the operator's is in the cluster: no object that is called after it, has one of its
+// labels, annotations or finalizers, is one of its kinds or lies in its namespace. Kept are objects that the installer's
+// page says stay, each "Kind namespace/name", or "Kind name" without a namespace; a * at the end stands for anything.
+// What belongs to the tests themselves (the story's namespaces, the grants and Secrets of teams) does not count.
+func nothingLeft(t *testing.T, kept ...string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		left, err := leftovers(ctx)
+		if err != nil {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(object string) bool {
+			return slices.ContainsFunc(kept, func(pattern string) bool { return matches(object, pattern) })
+		})
+		if len(left) > 0 {
+			return fmt.Errorf("expected nothing of the operator to be left, there are %d:\n%s", len(left), strings.Join(left, "\n"))
+		}
+		return nil
+	})
+}
+
+func matches(object, pattern string) bool {
+	if prefix, any := strings.CutSuffix(pattern, "*"); any {
+		return strings.HasPrefix(object, prefix)
+	}
+	return object == pattern
+}
+
+// leftovers looks at every object of every kind that the API server lists.
+func leftovers(ctx context.Context) ([]string, error) {
+	lists, err := env.Clientset.Discovery().ServerPreferredResources()
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, resource := range list.APIResources {
+			found, err := leftOfKind(ctx, version.WithKind(resource.Kind))
+			if err != nil {
+				return nil, err
+			}
+			left = append(left, found...)
+		}
+	}
+	slices.Sort(left)
+	return slices.Compact(left), nil
+}
+
+func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]string, error) {
+	if kind.Kind == "Event" || kind.Kind == "ComponentStatus" { // what was said, and what is asked of others
+		return nil, nil
+	}
+	var objects metav1.PartialObjectMetadataList
+	objects.SetGroupVersionKind(kind)
+	if err := env.Client.List(ctx, &objects); err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind.Kind, err)
+	}
+	var left []string
+	for i := range objects.Items {
+		if object := &objects.Items[i]; isOurs(kind, object) && !isOfTests(kind, object) {
+			left = append(left, strings.TrimSpace(kind.Kind+" "+strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/")))
+		}
+	}
+	return left, nil
+}
+
+// isOurs says whether an object has anything of the operator.
+func isOurs(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
+	marks := []string{object.Name, object.Namespace}
+	for key, value := range object.Labels {
+		marks = append(marks, key, value)
+	}
+	for key := range object.Annotations {
+		marks = append(marks, key)
+	}
+	marks = append(marks, object.Finalizers...)
+	return kind.Group == v1alpha1.GroupVersion.Group || slices.ContainsFunc(marks, func(mark string) bool {
+		return mark != story.Label && (strings.Contains(mark, "scanner-operator") || strings.HasPrefix(mark, "scanner-notifier"))
+	})
+}
+
+// isOfTests says whether an object is one that a team has made, or a namespace of the story.
+func isOfTests(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
+	switch kind.Kind {
+	case "Namespace":
+		return object.Labels[story.Label] == "true"
+	case "Role", "RoleBinding":
+		return object.Name == "scanner-operator-notifier" && object.Namespace != story.SystemNamespace
+	case "ConfigMap", "ServiceAccount": // those that every namespace has
+		return object.Name == "kube-root-ca.crt" || object.Name == "default"
+	}
+	return false
+}

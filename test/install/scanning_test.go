@@ -1,0 +1,83 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// scannedAndTold has one image of a new namespace scanned, with a Scanner as docs/scanner.md makes it: what is in it was
+// found, and Slack got the summary. It returns the namespace.
+func scannedAndTold(t *testing.T) string {
+	t.Helper()
+	ns := namespace(t, "team")
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	messages := told(t, ns, 1)
+	found := findings(t, ns)
+	if len(found) == 0 || messages[0].Findings == 0 {
+		t.Fatalf("expected a message about the %d findings that the store has, Slack got %q with %d", len(found), messages[0].Headline, messages[0].Findings)
+	}
+	return ns
+}
+
+// told waits until a namespace's channel has got so many messages and returns them. More are an error.
+func told(t *testing.T, ns string, count int) []story.Message {
+	t.Helper()
+	var messages []story.Message
+	eventually(t, func(ctx context.Context) error {
+		var err error
+		if messages, err = env.Messages(ctx, ns); err == nil && len(messages) < count {
+			err = fmt.Errorf("expected %d messages of %s in Slack, there are %d", count, ns, len(messages))
+		}
+		return err
+	})
+	if len(messages) > count {
+		t.Fatalf("expected %d messages of %s in Slack, there are %d; the last: %s", count, ns, len(messages), messages[len(messages)-1].Text)
+	}
+	return messages
+}
+
+// findings are what the operator's store knows of a namespace, a line each.
+func findings(t *testing.T, ns string) []string {
+	t.Helper()
+	stored, err := env.Findings(t.Context(), ns)
+	must(t, err)
+	var lines []string
+	for _, img := range stored {
+		for _, f := range img.Findings {
+			lines = append(lines, fmt.Sprintf("%s %s in %s %s of %s", f.ID, f.Severity, f.Package.Name, f.Package.Version, img.Digest))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// hasCondition waits until a namespace's Scanner has a condition in a state.
+func hasCondition(t *testing.T, ns, kind, status string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		scanner, err := env.Scanner(ctx, ns)
+		if err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(scanner.Status.Conditions, kind)
+		if condition == nil || string(condition.Status) != status {
+			return fmt.Errorf("expected the Scanner's condition %s to be %s, it is %+v", kind, status, condition)
+		}
+		return nil
+	})
+}
+
+// removeScanners does the first step of every removal: the operator takes back what it left elsewhere.
+func removeScanners(t *testing.T) {
+	t.Helper()
+	kubectl(t, "delete", "scanners.scanner-operator.io", "--all", "--all-namespaces", "--timeout=60s")
+}

@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// overlay writes a kustomization as people have one: above config/default, with a namespace and an image of their own.
+func overlay(t *testing.T, namespace string) string {
+	t.Helper()
+	dir := t.TempDir()
+	replacements, err := os.ReadFile(filepath.Join(config, "default", "policy_replacements.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "policy_replacements.yaml"), string(replacements))
+	write(t, filepath.Join(dir, "kustomization.yaml"), fmt.Sprintf(`
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: %s
+resources: [%s]
+patches:
+- target: {kind: Deployment, name: scanner-operator-manager}
+  patch: |
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: any}
+    spec:
+      template:
+        spec:
+          containers:
+          - name: manager
+            env: [{name: RELATED_IMAGE_WORKER, value: "%s"}]
+replacements: [{path: policy_replacements.yaml}]
+`, namespace, relative(t, dir, filepath.Join(config, "default")), workerImage))
+	return dir
+}
+
+// above writes a kustomization above another one, with components of config.
+func above(t *testing.T, base string, components ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: ["+relative(t, dir, base)+"]\ncomponents:\n")
+	for _, component := range components {
+		add(t, dir, "- "+relative(t, dir, filepath.Join(config, component))+"\n")
+	}
+	return dir
+}
+
+// relative is how a kustomization in one directory names another one.
+func relative(t *testing.T, from, to string) string {
+	t.Helper()
+	absolute, err := filepath.Abs(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Rel(from, absolute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// add appends to a kustomization.
+func add(t *testing.T, dir, text string) {
+	t.Helper()
+	file := filepath.Join(dir, "kustomization.yaml")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, string(before)+text)
+}
+
+// components are the parts that users may add, as directories of config.
+func components(t *testing.T) []string {
+	t.Helper()
+	found := []string{"notifier-clair-webhooks", "notifier-clair-webhooks/plain-http"}
+	directories, err := os.ReadDir(filepath.Join(config, "components"))
+	if err != nil || len(directories) < 3 {
+		t.Fatalf("%d components: %v", len(directories), err)
+	}
+	for _, directory := range directories {
+		found = append(found, "components/"+directory.Name())
+	}
+	return found
+}
+
+// namespaces is what the component for a list of them needs beside it.
+const namespaces = `
+configMapGenerator:
+- {name: scanner-operator-namespaces, namespace: %s, literals: ["namespaces=shop,blog"]}
+`
+
+// Each component stands beside the operator, wherever that is, and all of them beside each other.
+func TestComponentsFollowTheNamespace(t *testing.T) {
+	found := components(t)
+	together := slices.DeleteFunc(slices.Clone(found), func(name string) bool { return strings.HasPrefix(name, "notifier-clair-webhooks") })
+	for what, list := range map[string][]string{"none": nil, "together": together} {
+		t.Run(what, func(t *testing.T) { checkPlaces(t, above(t, overlay(t, "elsewhere"), list...)) })
+	}
+	for _, name := range found {
+		var component struct{ Kind string }
+		text, err := os.ReadFile(filepath.Join(config, name, "kustomization.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, &component); err != nil || component.Kind != "Component" {
+			t.Errorf("%s: its kind is %q, want Component (%v)", name, component.Kind, err)
+		}
+		t.Run(name, func(t *testing.T) { checkPlaces(t, above(t, overlay(t, "elsewhere"), name)) })
+		// Clair is in a namespace of its own, which "namespace" in the same file would change.
+		if name == "components/clair-trial" {
+			continue
+		}
+		t.Run(name+" in the same file", func(t *testing.T) {
+			dir := overlay(t, "elsewhere")
+			add(t, dir, "components: ["+relative(t, dir, filepath.Join(config, name))+"]\n")
+			checkPlaces(t, dir)
+		})
+	}
+}
+
+// checkPlaces looks for what is still of another namespace, or of none.
+func checkPlaces(t *testing.T, dir string) {
+	t.Helper()
+	add(t, dir, fmt.Sprintf(namespaces, "elsewhere"))
+	objects, err := decode(render(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := []string{"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+	for _, object := range objects {
+		what := object.GetKind() + " " + object.GetName()
+		if object.GetNamespace() == "" && !slices.Contains(outside, object.GetKind()) {
+			t.Errorf("%s is in no namespace", what)
+		}
+		for path, text := range texts(object.Object, "") {
+			if strings.Contains(text, home) || strings.HasSuffix(path, ".namespace") && text == "system" {
+				t.Errorf("%s: %s is %q", what, path, text)
+			}
+		}
+	}
+}
+
+// texts are all strings in an object, by their paths.
+func texts(value any, path string) map[string]string {
+	found := map[string]string{}
+	switch value := value.(type) {
+	case string:
+		found[path] = value
+	case map[string]any:
+		for key, inner := range value {
+			maps.Copy(found, texts(inner, path+"."+key))
+		}
+	case []any:
+		for i, inner := range value {
+			maps.Copy(found, texts(inner, fmt.Sprintf("%s[%d]", path, i)))
+		}
+	}
+	return found
+}
+
+// Limited to a list of namespaces, the operator has its rights in namespaces nowhere but where they are bound, and is told
+// the list.
+func TestNamespacedComponentBindsNoClusterRoleEverywhere(t *testing.T) {
+	dir := above(t, filepath.Join(config, "default"), "components/namespaced")
+	add(t, dir, fmt.Sprintf(namespaces, home))
+	objects, err := decode(render(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, told := map[string][]string{}, ""
+	for i := range objects {
+		switch object := &objects[i]; object.GetKind() {
+		case "ClusterRoleBinding", "RoleBinding":
+			role, _, _ := unstructured.NestedString(object.Object, "roleRef", "name")
+			kind, _, _ := unstructured.NestedString(object.Object, "roleRef", "kind")
+			if kind == "ClusterRole" {
+				bound[role] = append(bound[role], object.GetKind()+" "+object.GetNamespace())
+			}
+		case "Deployment":
+			for _, variable := range deployment(t, object).Spec.Template.Spec.Containers[0].Env {
+				if variable.Name == "SCANNER_WATCH_NAMESPACES" {
+					told = object.GetName() + " " + variable.ValueFrom.ConfigMapKeyRef.Name
+				}
+			}
+		}
+	}
+	want := map[string][]string{manager: {"RoleBinding " + home}, manager + "-cluster": {"ClusterRoleBinding "}, notifier: {"ClusterRoleBinding "}}
+	if diff := cmp.Diff(want, bound); diff != "" {
+		t.Errorf("ClusterRoles are bound otherwise than wanted (-want +got):\n%s", diff)
+	}
+	if !strings.HasPrefix(told, manager+" scanner-operator-namespaces-") {
+		t.Errorf("the manager's list is %q", told)
+	}
+}
