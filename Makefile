@@ -268,7 +268,7 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 ##@ Release
 
 # Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
-# .github/workflows/release.yaml; how it is prepared: CONTRIBUTING.md.
+# .github/workflows/release.yaml; how it is prepared: docs/releasing.md.
 RELEASE := $(shell cat VERSION)
 RELEASE_DIR ?= bin/release
 RELEASE_REGISTRY ?= ghcr.io/scanner-operator
