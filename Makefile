@@ -301,7 +301,7 @@ release-manifests: bin/image-builder
 release-chart: bin/release-helper bin/helm
 	bin/release-helper chart -dir=$(RELEASE_DIR)
 	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
-	bin/helm template scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+	bin/helm template --kube-version 1.36.0 scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
 
 .PHONY: release-bundle
 release-bundle: bin/release-helper bin/bundle
