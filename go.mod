@@ -14,6 +14,7 @@ require (
 	github.com/oapi-codegen/runtime v1.8.0
 	github.com/onsi/gomega v1.44.0
 	github.com/openvex/go-vex v0.2.9
+	github.com/operator-framework/api v0.31.0
 	github.com/operator-framework/operator-lib v0.19.0
 	github.com/package-url/packageurl-go v0.1.7
 	github.com/pressly/goose/v3 v3.27.3

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -25,6 +26,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -49,6 +51,9 @@ type ScannerReconciler struct {
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
+	Rights       *rights.Checker
+	// Metrics are told what each Scanner covers.
+	Metrics *Metrics
 
 	rivals   rivals
 	holdings holdings
@@ -66,6 +71,8 @@ type scannerScope struct {
 	rival bool
 	// unknownReceivers says which receivers pods name that there are not; empty if there are none.
 	unknownReceivers string
+	// missingRights says what the operator may not do in the namespace, and how to let it; empty if there is nothing.
+	missingRights string
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -79,9 +86,13 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	if err != nil {
 		r.rivals.forget(req.NamespacedName)
+		r.Metrics.forget(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
 		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
 		return ctrl.Result{}, r.ForgetGone(ctx)
+	}
+	if !r.Rights.Readable(scanner.Namespace) {
+		return r.awaitRights(ctx, &scanner)
 	}
 	undone, err := r.keepFinalizers(ctx, &scanner)
 	if err != nil && r.Store.Health() == nil {
@@ -96,7 +107,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if before.Status.StoreID == r.Store.ID() {
 		r.rivals.wrote(req.NamespacedName)
 	}
-	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner)}
+	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner), missingRights: r.Rights.Missing(scanner.Namespace)}
 	if s.rival, err = r.rivals.look(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -106,17 +117,23 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	// What a store in trouble could not tell stays as it was; why, it can always be said.
 	r.setStore(s)
 	r.setReady(s)
-	if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
-		return next, nil
+	r.Metrics.covers(s)
+	return next, r.patchStatus(ctx, before, s)
+}
+
+// patchStatus writes the status if it has changed, and tells what users would want to hear.
+func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Scanner, s *scannerScope) error {
+	if equality.Semantic.DeepEqual(before.Status, s.scanner.Status) {
+		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, &scanner, client.MergeFrom(before)); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := r.Client.Status().Patch(ctx, s.scanner, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
 	}
-	if scanner.Status.StoreID == r.Store.ID() {
-		r.rivals.wrote(req.NamespacedName)
+	if s.scanner.Status.StoreID == r.Store.ID() {
+		r.rivals.wrote(client.ObjectKeyFromObject(s.scanner))
 	}
 	r.tell(before, s)
-	return next, nil
+	return nil
 }
 
 // ForgetGone removes from the store what belongs to Scanners that have gone. It is also to be called now and
@@ -136,7 +153,14 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 			return string(s.UID) == uid && s.DeletionTimestamp.IsZero()
 		})
 	})
-	return r.Store.ForgetScanners(ctx, gone)
+	if len(gone) == 0 {
+		return nil
+	}
+	there, complete, err := r.stillThere(ctx)
+	if err != nil || !complete {
+		return err
+	}
+	return r.Store.ForgetScanners(ctx, slices.DeleteFunc(gone, func(uid string) bool { return there[types.UID(uid)] }))
 }
 
 // computeStatus sets all that is asked of the store.
@@ -190,17 +214,39 @@ func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.Na
 func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
 	after := s.scanner
 	for _, condition := range after.Status.Conditions {
-		switch condition.Type {
-		case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
-			if changed(before.Status.Conditions, condition) {
-				r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", condition.Message)
-			}
+		if changed(before.Status.Conditions, condition) && isTold(before.Status.Conditions, condition) {
+			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(noteOf(after, condition), maxEventNote))
 		}
 	}
 	if told := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
 		(told == nil || !strings.Contains(told.Message, s.unknownReceivers)) {
 		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", s.unknownReceivers)
 	}
+}
+
+// isTold says whether a change of a condition is worth an event. That the store is as it should be is worth one only after
+// it was not.
+func isTold(before []metav1.Condition, now metav1.Condition) bool {
+	switch now.Type {
+	case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
+		return true
+	case v1alpha1.ConditionStoreDurable:
+		return now.Status == metav1.ConditionFalse || meta.FindStatusCondition(before, now.Type) != nil
+	}
+	return false
+}
+
+// noteOf is a condition's message or, where all is well and it has none, what that means.
+func noteOf(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
+	switch {
+	case condition.Message != "":
+		return condition.Message
+	case condition.Type == v1alpha1.ConditionStoreDurable:
+		return "the store works and outlives the pod"
+	case scanner.Status.VulnerabilityData != nil && !scanner.Status.VulnerabilityData.BuiltAt.IsZero():
+		return "the engine works, with vulnerability data of " + scanner.Status.VulnerabilityData.BuiltAt.UTC().Format(time.RFC3339)
+	}
+	return "the engine works"
 }
 
 // SetupWithManager registers the controller.
@@ -211,7 +257,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
-		Complete(patient{r})
+		Complete(patient{watchful{r, r.Rights}})
 }
 
 // scannerOf is the Scanner that an ImageScan belongs to.

@@ -2,7 +2,10 @@
 //
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
-//	manager cleanup [flags]    take finalizers and annotations off pods and Scanners when the operator is gone
+//	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
+//	manager backup [flags]     write the whole store to standard output or a file, while the manager runs
+//	manager restore [FILE]     have the manager take a backup when it starts the next time
+//	manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
 //	manager version            print the version
 package main
 
@@ -20,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/scanner-operator/scanner-operator/pkg/kinds"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -29,6 +33,12 @@ func main() {
 		switch os.Args[1] {
 		case "findings":
 			exit(printFindings(ctx, os.Args[2:], os.Stdout))
+		case "crds":
+			exit(kinds.Print(os.Stdout))
+		case "backup":
+			exit(backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
+		case "restore":
+			exit(restore(ctx, os.Args[2:], os.Stdin, os.Stdout))
 		case "cleanup":
 			exit(cleanup(ctx, os.Args[2:], os.Stdout))
 		case "version", "-version", "--version":

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // copies says which manifests of config/ (patterns, below it) are read by the chart's templates, and in which directory below
@@ -18,6 +19,8 @@ var copies = map[string][]string{
 	"policy":         {"policy/*.yaml"},
 	"rbac":           {"rbac/*.yaml", "notifier/rbac.yaml"},
 	"clair-webhooks": {"notifier-clair-webhooks/listener/rbac.yaml"},
+	"prometheus":     {"components/prometheus/*.yaml"},
+	"dashboards":     {"components/prometheus/dashboards/*.json"},
 }
 
 func main() {
@@ -56,8 +59,8 @@ func copyFiles(pattern, directory string) error {
 	}
 	copied := 0
 	for _, file := range files {
-		if filepath.Base(file) == "kustomization.yaml" {
-			continue
+		if base := filepath.Base(file); base == "kustomization.yaml" || strings.HasSuffix(base, "_replacements.yaml") {
+			continue // for kustomize alone
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -57,6 +57,12 @@ networkPolicy:
     ports: [{port: api, protocol: TCP}]
   notifierEgress: *egress
 `},
+		"monitoring": {components: []string{"components/prometheus"}, values: `
+monitoring:
+  serviceMonitor: {enabled: true}
+  prometheusRule: {enabled: true}
+  dashboards: {enabled: true}
+`},
 		"Clair's webhooks over TLS": {components: []string{"notifier-clair-webhooks"}, values: `
 notifier: {clairWebhooks: {enabled: true}}
 `},

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Keys of what tests look at most.
@@ -361,5 +363,42 @@ networkPolicy:
 	last := workers.Egress[len(workers.Egress)-1]
 	if len(workers.Ingress) != 0 || len(workers.PolicyTypes) != 2 || last.To[0].IPBlock.CIDR != "10.1.2.3/32" {
 		t.Errorf("workers: want no ingress and the rule of the values, got %+v", workers)
+	}
+}
+
+// TestMonitoring: what Prometheus and Grafana find things by is in the values.
+func TestMonitoring(t *testing.T) {
+	all := rendered(t, `
+monitoring:
+  serviceMonitor: {enabled: true, labels: {release: prometheus}, interval: 30s}
+  prometheusRule: {enabled: true, labels: {release: prometheus}}
+  dashboards: {enabled: true, labels: {grafana: "yes"}, annotations: {folder: Security}}
+`)
+	for _, key := range []string{
+		"ServiceMonitor " + namespace + "/scanner-operator-manager", "ServiceMonitor " + namespace + "/scanner-operator-notifier",
+		"PrometheusRule " + namespace + "/scanner-operator",
+	} {
+		if all[key] == nil || all[key].GetLabels()["release"] != "prometheus" {
+			t.Errorf("there is no %s that a Prometheus finds", key)
+			continue
+		}
+		endpoints, _, _ := unstructured.NestedSlice(all[key].Object, "spec", "endpoints")
+		for _, endpoint := range endpoints {
+			if got := endpoint.(map[string]any)["interval"]; got != "30s" {
+				t.Errorf("%s: interval: want 30s, got %v", key, got)
+			}
+		}
+	}
+	dashboards := into[corev1.ConfigMap](t, all, "ConfigMap "+namespace+"/scanner-operator-dashboards")
+	if dashboards.Labels["grafana"] != "yes" || dashboards.Annotations["folder"] != "Security" {
+		t.Errorf("Grafana does not find the dashboards: %v %v", dashboards.Labels, dashboards.Annotations)
+	}
+	for name, text := range dashboards.Data {
+		if !json.Valid([]byte(text)) || !strings.HasSuffix(name, ".json") {
+			t.Errorf("%s is no dashboard", name)
+		}
+	}
+	if len(dashboards.Data) == 0 {
+		t.Error("there are no dashboards")
 	}
 }

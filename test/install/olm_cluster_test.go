@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"text/template"
 
@@ -26,6 +27,9 @@ func startOLM(t *testing.T) {
 	}
 	crds := filepath.Join(env.Root, "bin", "olm-crds")
 	t.Cleanup(func() {
+		if t.Failed() {
+			diagnoseOLM(t)
+		}
 		if keep() {
 			return
 		}
@@ -38,6 +42,20 @@ func startOLM(t *testing.T) {
 	kubectl(t, "wait", "--for=condition=Established", "--timeout=60s", "--filename", crds)
 	apply(t, "olm.yaml", values)
 	must(t, env.RolledOut(t.Context(), "olm", "deployment/olm-operator", "deployment/catalog-operator"))
+}
+
+// diagnoseOLM prints what helps to find out why OLM did not do something.
+func diagnoseOLM(t *testing.T) {
+	t.Helper()
+	for _, command := range [][]string{
+		{"get", "catalogsources,subscriptions,installplans,clusterserviceversions,operatorconditions", "--all-namespaces", "--output", "yaml"},
+		{"get", "pods,jobs", "--namespace", "olm", "--output", "wide"},
+		{"logs", "--namespace", "olm", "deployment/catalog-operator", "--tail=80"},
+		{"logs", "--namespace", "olm", "deployment/olm-operator", "--tail=80"},
+	} {
+		text, err := env.Kubectl(context.Background(), command...)
+		t.Logf("kubectl %s: %v\n%s", strings.Join(command, " "), err, text)
+	}
 }
 
 // pushImage pushes one of the images of this package and returns its reference by digest.

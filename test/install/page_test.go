@@ -81,14 +81,34 @@ func (p page) follow(t *testing.T, section string) {
 	}
 }
 
+// followWith runs them with other names and addresses than the page's: pairs of what stands there and what is to stand there.
+func (p page) followWith(t *testing.T, section string, replaced ...string) {
+	t.Helper()
+	for _, commands := range p.blocks(t, section, "bash") {
+		for i := 0; i < len(replaced); i += 2 {
+			if !strings.Contains(strings.Join(p.blocks(t, section, "bash"), ""), replaced[i]) {
+				t.Fatalf("%s: expected %q in the commands below the heading %q", p.name, replaced[i], section)
+			}
+		}
+		bash(t, strings.NewReplacer(replaced...).Replace(commands))
+	}
+}
+
 // bash runs commands as a user would, in the directory of the project.
 func bash(t *testing.T, commands string) {
 	t.Helper()
-	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
-	shell.Dir = env.Root
-	text, err := shell.CombinedOutput()
+	text, err := tried(t, commands)
 	if err != nil {
 		t.Fatalf("%s\n%v\n%s", strings.TrimSpace(commands), err, text)
 	}
 	t.Logf("$ %s\n%s", strings.TrimSpace(commands), text)
+}
+
+// tried is what commands print that may fail.
+func tried(t *testing.T, commands string) (string, error) {
+	t.Helper()
+	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	shell.Dir = env.Root
+	text, err := shell.CombinedOutput()
+	return string(text), err
 }

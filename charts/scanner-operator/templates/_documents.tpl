@@ -15,13 +15,15 @@ release, and name its ServiceAccounts. */}}
 {{- $object := .object }}
 {{- $labels := include "scanner-operator.labels" .root | fromYaml }}
 {{- $_ := set $object.metadata "labels" (mergeOverwrite (default dict $object.metadata.labels) $labels) }}
-{{- if has $object.kind (list "Role" "RoleBinding") }}
+{{- if not (has $object.kind (list "ClusterRole" "ClusterRoleBinding" "CustomResourceDefinition" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding")) }}
 {{- $_ := set $object.metadata "namespace" (default .root.Release.Namespace .namespace) }}
 {{- end }}
-{{- range default list $object.subjects }}
+{{- range $subject := default list $object.subjects }}
 {{- if eq .kind "ServiceAccount" }}
 {{- $_ := set . "namespace" $.root.Release.Namespace }}
-{{- $_ := set . "name" (get $.root.Values (trimPrefix "scanner-operator-" .name)).serviceAccount.name }}
+{{- with get $.root.Values (trimPrefix "scanner-operator-" .name) }}
+{{- $_ := set $subject "name" .serviceAccount.name }}
+{{- end }}
 {{- end }}
 {{- end }}
 ---
