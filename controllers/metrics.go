@@ -171,8 +171,10 @@ func (g *gauges) images(images []coveredImage) {
 	for reason, n := range failed {
 		g.add(failedGauge, float64(n), reason)
 	}
-	g.since(oldestGauge, oldest)
-	g.since(waitingGauge, waiting)
+	if !g.scanner.Spec.Suspend { // then nothing is due
+		g.since(oldestGauge, oldest)
+		g.since(waitingGauge, waiting)
+	}
 }
 
 func (g *gauges) findings() {
