@@ -62,7 +62,7 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ConfigFile, "config", "", "the operator's configuration file; empty: defaults")
-	flags.StringVar(&o.DataDir, "data-dir", "/var/lib/scanner-operator", "directory of the store, on a volume that outlives the pod")
+	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "directory of the store, on a volume that outlives the pod")
 	flags.StringVar(&o.SpoolDir, "spool-dir", "/var/spool/scanner-operator", "directory for uploads in progress, emptied at the start, on a volume that may fill up")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
@@ -159,6 +159,9 @@ func (o *options) notifierNames() []string {
 	}
 	return append(names, u.Hostname())
 }
+
+// defaultDataDir is where all installers mount the store's volume.
+const defaultDataDir = "/var/lib/scanner-operator"
 
 // storeFile is the database's name in the data directory.
 const storeFile = "store.db"

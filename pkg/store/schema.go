@@ -52,23 +52,22 @@ func checkOwner(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkSchema refuses what this version cannot read, for those who may not migrate.
-func checkSchema(ctx context.Context, db *sql.DB) error {
+// checkSchema refuses what this version cannot read, for those who may not migrate, and returns the schema's version.
+func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	if err := checkOwner(ctx, db); err != nil {
-		return err
+		return 0, err
 	}
 	provider, err := migrationsOf(db)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var current int64
 	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM `+goose.DefaultTablename).Scan(&current); err != nil {
-		return fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
+		return 0, fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
 	}
 	if latest := latestVersion(provider); current < latest {
-		return fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
+		return 0, fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
 	}
-	return refuseVersion(current, latestVersion(provider))
+	return current, refuseVersion(current, latestVersion(provider))
 }
 
 func migrationsOf(db *sql.DB) (*goose.Provider, error) {
@@ -94,6 +93,22 @@ func refuseVersion(current, latest int64) error {
 			"run that version, or move the file away and let the operator rebuild it from the cluster", current, latest)
 	}
 	return nil
+}
+
+// latestSchema is the version of the tables that this program writes.
+func latestSchema() (latest int64, err error) {
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		version, err := goose.NumericComponent(file.Name())
+		if err != nil {
+			return 0, err
+		}
+		latest = max(latest, version)
+	}
+	return latest, nil
 }
 
 func latestVersion(provider *goose.Provider) int64 {

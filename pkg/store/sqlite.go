@@ -46,12 +46,17 @@ type SQLite struct {
 	reader *sql.DB
 	lock   *os.File // nil if opened for reading only
 	// file is what is open, as it was when it was opened; nil if opened for reading only.
-	file   os.FileInfo
+	file os.FileInfo
+	// restoredFrom is the time of the backup that it was restored from, zero if it was not; replaced says that this happened now.
+	restoredFrom time.Time
+	replaced     bool
+
 	health health
 	counts countMemory
 	quiet  quietMemory
 	// suspicions remembers what Suspicion has found out.
 	suspicions suspicionMemory
+	metrics    metrics
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex
@@ -112,7 +117,7 @@ func newSQLite(path string, now func() time.Time) (*SQLite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", path, err)
 	}
-	s := &SQLite{path: absolute, now: now}
+	s := &SQLite{path: absolute, now: now, metrics: newMetrics()}
 	s.closing, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -122,6 +127,12 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 		return fmt.Errorf("make the directory: %w", err)
 	}
 	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
+		return err
+	}
+	if s.replaced, err = takeRestored(ctx, s.path); err != nil {
+		return err
+	}
+	if err := discardPartial(s.path); err != nil {
 		return err
 	}
 	if err := putAsideLeftLog(s.path); err != nil {
@@ -140,9 +151,12 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 		return err
 	}
 	s.writer.SetMaxOpenConns(1)
+	began := time.Now()
 	if err := migrate(ctx, s.writer); err != nil {
 		return err
 	}
+	s.metrics.migration.Set(time.Since(began).Seconds())
+	s.measure()
 	return s.openForReading(ctx)
 }
 
@@ -165,10 +179,15 @@ func (s *SQLite) openForReading(ctx context.Context, options ...string) (err err
 	}
 	s.reader.SetMaxOpenConns(readers)
 	s.reader.SetMaxIdleConns(readers)
-	if err := checkSchema(ctx, s.reader); err != nil {
+	schema, err := checkSchema(ctx, s.reader)
+	if err != nil {
 		return err
 	}
-	return s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id)
+	s.metrics.schema.Set(float64(schema))
+	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
+		return err
+	}
+	return s.readRestored(ctx)
 }
 
 func connect(name string) (*sql.DB, error) {

@@ -47,10 +47,7 @@ func makeBundle(t *testing.T, tree, version string, operator map[string]string, 
 	release, err := yaml.Marshal(map[string]any{"created": time.Now().UTC().Format(time.RFC3339), "images": operator})
 	must(t, err)
 	must(t, os.WriteFile(made.dir+"-images.yaml", release, 0o644))
-	args := []string{"generate", "-tree", tree, "-images", made.dir + "-images.yaml", "-version", version, "-out", made.dir}
-	if replaces != "" {
-		args = append(args, "-replaces", replaces)
-	}
+	args := []string{"generate", "-tree", tree, "-images", made.dir + "-images.yaml", "-version", version, "-out", made.dir, "-replaces", replaces}
 	run(t, "bundle", args...)
 	made.image = pushDirectory(t, "demo-infra/bundle-"+version, made.dir, labels(t, made.dir))
 	return made

@@ -94,6 +94,7 @@ func TestHelmUninstallThatFails(t *testing.T) {
 	kubectl(t, "--namespace", story.SystemNamespace, "get", cleanupJob)
 	bash(t, page.blocks(t, "When uninstalling fails", "sh")[1])
 	page.follow(t, "What stays")
+	nothingLeft(t)
 }
 
 // useHelm has the commands find "make bin/helm".

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +24,9 @@ func TestRightsAreDocumented(t *testing.T) {
 	}
 	documented := documentedRights(t, string(text))
 	granted := map[string]bool{}
-	objects, err := decode(render(t, above(t, filepath.Join(config, "default"), "notifier-clair-webhooks", "components/network-policy")))
+	dir := above(t, filepath.Join(config, "default"), slices.DeleteFunc(components(t), func(name string) bool { return filepath.Dir(name) != "components" })...)
+	add(t, dir, fmt.Sprintf(namespaces, home))
+	objects, err := decode(render(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -43,7 +44,7 @@ func (g Grant) covers(u Use) bool {
 		(g.Namespace == "" || g.Namespace == u.Namespace) && (g.Name == "" || g.Name == u.Name)
 }
 
-// Expand lists what rules give, one by one.
+// Expand lists what rules give, one by one. A path that is no resource counts as one without a group.
 func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 	var grants []Grant
 	for _, rule := range rules {
@@ -51,10 +52,13 @@ func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 		if len(names) == 0 {
 			names = []string{""}
 		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, name := range names {
-					for _, verb := range rule.Verbs {
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				grants = append(grants, Grant{Role: role, Verb: verb, Resource: path})
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, name := range names {
 						grants = append(grants, Grant{Role: role, Verb: verb, Group: group, Resource: resource, Name: name})
 					}
 				}
@@ -64,7 +68,8 @@ func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 	return grants
 }
 
-// GrantsOf reads what the cluster lets a ServiceAccount do by its own name; what everybody may do is left out.
+// GrantsOf reads what the cluster lets a ServiceAccount do by its own name. What everybody may do is left out, and so are
+// namespaces that are being deleted: their grants go with them.
 func GrantsOf(ctx context.Context, cluster client.Client, namespace, account string) ([]Grant, error) {
 	var everywhere rbacv1.ClusterRoleBindingList
 	if err := cluster.List(ctx, &everywhere); err != nil {
@@ -74,12 +79,17 @@ func GrantsOf(ctx context.Context, cluster client.Client, namespace, account str
 	if err := cluster.List(ctx, &somewhere); err != nil {
 		return nil, err
 	}
+	leaving, err := leavingNamespaces(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
 	for _, binding := range everywhere.Items {
 		somewhere.Items = append(somewhere.Items, rbacv1.RoleBinding{Subjects: binding.Subjects, RoleRef: binding.RoleRef})
 	}
 	var grants []Grant
 	for _, binding := range somewhere.Items {
-		if !slices.Contains(binding.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}) {
+		subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}
+		if leaving[binding.Namespace] || !slices.Contains(binding.Subjects, subject) {
 			continue
 		}
 		rules, err := rulesOf(ctx, cluster, binding.RoleRef, binding.Namespace)
@@ -104,4 +114,16 @@ func rulesOf(ctx context.Context, cluster client.Client, ref rbacv1.RoleRef, nam
 	var role rbacv1.Role
 	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, &role)
 	return role.Rules, client.IgnoreNotFound(err)
+}
+
+func leavingNamespaces(ctx context.Context, cluster client.Client) (map[string]bool, error) {
+	var namespaces corev1.NamespaceList
+	if err := cluster.List(ctx, &namespaces); err != nil {
+		return nil, err
+	}
+	leaving := map[string]bool{}
+	for _, namespace := range namespaces.Items {
+		leaving[namespace.Name] = !namespace.DeletionTimestamp.IsZero()
+	}
+	return leaving, nil
 }
