@@ -347,7 +347,7 @@ release-bundle: bin/release-helper bin/bundle
 release-lock: release-images bin/release-helper ## Write the digests of the images of VERSION to config/manifests/images.yaml, and the bundle of them
 	bin/release-helper lock -dir=$(RELEASE_DIR)
 	cp $(RELEASE_DIR)/images.lock.yaml config/manifests/images.yaml
-	$(AGAIN) bundle
+	$(AGAIN) bundle catalog
 
 .PHONY: release-sbom
 release-sbom: bin/syft
