@@ -21,7 +21,7 @@ GO_BUILD := go build
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
 # Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
-MODULES := . workerapi registry worker
+MODULES := . workerapi registry worker hack/bundle
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # Where concurrency is, the race detector looks on. It needs a C compiler.
@@ -96,6 +96,7 @@ generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated f
 	go run ./hack/chart config charts/scanner-operator
 	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
+	$(AGAIN) bundle catalog
 
 # Messages of which docs/notifications.md has a picture.
 PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
@@ -141,7 +142,7 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 .PHONY: test
 test: export HELM := $(CURDIR)/bin/helm
 test: export HELM4 := $(CURDIR)/bin/helm4
-test: bin/grype bin/helm bin/helm4 ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: bin/grype bin/helm bin/helm4 bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
@@ -149,7 +150,7 @@ test: bin/grype bin/helm bin/helm4 ## Unit tests, controller tests against a rea
 	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -vE '/test/(e2e|install)$$' | grep -vxF "$$raced"); \
 	failed=; CGO_ENABLED=0 go test $$others $(IN_FULL) $(SHARED) || failed=1; go test $$race -short -timeout 25m $$raced || failed=1; \
 	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
-	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
+	for module in workerapi registry worker hack/bundle; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
 # What the tests need besides the operator's images. Compiled before: beside the local cluster there is no module proxy.
@@ -165,7 +166,7 @@ e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 # What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
@@ -253,6 +254,37 @@ deploy: bin/image-builder ## Install config/default into the cluster, with the i
 undeploy: bin/manager ## Remove the operator and all its resources from the cluster
 	$(RUN) hack/undeploy.sh
 
+##@ OLM
+
+# The image that the bundle is published in. What it is an upgrade of stands in config/manifests: spec.replaces.
+BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:v$(shell cat VERSION)
+
+.PHONY: bundle
+bundle: bin/bundle ## Write bundle/ for OLM, of config/default with the images of config/manifests/images.yaml
+	bin/bundle generate
+
+.PHONY: catalog
+catalog: bin/bundle ## Write catalog/, a file-based catalog with the bundle in its channels
+	rm -rf catalog
+	bin/bundle catalog bundle=$(BUNDLE_IMAGE)
+
+.PHONY: bundle-validate
+bundle-validate: bin/operator-sdk ## Check bundle/ with the operator-sdk that the community catalogs use; a warning is an error, too
+	@said=$$(bin/operator-sdk bundle validate ./bundle --select-optional suite=operatorframework 2>&1) && failed= || failed=1; echo "$$said"; \
+	! grep -qE 'level=(warning|error)' <<<"$$said" && [ -z "$$failed" ] || { echo "bundle-validate: the bundle has errors or warnings"; exit 1; }
+
+.PHONY: bundle-submission
+bundle-submission: bin/bundle ## Write to bin/submission what a pull request to a community catalog adds; REVIEWERS=alice,bob (GitHub accounts)
+	bin/bundle submission -reviewers=$(REVIEWERS)
+
+.PHONY: olm-policies
+olm-policies: bin/bundle ## Write bin/olm-policies.yaml: the admission policies, which a bundle cannot carry; NAMESPACE of the operator
+	bin/bundle policies -namespace=$(or $(NAMESPACE),scanner-operator-system) >bin/olm-policies.yaml
+
+.PHONY: publish-api
+publish-api: ## Take today's CRDs as those of the last release; only a release does that. From then on they may change by OLM v1's rules alone
+	cp config/crd/bases/*.yaml config/crd/published/
+
 ##@ Release
 
 # Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
@@ -328,8 +360,9 @@ release-check: bin/release-helper
 	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
+bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
 bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
@@ -362,10 +395,19 @@ bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
 	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
 	@touch $@
 
+bin/operator-sdk: hack/tools/operator-sdk/go.mod hack/tools/operator-sdk/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/operator-sdk && $(GO_BUILD) -tags containers_image_openpgp -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-sdk/cmd/operator-sdk
+	@touch $@
+
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
 	@touch $@
+
+# Debian's, for the tests of the alerts; without it they are skipped.
+bin/promtool:
+	@hack/promtool.sh
 
 .PHONY: clean
 clean: ## Remove bin/ (built programs of the cluster stay in the cache)

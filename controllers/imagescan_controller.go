@@ -48,6 +48,8 @@ type ImageScanReconciler struct {
 	// all of them.
 	ShareSBOMs bool
 	Rights     *rights.Checker
+	// Metrics count failures.
+	Metrics *Metrics
 	// concerned remembers whom each ImageScan's workloads concerned when they were recorded last, by its UID: a checksum. No status shows
 	// that.
 	concerned sync.Map
@@ -370,6 +372,7 @@ func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.
 func (r *ImageScanReconciler) tell(before *v1alpha1.ImageScan, s *imageScanScope) {
 	switch {
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:
+		r.Metrics.failed(s.failure.Reason)
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeWarning, s.failure.Reason, "Scan", "%s", truncate(s.failure.Message, v1alpha1.MaxMessageBytes))
 	case before.Status.Phase != v1alpha1.PhaseScanned && s.scan.Status.Phase == v1alpha1.PhaseScanned:
 		r.Events.Eventf(s.scan, nil, corev1.EventTypeNormal, v1alpha1.ReasonScanned, "Scan", "%s", describeResult(&s.scan.Status, neverCovered(s.backend)))

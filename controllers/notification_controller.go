@@ -56,6 +56,8 @@ type NotificationReconciler struct {
 	// After says when receivers are told that something goes wrong.
 	After  NoticeTimes
 	Rights *rights.Checker
+	// Metrics count attempts.
+	Metrics *Metrics
 }
 
 // noticeInterval is how often receivers are visited at least: that something goes wrong for a while comes with no event.
@@ -227,11 +229,16 @@ func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Sca
 	if p.Outcome == nil {
 		return
 	}
+	r.Metrics.attempted(p.Outcome)
 	log := ctrl.LoggerFrom(ctx).WithValues("receiver", receiver)
 	switch p.Outcome.Result {
 	case notify.Delivered:
 		log.Info("Delivered a message")
-		r.Events.Eventf(scanner, nil, corev1.EventTypeNormal, v1alpha1.ReasonDelivered, "Notify", "receiver %s took a message", receiver)
+		again := ""
+		if p.Before.LastError != nil {
+			again = ", after it had not"
+		}
+		r.Events.Eventf(scanner, nil, corev1.EventTypeNormal, v1alpha1.ReasonDelivered, "Notify", "receiver %s took a message%s", receiver, again)
 	default:
 		log.Info("A message was not delivered", "result", p.Outcome.Result, "reason", p.Outcome.Reason, "message", p.Outcome.Message)
 		if p.Before.LastError == nil || p.Before.LastError.Reason != p.Outcome.Reason {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -51,6 +52,8 @@ type ScannerReconciler struct {
 	StoreDurable bool
 	StoreAdvice  string
 	Rights       *rights.Checker
+	// Metrics are told what each Scanner covers.
+	Metrics *Metrics
 
 	rivals   rivals
 	holdings holdings
@@ -83,6 +86,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	if err != nil {
 		r.rivals.forget(req.NamespacedName)
+		r.Metrics.forget(req.NamespacedName)
 		r.holdings.drop(req.NamespacedName, "")
 		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
 		return ctrl.Result{}, r.ForgetGone(ctx)
@@ -113,6 +117,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	// What a store in trouble could not tell stays as it was; why, it can always be said.
 	r.setStore(s)
 	r.setReady(s)
+	r.Metrics.covers(s)
 	return next, r.patchStatus(ctx, before, s)
 }
 
@@ -209,17 +214,39 @@ func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.Na
 func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
 	after := s.scanner
 	for _, condition := range after.Status.Conditions {
-		switch condition.Type {
-		case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
-			if changed(before.Status.Conditions, condition) {
-				r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", condition.Message)
-			}
+		if changed(before.Status.Conditions, condition) && isTold(before.Status.Conditions, condition) {
+			r.Events.Eventf(after, nil, eventType(condition), condition.Reason, "Scan", "%s", truncate(noteOf(after, condition), maxEventNote))
 		}
 	}
 	if told := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionNotificationsDelivered); s.unknownReceivers != "" &&
 		(told == nil || !strings.Contains(told.Message, s.unknownReceivers)) {
 		r.Events.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownReceiver, "Notify", "%s", s.unknownReceivers)
 	}
+}
+
+// isTold says whether a change of a condition is worth an event. That the store is as it should be is worth one only after
+// it was not.
+func isTold(before []metav1.Condition, now metav1.Condition) bool {
+	switch now.Type {
+	case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
+		return true
+	case v1alpha1.ConditionStoreDurable:
+		return now.Status == metav1.ConditionFalse || meta.FindStatusCondition(before, now.Type) != nil
+	}
+	return false
+}
+
+// noteOf is a condition's message or, where all is well and it has none, what that means.
+func noteOf(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
+	switch {
+	case condition.Message != "":
+		return condition.Message
+	case condition.Type == v1alpha1.ConditionStoreDurable:
+		return "the store works and outlives the pod"
+	case scanner.Status.VulnerabilityData != nil && !scanner.Status.VulnerabilityData.BuiltAt.IsZero():
+		return "the engine works, with vulnerability data of " + scanner.Status.VulnerabilityData.BuiltAt.UTC().Format(time.RFC3339)
+	}
+	return "the engine works"
 }
 
 // SetupWithManager registers the controller.

@@ -275,7 +275,7 @@ func changed(before []metav1.Condition, now metav1.Condition) bool {
 }
 
 func eventType(c metav1.Condition) string {
-	if c.Reason == v1alpha1.ReasonDataSuspect {
+	if c.Reason == v1alpha1.ReasonDataSuspect || c.Reason == v1alpha1.ReasonDataOutdated {
 		return corev1.EventTypeWarning
 	}
 	if c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonSomeFailed {

@@ -2,9 +2,9 @@
 //
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
-//	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
 //	manager backup [flags]     write the whole store to standard output or a file, while the manager runs
 //	manager restore [FILE]     have the manager take a backup when it starts the next time
+//	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
 //	manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
 //	manager version            print the version
 package main
@@ -33,12 +33,12 @@ func main() {
 		switch os.Args[1] {
 		case "findings":
 			exit(printFindings(ctx, os.Args[2:], os.Stdout))
-		case "crds":
-			exit(kinds.Print(os.Stdout))
 		case "backup":
 			exit(backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
 		case "restore":
 			exit(restore(ctx, os.Args[2:], os.Stdin, os.Stdout))
+		case "crds":
+			exit(kinds.Print(os.Stdout))
 		case "cleanup":
 			exit(cleanup(ctx, os.Args[2:], os.Stdout))
 		case "version", "-version", "--version":

@@ -188,8 +188,8 @@ func TestScannersStayKnown(t *testing.T) {
 	c.Expect(known).To(HaveLen(1))
 	manager = c.startsWith(environment, "second", dir)
 	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("may not list scanners.scanner-operator.io in namespace shop"))
-	// It looks for Scanners that have gone when it begins to lead, which was before.
-	c.Expect(scannersIn(t, dir)).To(Equal(known))
+	// It looks for Scanners that have gone when it begins to lead.
+	c.Consistently(func() []string { return scannersIn(t, dir) }, "5s", "500ms").Should(Equal(known))
 	var scans v1alpha1.ImageScanList
 	c.Expect(c.client.List(t.Context(), &scans, client.InNamespace("shop"))).To(Succeed())
 	c.Expect(scans.Items).To(HaveLen(1), "an ImageScan whose Scanner cannot be read has an owner all the same")

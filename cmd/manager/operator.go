@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/operator-framework/operator-lib/proxy"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -23,6 +24,7 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -35,11 +37,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/certificate"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	inforce "github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 // Timeouts.
@@ -70,6 +74,10 @@ type operator struct {
 	grype     *grype.Backend
 	clairs    *clair.Engines
 	backends  backend.Choosers
+	// loops, requests and measures count what all parts do.
+	loops    *metrics.Loops
+	requests *metrics.Requests
+	measures *controllers.Metrics
 }
 
 func newOperator(ctx context.Context, o options) (*operator, error) {
@@ -78,6 +86,8 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		return nil, err
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
+	op.loops, op.requests, op.measures = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
+	metrics.ManagerBuild(ctrlmetrics.Registry, version.Version)
 	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
 	err = whileNotUpgradeable(ctx, "OpeningStore", "the store is being opened, restored or migrated", func() (err error) {
 		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
@@ -88,6 +98,9 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	}
 	if err := awaitKinds(ctx, o); err != nil {
 		return nil, err
+	}
+	if collector, ok := op.store.(prometheus.Collector); ok {
+		ctrlmetrics.Registry.MustRegister(collector)
 	}
 	if op.manager, err = newManager(o); err != nil {
 		return nil, err
@@ -188,9 +201,10 @@ func (op *operator) makeBackends() error {
 	}
 	op.grype = grype.New(grype.Options{
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock,
-		Log: ctrl.Log.WithName("grype"), HTTP: listing,
+		Log: ctrl.Log.WithName("grype"), HTTP: op.counted("listing", listing),
 		Namespace: op.options.Namespace, WorkerImage: op.options.WorkerImage,
 		ServerURL: op.options.IngestURL, ServerCA: op.authority.Bundle, Wake: op.wakeups.Image, DataChanged: op.wakeScanners,
+		Metrics: ctrlmetrics.Registry, Loops: op.loops,
 		Random: randomSuffix, Proxy: proxy.ReadProxyVarsFromEnv(),
 	})
 	registries, err := registry.NewTransport(op.config.RegistrySettings())
@@ -199,7 +213,8 @@ func (op *operator) makeBackends() error {
 	}
 	op.clairs = clair.NewEngines(clair.Options{
 		Reader: op.manager.GetAPIReader(), Store: op.store, Config: op.config, Clock: op.clock, Log: ctrl.Log.WithName("clair"),
-		Namespace: op.options.Namespace, ServiceAccount: op.options.Account, Registries: registries,
+		Namespace: op.options.Namespace, ServiceAccount: op.options.Account, Registries: op.requests.Transport("registry", registries),
+		Metrics: ctrlmetrics.Registry, Loops: op.loops, Requests: op.requests,
 		Wake: op.wakeups.Image, DataChanged: op.wakeScanners, Random: mathrand.Float64,
 	})
 	op.backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(op.grype), v1alpha1.BackendClair: op.clairs.For}
@@ -225,6 +240,16 @@ func listingClient(authorities string) (*http.Client, error) {
 	return client, nil
 }
 
+// counted has a client's requests counted.
+func (op *operator) counted(server string, client *http.Client) *http.Client {
+	way := client.Transport
+	if way == nil {
+		way = http.DefaultTransport
+	}
+	client.Transport = op.requests.Transport(server, way)
+	return client
+}
+
 // wakeScanners has all Scanners show the vulnerability data that is in use now.
 func (op *operator) wakeScanners(ctx context.Context) {
 	var scanners v1alpha1.ScannerList
@@ -242,7 +267,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 	ingest := &server.Ingest{
 		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(),
-		SpoolDir: op.options.SpoolDir, LeaseTime: grype.LeaseTime,
+		SpoolDir: op.options.SpoolDir, LeaseTime: grype.LeaseTime, Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := ingest.Handler()
 	if err != nil {
@@ -254,7 +279,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 		return fmt.Errorf("--ingest-bind-address: %w", err)
 	}
 	listener = limited(listener, maxConnections)
-	if err := op.manager.Add(every(tidyInterval, "Tidying the spool", ingest.Tidy)); err != nil {
+	if err := op.manager.Add(op.every(tidyInterval, "spool", "Tidying the spool", ingest.Tidy)); err != nil {
 		return err
 	}
 	return op.manager.Add(&manager.Server{
@@ -281,18 +306,18 @@ func (op *operator) addControllers(ctx context.Context) error {
 	exceptions, covered := op.exceptions(), &controllers.Covered{}
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights,
+		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights, Metrics: op.measures,
 	}
-	if err := op.manager.Add(every(forgetInterval, "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
+	if err := op.manager.Add(op.every(forgetInterval, "scanners", "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
 		return err
 	}
 	notifications := op.notifications()
-	if err := op.manager.Add(every(op.options.SweepInterval, "Forgetting receivers that have gone", notifications.ForgetReceivers)); err != nil {
+	if err := op.manager.Add(op.every(op.options.SweepInterval, "receivers", "Forgetting receivers that have gone", notifications.ForgetReceivers)); err != nil {
 		return err
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Metrics: op.measures,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights},
@@ -319,7 +344,7 @@ func (op *operator) exceptions() inforce.Source {
 func (op *operator) notifications() *controllers.NotificationReconciler {
 	return &controllers.NotificationReconciler{
 		Client: op.manager.GetClient(), Store: op.store, Backends: op.backends, Clock: op.clock,
-		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore,
+		Events: op.manager.GetEventRecorder("scanner-operator"), Wakeups: op.wakeups, Exceptions: op.exceptions(), ReadMore: op.options.ReadMore, Metrics: op.measures,
 		After: controllers.NoticeTimes{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
@@ -340,8 +365,8 @@ func (op *operator) addLoops(context.Context) error {
 		op.watchStore,
 		op.inspectStore,
 		op.watchKinds,
-		every(op.options.SweepInterval, "Sweeping the store", op.sweep),
-		every(certificateRefresh, "Refreshing certificates", op.refreshCertificates),
+		op.every(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
+		op.every(certificateRefresh, "certificates", "Refreshing certificates", op.refreshCertificates),
 	}
 	for _, loop := range loops {
 		if err := op.manager.Add(loop); err != nil {
@@ -359,13 +384,14 @@ func (op *operator) sweep(ctx context.Context) error {
 	return errors.Join(err, messagesErr)
 }
 
-// every calls work now and then until the context ends. An error is logged; the next time may do better.
-func every(interval time.Duration, name string, work func(context.Context) error) manager.RunnableFunc {
+// every calls work now and then until the context ends. An error is logged; the next time may do better. Runs are counted
+// under the name of the loop.
+func (op *operator) every(interval time.Duration, loop, name string, work func(context.Context) error) manager.RunnableFunc {
 	return func(ctx context.Context) error {
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
-			if err := work(ctx); err != nil && ctx.Err() == nil {
+			if err := op.loops.Run(loop, func() error { return work(ctx) }); err != nil && ctx.Err() == nil {
 				ctrl.Log.Error(err, name)
 			}
 			select {

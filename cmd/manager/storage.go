@@ -95,7 +95,7 @@ func (op *operator) watchStore(ctx context.Context) error {
 	defer ticker.Stop()
 	var said error
 	for {
-		err := op.store.Look(ctx)
+		err := op.loops.Run("store", func() error { return op.store.Look(ctx) })
 		switch trouble := store.Trouble(err); {
 		case ctx.Err() != nil:
 			return nil

@@ -31,6 +31,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
@@ -77,6 +78,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		return err
 	}
 	registry := prometheus.NewRegistry()
+	metrics.NotifierBuild(registry, version.Version)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	webhooks, err := clairWebhooks(config, options, registry, log)
 	if err != nil {

@@ -30,7 +30,6 @@ const (
 	crdFile   = "manifests/scanner-operator.io_scanners.yaml"
 	noteFile  = "metadata/annotations.yaml"
 	aService  = "manifests/scanner-operator-api_v1_service.yaml"
-	aConfig   = "manifests/scanner-operator-defaults_v1_configmap.yaml"
 	newObject = "manifests/new.yaml"
 )
 
@@ -49,7 +48,7 @@ func TestEachCheckFindsWhatItIsFor(t *testing.T) {
 		{"validators of the catalogs", "no version of Kubernetes", drop(csvFile, "  minKubeVersion:"), "minKubeVersion"},
 		{"validators of the catalogs", "mail address that is none", edit(csvFile, "email: maintainers@", "email: maintainers-"), "email"},
 		{"validators of the catalogs", "no requests", edit(csvFile, "requests:", "limits:"), "resource"},
-		{"validators of the catalogs", "definition that nobody owns", edit(crdFile, "name: scanners.scanner-operator.io", "name: others.scanner-operator.io"), "scanners.scanner-operator.io"},
+		{"validators of the catalogs", "owned definition that is not there", remove(crdFile), "scanners.scanner-operator.io"},
 		{"format of the directory", "no metadata", remove(noteFile), "annotations"},
 		{"format of the directory", "another media type", edit(noteFile, "registry+v1", "plain+v0"), "plain+v0"},
 		{"scorecard", "kind without resources", edit(csvFile, "      resources:", "      ressources:"), "has no resources"},

@@ -11,7 +11,7 @@ import (
 
 // TestCatalog: opm could serve the committed catalog, and both channels lead to the bundle.
 func TestCatalog(t *testing.T) {
-	version := bundleVersion(t)
+	version := bundleVersionIn(t, filepath.Join(root, "bundle"))
 	catalog, err := declcfg.LoadFS(t.Context(), os.DirFS(filepath.Join(root, "catalog")))
 	if err != nil {
 		t.Fatal(err)
@@ -46,9 +46,9 @@ func TestCatalogOfTwo(t *testing.T) {
 	t.Chdir(root)
 	dir := t.TempDir()
 	older, newer := filepath.Join(dir, "older"), filepath.Join(dir, "newer")
-	for out, args := range map[string][]string{
-		older: {"-version", "0.0.9", "-out", older},
-		newer: {"-version", "0.1.0", "-replaces", "scanner-operator.v0.0.9", "-out", newer},
+	for _, args := range [][]string{
+		{"-version", "0.0.9", "-replaces", "", "-out", older},
+		{"-version", "0.1.0", "-replaces", "scanner-operator.v0.0.9", "-out", newer},
 	} {
 		if err := run(append([]string{"generate"}, args...)); err != nil {
 			t.Fatal(err)
@@ -71,9 +71,9 @@ func TestCatalogOfTwo(t *testing.T) {
 	}
 }
 
-func bundleVersion(t *testing.T) string {
+func bundleVersionIn(t *testing.T, dir string) string {
 	t.Helper()
-	is, err := open(filepath.Join(root, "bundle"))
+	is, err := open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

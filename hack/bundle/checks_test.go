@@ -197,7 +197,7 @@ func examplesAreSamples(g given) []string {
 			}
 		}
 	}
-	byName := cmp.Transformer("by name", func(objects []map[string]any) map[string]any {
+	byName := cmp.Transformer("byName", func(objects []map[string]any) map[string]any {
 		named := map[string]any{}
 		for _, object := range objects {
 			name, _, _ := unstructured.NestedString(object, "metadata", "name")

@@ -16,12 +16,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sirupsen/logrus"
 )
 
 // packageName is what catalogs call the operator.
 const packageName = "scanner-operator"
 
 func main() {
+	logrus.SetLevel(logrus.WarnLevel) // the registry's library says which optional files there are not
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bundle:", err)
 		os.Exit(1)
@@ -57,6 +60,7 @@ type options struct {
 	defaultChannel string
 	replaces       string // name of the CSV that this one follows
 	namespace      string // that the policies are for
+	reviewers      string // of a submission
 	out            string
 	args           []string
 }
@@ -70,8 +74,9 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.version, "version", "", "version of the bundle (default the file VERSION of -tree)")
 	channels := flags.String("channels", "stable,candidate", "channels of the bundle, separated by commas")
 	flags.StringVar(&o.defaultChannel, "default-channel", "stable", "channel of subscriptions that name none")
-	flags.StringVar(&o.replaces, "replaces", "", "what this version is an upgrade of, such as scanner-operator.v0.1.0")
+	flags.StringVar(&o.replaces, "replaces", "", "what this version is an upgrade of, such as scanner-operator.v0.1.0 (default spec.replaces in -manifests)")
 	flags.StringVar(&o.namespace, "namespace", "scanner-operator-system", "namespace that the operator is installed in, for policies")
+	flags.StringVar(&o.reviewers, "reviewers", "", "GitHub accounts that may approve a submission, separated by commas")
 	flags.StringVar(&o.out, "out", "", "where to write (default bundle, catalog, or bin/submission)")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
@@ -87,5 +92,17 @@ func parse(args []string) (options, error) {
 		}
 		o.version = strings.TrimSpace(string(text))
 	}
-	return o, nil
+	return o, o.readReplaces(flags)
+}
+
+// readReplaces looks into the hand-written part unless the command line says what is replaced, be it nothing.
+func (o *options) readReplaces(flags *flag.FlagSet) error {
+	given := false
+	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "replaces" })
+	if given {
+		return nil
+	}
+	base, err := readBase(o.manifests)
+	o.replaces = base.Spec.Replaces
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,6 +51,8 @@ type Ingest struct {
 	LeaseTime time.Duration
 	// Limits of bodies. The zero value stands for those that package workerapi promises.
 	Limits Limits
+	// Metrics is where this API's are registered, if anywhere.
+	Metrics prometheus.Registerer
 
 	auth  authenticator
 	spool *spool
@@ -91,9 +94,9 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	if err := i.spool.reset(); err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
+	mux, served := http.NewServeMux(), newMetrics(i.Metrics)
 	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
-		mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+		mux.Handle(method+" "+path, served.counted(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
 			i.answer(w, r, func() error {
 				allowReading(w, smallBodyTime)
 				job, err := i.auth.job(r, purpose)
@@ -102,7 +105,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 				}
 				return serve(w, r, job)
 			})
-		})
+		}))
 	}
 	route(http.MethodPut, workerapi.PathCatalogSBOM, store.JobCatalog, i.putArtifact(store.ArtifactSBOM))
 	route(http.MethodPut, workerapi.PathCatalogMatchInput, store.JobCatalog, i.putArtifact(store.ArtifactMatchInput))

@@ -64,6 +64,7 @@ func (s *SQLite) Health() error {
 
 // Look implements Store.
 func (s *SQLite) Look(ctx context.Context) error {
+	s.measure()
 	trouble := s.lookAtVolume()
 	if trouble == nil {
 		// The write says more than any question about the volume. Its own trouble is noted by explain.

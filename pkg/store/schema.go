@@ -52,23 +52,22 @@ func checkOwner(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkSchema refuses what this version cannot read, for those who may not migrate.
-func checkSchema(ctx context.Context, db *sql.DB) error {
+// checkSchema refuses what this version cannot read, for those who may not migrate, and returns the schema's version.
+func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	if err := checkOwner(ctx, db); err != nil {
-		return err
+		return 0, err
 	}
 	provider, err := migrationsOf(db)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var current int64
 	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM `+goose.DefaultTablename).Scan(&current); err != nil {
-		return fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
+		return 0, fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
 	}
 	if latest := latestVersion(provider); current < latest {
-		return fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
+		return 0, fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
 	}
-	return refuseVersion(current, latestVersion(provider))
+	return current, refuseVersion(current, latestVersion(provider))
 }
 
 func migrationsOf(db *sql.DB) (*goose.Provider, error) {

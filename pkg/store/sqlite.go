@@ -56,6 +56,7 @@ type SQLite struct {
 	quiet  quietMemory
 	// suspicions remembers what Suspicion has found out.
 	suspicions suspicionMemory
+	metrics    metrics
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex
@@ -116,7 +117,7 @@ func newSQLite(path string, now func() time.Time) (*SQLite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", path, err)
 	}
-	s := &SQLite{path: absolute, now: now}
+	s := &SQLite{path: absolute, now: now, metrics: newMetrics()}
 	s.closing, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -150,9 +151,12 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 		return err
 	}
 	s.writer.SetMaxOpenConns(1)
+	began := time.Now()
 	if err := migrate(ctx, s.writer); err != nil {
 		return err
 	}
+	s.metrics.migration.Set(time.Since(began).Seconds())
+	s.measure()
 	return s.openForReading(ctx)
 }
 
@@ -175,9 +179,11 @@ func (s *SQLite) openForReading(ctx context.Context, options ...string) (err err
 	}
 	s.reader.SetMaxOpenConns(readers)
 	s.reader.SetMaxIdleConns(readers)
-	if err := checkSchema(ctx, s.reader); err != nil {
+	schema, err := checkSchema(ctx, s.reader)
+	if err != nil {
 		return err
 	}
+	s.metrics.schema.Set(float64(schema))
 	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // query is what read and write transactions have in common.
@@ -18,12 +19,18 @@ func (s *SQLite) write(ctx context.Context, action string, work func(context.Con
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
 	}
-	return s.transact(ctx, s.writer, action, work)
+	began := time.Now()
+	err := s.transact(ctx, s.writer, action, work)
+	s.metrics.transacted("write", began, err)
+	return err
 }
 
 // read runs work on one consistent state of the store.
 func (s *SQLite) read(ctx context.Context, action string, work func(context.Context, query) error) error {
-	return s.transact(ctx, s.reader, action, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
+	began := time.Now()
+	err := s.transact(ctx, s.reader, action, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
+	s.metrics.transacted("read", began, err)
+	return err
 }
 
 func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work func(context.Context, *sql.Tx) error) error {

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"context"
 	"io/fs"
 	"os"
@@ -23,7 +24,8 @@ import (
 
 // bundle is one version of the operator as OLM installs it.
 type bundle struct {
-	version string
+	// tree is the checkout that it is made of.
+	tree, version string
 	// dir holds its files, and image is the image that has them, by digest.
 	dir, image string
 }
@@ -39,16 +41,13 @@ func work(parts ...string) string {
 // makeBundle generates a bundle of a checkout and pushes it. It is an upgrade of the one that it replaces, if any.
 func makeBundle(t *testing.T, tree, version string, operator map[string]string, replaces string) bundle {
 	t.Helper()
-	made := bundle{version: version, dir: work("bundle-" + version)}
+	made := bundle{tree: tree, version: version, dir: work("bundle-" + version)}
 	must(t, os.RemoveAll(made.dir))
 	must(t, os.MkdirAll(work(), 0o755))
 	release, err := yaml.Marshal(map[string]any{"created": time.Now().UTC().Format(time.RFC3339), "images": operator})
 	must(t, err)
 	must(t, os.WriteFile(made.dir+"-images.yaml", release, 0o644))
-	args := []string{"generate", "-tree", tree, "-images", made.dir + "-images.yaml", "-version", version, "-out", made.dir}
-	if replaces != "" {
-		args = append(args, "-replaces", replaces)
-	}
+	args := []string{"generate", "-tree", tree, "-images", made.dir + "-images.yaml", "-version", version, "-out", made.dir, "-replaces", replaces}
 	run(t, "bundle", args...)
 	made.image = pushDirectory(t, "demo-infra/bundle-"+version, made.dir, labels(t, made.dir))
 	return made
@@ -64,14 +63,18 @@ func labels(t *testing.T, dir string) map[string]string {
 	return metadata.Annotations
 }
 
-// run runs a program of bin.
-func run(t *testing.T, name string, args ...string) {
+// run runs a program of bin and returns what it prints.
+func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(env.Root, "bin", name), args...)
 	command.Dir = env.Root
-	if text, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, text)
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	printed, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, complaints.String())
 	}
+	return string(printed)
 }
 
 // pushDirectory pushes an image that holds the files of a directory and nothing else.

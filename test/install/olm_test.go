@@ -30,6 +30,7 @@ func TestOLM(t *testing.T) {
 
 	earlier := previousBundle(t)
 	publishCatalog(t, earlier)
+	page.followWith(t, "Admission policies", policiesAt, policies(t, earlier))
 	install := page.block(t, "Install", "yaml")
 	must(t, env.ApplyText(t.Context(), withoutVolumes(t, withSlack(t, install))))
 	succeeded(t, earlier)
@@ -44,16 +45,28 @@ func TestOLM(t *testing.T) {
 	found := findings(t, ns)
 
 	current := currentBundle(t, earlier)
+	page.followWith(t, "Admission policies", policiesAt, policies(t, current))
 	publishCatalog(t, earlier, current)
 	succeeded(t, current)
 	upgradeable(t, current)
 	nothingIsLostOrToldAgain(t, ns, found)
 	newsArrives(t, ns)
 
-	page.follow(t, "Remove")
+	page.followWith(t, "Remove", policiesAt, policies(t, current))
 	nothingLeft(t, page.list(t, "What stays")...)
 	page.follow(t, "What stays")
 	nothingLeft(t)
+}
+
+// policiesAt is where a release has the admission policies.
+const policiesAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/olm-policies.yaml"
+
+// policies is a file with a version's admission policies.
+func policies(t *testing.T, b bundle) string {
+	t.Helper()
+	file := work("olm-policies-" + b.version + ".yaml")
+	must(t, os.WriteFile(file, []byte(run(t, "bundle", "policies", "-tree", b.tree, "-images", b.dir+"-images.yaml")), 0o644))
+	return file
 }
 
 // prepareSettings makes what users set otherwise than by the Subscription: the operator's configuration, and the authority

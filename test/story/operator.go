@@ -27,8 +27,8 @@ const (
 	NotifierDeployment = "deployment/scanner-operator-notifier"
 )
 
-// deployOperator does what "make deploy" does, with the story's settings on top.
-func (e *Environment) deployOperator(ctx context.Context) (string, error) {
+// DeployOperator does what "make deploy" does, with the story's settings on top.
+func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 	if err := e.checkStorage(ctx); err != nil {
 		return "", err
 	}

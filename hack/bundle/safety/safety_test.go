@@ -47,11 +47,15 @@ func TestEachRuleRefuses(t *testing.T) {
 		change func(*crd)
 		want   string
 	}{
-		"scope":                     {func(c *crd) { c.Spec.Scope = apiextensionsv1.ClusterScoped }, "scope"},
-		"stored version goes":       {func(c *crd) { c.Spec.Versions[0].Name = "v1" }, "storedVersionRemoval"},
-		"field goes":                {func(c *crd) { delete(spec(c).Properties, "annotatePods") }, "existingFieldRemoval"},
-		"other type":                {at("annotatePods", func(s *schema) { s.Type = "boolean" }), "type"},
-		"new required field":        {func(c *crd) { spec(c).Required = append(spec(c).Required, "annotatePods") }, "required"},
+		"scope":               {func(c *crd) { c.Spec.Scope = apiextensionsv1.ClusterScoped }, "scope"},
+		"stored version goes": {func(c *crd) { c.Spec.Versions[0].Name = "v1" }, "storedVersionRemoval"},
+		"field goes":          {func(c *crd) { delete(spec(c).Properties, "annotatePods") }, "existingFieldRemoval"},
+		"other type":          {at("annotatePods", func(s *schema) { s.Type = "boolean" }), "type"},
+		"new required field": {func(c *crd) {
+			part := spec(c)
+			part.Required = append(part.Required, "annotatePods")
+			c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = *part
+		}, "required"},
 		"other default":             {at("annotatePods", func(s *schema) { s.Default = raw(`"Disabled"`) }), "default"},
 		"default goes":              {at("annotatePods", func(s *schema) { s.Default = nil }), "default"},
 		"default for what has none": {at("backend", func(s *schema) { s.Default = raw(`{"type":"Grype"}`) }), "default"},

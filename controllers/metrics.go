@@ -1,0 +1,254 @@
+package controllers
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// Metrics says what Scanners cover, as their statuses said it last, and counts what went wrong. There are so many time
+// series as there are Scanners, times what is constant: no label names an image, a pod or a vulnerability. Nil counts nothing.
+type Metrics struct {
+	failures   *prometheus.CounterVec
+	deliveries *prometheus.CounterVec
+
+	mu       sync.Mutex
+	scanners map[types.NamespacedName][]prometheus.Metric
+}
+
+// NewMetrics registers the metrics; a nil registry registers nothing.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	factory := promauto.With(registry)
+	m := &Metrics{
+		failures: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_scan_failures_total", Help: "Attempts to scan an image that failed, by reason (docs/troubleshooting.md).",
+		}, []string{"reason"}),
+		deliveries: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_deliveries_total", Help: "Attempts to have a receiver told something, by result and reason (docs/troubleshooting.md).",
+		}, []string{"result", "reason"}),
+		scanners: map[types.NamespacedName][]prometheus.Metric{},
+	}
+	if registry != nil {
+		registry.MustRegister(m)
+	}
+	return m
+}
+
+// What is said of each Scanner. The label scanner_namespace is not called namespace: that is where the manager runs.
+var (
+	imagesGauge = describe("scanner_operator_images", "Images of a Scanner by state (scanned, pending, failed, excluded).",
+		"scanner_namespace", "scanner", "state")
+	failedGauge = describe("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/troubleshooting.md).",
+		"scanner_namespace", "scanner", "reason")
+	findingsGauge = describe("scanner_operator_findings", "Findings of a Scanner by severity, without those that exceptions cover.",
+		"scanner_namespace", "scanner", "severity")
+	fixableGauge = describe("scanner_operator_findings_fixable", "Findings of a Scanner that have a fixed version.",
+		"scanner_namespace", "scanner")
+	exploitedGauge = describe("scanner_operator_findings_known_exploited", "Findings of a Scanner that are known to be exploited.",
+		"scanner_namespace", "scanner")
+	exceptedGauge = describe("scanner_operator_findings_excepted", "Findings of a Scanner that exceptions cover.",
+		"scanner_namespace", "scanner")
+	conditionGauge = describe("scanner_operator_scanner_condition", "Conditions of a Scanner: 1 if true, 0 if not.",
+		"scanner_namespace", "scanner", "condition")
+	oldestGauge = describe("scanner_operator_oldest_result_timestamp_seconds", "When the oldest result of a Scanner's scanned images was made, in Unix time.",
+		"scanner_namespace", "scanner")
+	waitingGauge = describe("scanner_operator_longest_pending_timestamp_seconds", "Since when the pending image of a Scanner waits that waits longest, in Unix time.",
+		"scanner_namespace", "scanner")
+	dataGauge = describe("scanner_operator_vulnerability_data_timestamp_seconds", "When the vulnerability data of a Scanner's engine was built, in Unix time.",
+		"scanner_namespace", "scanner", "engine")
+	maxAgeGauge = describe("scanner_operator_vulnerability_data_max_age_seconds", "Age from which on vulnerability data counts as outdated, by the operator's configuration.",
+		"scanner_namespace", "scanner", "engine")
+	receiversGauge = describe("scanner_operator_receivers", "Receivers of a Scanner by state (working, or failing as long as the last attempt failed).",
+		"scanner_namespace", "scanner", "state")
+	untoldGauge = describe("scanner_operator_pending_announcements", "Findings that wait for the next message to a Scanner's receivers.",
+		"scanner_namespace", "scanner")
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{
+		imagesGauge, failedGauge, findingsGauge, fixableGauge, exploitedGauge, exceptedGauge, conditionGauge,
+		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, untoldGauge,
+	} {
+		into <- desc
+	}
+}
+
+// Collect implements prometheus.Collector. It computes nothing.
+func (m *Metrics) Collect(into chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, said := range m.scanners {
+		for _, metric := range said {
+			into <- metric
+		}
+	}
+}
+
+// covers replaces what is said of a Scanner.
+func (m *Metrics) covers(s *scannerScope) {
+	if m == nil {
+		return
+	}
+	g := gauges{scanner: s.scanner}
+	g.images(s.images)
+	g.findings()
+	g.data(s.backend)
+	g.receivers()
+	for _, condition := range s.scanner.Status.Conditions {
+		g.add(conditionGauge, truth[condition.Status], condition.Type)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.scanners[types.NamespacedName{Namespace: s.scanner.Namespace, Name: s.scanner.Name}] = g.all
+}
+
+var truth = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}
+
+// forget drops a Scanner that has gone.
+func (m *Metrics) forget(name types.NamespacedName) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.scanners, name)
+}
+
+// gauges are what is said of one Scanner.
+type gauges struct {
+	scanner *v1alpha1.Scanner
+	all     []prometheus.Metric
+}
+
+func (g *gauges) add(desc *prometheus.Desc, value float64, labels ...string) {
+	labels = append([]string{g.scanner.Namespace, g.scanner.Name}, labels...)
+	g.all = append(g.all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
+}
+
+// since adds a time that is known.
+func (g *gauges) since(desc *prometheus.Desc, at time.Time, labels ...string) {
+	if !at.IsZero() {
+		g.add(desc, float64(at.Unix()), labels...)
+	}
+}
+
+func (g *gauges) images(images []coveredImage) {
+	counts := g.scanner.Status.Images
+	for state, n := range map[imageState]int32{
+		imageScanned: counts.Scanned, imagePending: counts.Pending, imageFailed: counts.Failed, imageExcluded: counts.Excluded,
+	} {
+		g.add(imagesGauge, float64(n), string(state))
+	}
+	failed, oldest, waiting := map[string]int{}, time.Time{}, time.Time{}
+	for _, img := range images {
+		switch img.State {
+		case imageFailed:
+			failed[knownReason(img.Reason)]++
+		case imageScanned:
+			oldest = earliest(oldest, img.Report.MatchedAt)
+		case imagePending:
+			waiting = earliest(waiting, img.Since)
+		}
+	}
+	for reason, n := range failed {
+		g.add(failedGauge, float64(n), reason)
+	}
+	if !g.scanner.Spec.Suspend { // then nothing is due
+		g.since(oldestGauge, oldest)
+		g.since(waitingGauge, waiting)
+	}
+}
+
+func (g *gauges) findings() {
+	counts := g.scanner.Status.Findings
+	for severity, n := range map[string]int32{
+		"critical": counts.Critical, "high": counts.High, "medium": counts.Medium, "low": counts.Low,
+		"negligible": counts.Negligible, "unknown": counts.Unknown,
+	} {
+		g.add(findingsGauge, float64(n), severity)
+	}
+	g.add(fixableGauge, float64(counts.Fixable))
+	g.add(exploitedGauge, float64(counts.KnownExploited))
+	g.add(exceptedGauge, float64(counts.Excepted))
+}
+
+func (g *gauges) data(b backend.Backend) {
+	engine := string(g.scanner.Spec.Backend.Type)
+	if data := g.scanner.Status.VulnerabilityData; data != nil {
+		g.since(dataGauge, data.BuiltAt.Time, engine)
+	}
+	if reporter, ok := b.(backend.DataReporter); ok && reporter.MaxDataAge() > 0 {
+		g.add(maxAgeGauge, reporter.MaxDataAge().Seconds(), engine)
+	}
+}
+
+func (g *gauges) receivers() {
+	failing, untold := 0, int32(0)
+	for _, receiver := range g.scanner.Status.Receivers {
+		untold += receiver.Pending
+		if receiver.LastError != "" {
+			failing++
+		}
+	}
+	g.add(receiversGauge, float64(failing), "failing")
+	g.add(receiversGauge, float64(len(g.scanner.Status.Receivers)-failing), "working")
+	g.add(untoldGauge, float64(untold))
+}
+
+// failed counts a failure.
+func (m *Metrics) failed(reason string) {
+	if m != nil {
+		m.failures.WithLabelValues(knownReason(reason)).Inc()
+	}
+}
+
+// attempted counts an attempt to tell a receiver something.
+func (m *Metrics) attempted(o *notify.Outcome) {
+	if m != nil {
+		m.deliveries.WithLabelValues(string(o.Result), o.Reason).Inc()
+	}
+}
+
+// otherReason stands for all reasons that the operator does not have: pods in tenants' namespaces may speak as workers
+// do, and each word that they invent would be a time series.
+const otherReason = "Other"
+
+func knownReason(reason string) string {
+	if slices.Contains(failureReasons, reason) {
+		return reason
+	}
+	return otherReason
+}
+
+// failureReasons are all that an image can fail for.
+var failureReasons = []string{
+	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID,
+	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
+	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
+	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonIngestUnreachable,
+	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
+	grype.ReasonJobRejected, grype.ReasonNoPod, grype.ReasonResourceQuota, grype.ReasonLimitRange, grype.ReasonPodSecurity,
+	grype.ReasonPolicyDenied, grype.ReasonPolicyUnavailable, grype.ReasonUnschedulable, grype.ReasonWorkerNotPulled, grype.ReasonNotStarted,
+	grype.ReasonOutOfMemory, grype.ReasonDeadline, grype.ReasonEvicted, grype.ReasonNodeLost, grype.ReasonPodDeleted,
+	grype.ReasonJobDeleted, grype.ReasonUploadMissing, grype.ReasonWorkerCrashed,
+	clair.ReasonNotAllowed, clair.ReasonSettings, clair.ReasonUnavailable, clair.ReasonUnauthorized, clair.ReasonSecretMissing,
+	clair.ReasonSecretForbidden, clair.ReasonPullSecretForbidden, clair.ReasonIndexFailed, clair.ReasonReportFailed, clair.ReasonImageLost,
+}

@@ -1,0 +1,99 @@
+package store
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of a store. What is asked of the volume is remembered from one look at it to the next, so that a volume that
+// hangs does not keep whoever collects them waiting.
+type metrics struct {
+	seconds   *prometheus.HistogramVec
+	failures  *prometheus.CounterVec
+	size      *prometheus.GaugeVec
+	room      prometheus.Gauge
+	healthy   prometheus.Gauge
+	schema    prometheus.Gauge
+	migration prometheus.Gauge
+}
+
+func newMetrics() metrics {
+	return metrics{
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "scanner_operator_store_transaction_duration_seconds",
+			Help:    "Time that transactions of the store took, waiting for their turn included, by kind (read or write).",
+			Buckets: []float64{0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15},
+		}, []string{"kind"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_store_transaction_failures_total",
+			Help: "Transactions of the store that the file or its volume made fail, by kind (read or write).",
+		}, []string{"kind"}),
+		size: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scanner_operator_store_size_bytes",
+			Help: "Size of the store's files: the database, and its write-ahead log.",
+		}, []string{"file"}),
+		room: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scanner_operator_store_volume_available_bytes",
+			Help: "Free space on the store's volume.",
+		}),
+		healthy: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scanner_operator_store_healthy",
+			Help: "1 as long as the store's file and its volume work, 0 while they do not.",
+		}),
+		schema: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scanner_operator_store_schema_version",
+			Help: "Number of the last migration that the store has.",
+		}),
+		migration: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scanner_operator_store_migration_duration_seconds",
+			Help: "Time that bringing the store to this version took when the manager started; next to nothing if it was there already.",
+		}),
+	}
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.seconds, m.failures, m.size, m.room, m.healthy, m.schema, m.migration}
+}
+
+// Describe implements prometheus.Collector.
+func (s *SQLite) Describe(into chan<- *prometheus.Desc) {
+	for _, one := range s.metrics.all() {
+		one.Describe(into)
+	}
+}
+
+// Collect implements prometheus.Collector. It asks neither the file nor its volume.
+func (s *SQLite) Collect(into chan<- prometheus.Metric) {
+	healthy := 1.0
+	if s.Health() != nil {
+		healthy = 0
+	}
+	s.metrics.healthy.Set(healthy)
+	for _, one := range s.metrics.all() {
+		one.Collect(into)
+	}
+}
+
+// measure notes how large the files are and how much room there is. What cannot be asked stays as it was.
+func (s *SQLite) measure() {
+	for file, path := range map[string]string{"database": s.path, "log": s.path + "-wal"} {
+		if info, err := os.Stat(path); err == nil { //nolint:gosec // the path is the operator's own flag
+			s.metrics.size.WithLabelValues(file).Set(float64(info.Size()))
+		}
+	}
+	var volume syscall.Statfs_t
+	if syscall.Statfs(s.path, &volume) == nil {
+		s.metrics.room.Set(float64(volume.Bavail) * float64(volume.Bsize))
+	}
+}
+
+// transacted counts a transaction. Who asked for what there is not, or gave up, has seen no failure.
+func (m *metrics) transacted(kind string, began time.Time, err error) {
+	m.seconds.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+	if Trouble(err) != nil {
+		m.failures.WithLabelValues(kind).Inc()
+	}
+}

@@ -1,0 +1,178 @@
+package metrics
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/notifier"
+	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
+	"github.com/scanner-operator/scanner-operator/pkg/rest"
+	"github.com/scanner-operator/scanner-operator/pkg/server"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// root of the project.
+const root = "../.."
+
+var update = flag.Bool("update", false, "write the table of docs/operations/metrics.md")
+
+// declared are all metrics of the code.
+func declared(t *testing.T) map[string]Metric {
+	t.Helper()
+	all, err := Declared(root, "cmd", "controllers", "notifier", "pkg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 30 {
+		t.Fatalf("only %d metrics were found in the code: does this test look in the right place?", len(all))
+	}
+	return all
+}
+
+// recorder is a registry that remembers names.
+type recorder map[string]bool
+
+var described = regexp.MustCompile(`fqName: "([^"]+)"`)
+
+func (r recorder) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		c.Describe(descs)
+		close(descs)
+	}()
+	for desc := range descs {
+		r[described.FindStringSubmatch(desc.String())[1]] = true
+	}
+	return nil
+}
+
+func (r recorder) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = r.Register(c)
+	}
+}
+
+func (recorder) Unregister(prometheus.Collector) bool { return false }
+
+// registered are the metrics that the parts of manager and notifier register.
+func registered(t *testing.T) recorder {
+	t.Helper()
+	all := recorder{}
+	metrics.NewLoops(all)
+	metrics.NewRequests(all)
+	metrics.ManagerBuild(all, "1")
+	metrics.NotifierBuild(all, "1")
+	controllers.NewMetrics(all)
+	grype.New(grype.Options{Clock: clock.RealClock{}, Metrics: all})
+	clair.NewEngines(clair.Options{Clock: clock.RealClock{}, Metrics: all})
+	notifier.NewMetrics(all)
+	clairhook.NewMetrics(all)
+	opened, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	all.MustRegister(opened)
+	for _, api := range []interface{ Handler() (http.Handler, error) }{
+		&server.Ingest{SpoolDir: t.TempDir(), Log: logr.Discard(), Metrics: all},
+		&rest.API{Clock: clock.RealClock{}, Log: logr.Discard(), Metrics: all},
+	} {
+		if _, err := api.Handler(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestDeclaredMetricsAreRegistered: nothing that is counted stays in the process, and nothing is counted that the code
+// does not spell out.
+func TestDeclaredMetricsAreRegistered(t *testing.T) {
+	want := slices.Sorted(maps.Keys(declared(t)))
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(registered(t)))); diff != "" {
+		t.Errorf("metrics (-in the code +registered):\n%s", diff)
+	}
+}
+
+// TestNamesFollowConventions: https://prometheus.io/docs/practices/naming/.
+func TestNamesFollowConventions(t *testing.T) {
+	for name, metric := range declared(t) {
+		if (metric.Type == "counter") != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %s: counters, and nothing else, end in _total", name, metric.Type)
+		}
+		if metric.Type == "histogram" && !strings.HasSuffix(name, "_seconds") && !strings.HasSuffix(name, "_bytes") {
+			t.Errorf("%s has no unit", name)
+		}
+		if !strings.HasSuffix(metric.Help, ".") {
+			t.Errorf("%s: %q is no sentence", name, metric.Help)
+		}
+		for _, label := range metric.Labels {
+			if slices.Contains([]string{"image", "digest", "pod", "vulnerability", "cve", "receiver", "host", "url"}, label) {
+				t.Errorf("%s has a label %s, of which there may be any number", name, label)
+			}
+		}
+	}
+}
+
+const begin, end = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
+
+// TestPageListsMetrics: docs/operations/metrics.md has all metrics as the code describes them, and no others.
+func TestPageListsMetrics(t *testing.T) {
+	path := filepath.Join(root, "docs/operations/metrics.md")
+	page := read(t, "docs/operations/metrics.md")
+	before, rest, found := strings.Cut(page, begin)
+	listed, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s has no place for the table, between %q and %q", path, begin, end)
+	}
+	want := table(declared(t))
+	if *update {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil { //nolint:gosec // a page that everybody reads
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, listed); diff != "" {
+		t.Errorf("the table differs from the code; write it with: go test ./test/metrics -run Page -update (-code +page):\n%s", diff)
+	}
+}
+
+func table(all map[string]Metric) string {
+	var lines strings.Builder
+	lines.WriteString("| metric | type | labels | what it says |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		metric := all[name]
+		labels := ""
+		if len(metric.Labels) > 0 {
+			labels = "`" + strings.Join(metric.Labels, "`, `") + "`"
+		}
+		fmt.Fprintf(&lines, "| `%s` | %s | %s | %s |\n", name, metric.Type, labels, metric.Help)
+	}
+	return lines.String()
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
