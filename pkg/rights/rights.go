@@ -40,9 +40,9 @@ var Needed = slices.Concat(
 	verbs("batch", "jobs", "get", "create", "delete"),
 	verbs(v1alpha1.GroupVersion.Group, "scanners", "get", "list", "watch", "patch"),
 	verbs(v1alpha1.GroupVersion.Group, "scanners/status", "patch"),
-	verbs(v1alpha1.GroupVersion.Group, "imagescans", "get", "list", "watch", "create", "patch", "delete"),
+	verbs(v1alpha1.GroupVersion.Group, "imagescans", "list", "watch", "create", "patch", "delete"),
 	verbs(v1alpha1.GroupVersion.Group, "imagescans/status", "patch"),
-	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions", "get", "list", "watch"),
+	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions", "list", "watch"),
 	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions/status", "patch"),
 )
 
