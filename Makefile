@@ -6,6 +6,9 @@ SHELL := /usr/bin/env bash
 .NOTPARALLEL:
 
 VERSION  ?= dev
+# Between releases programs say from which commit they are. A release is known by its version, and its images must not depend
+# on the commit: their digests are in the commit that is tagged (docs/decisions/0020-images-of-a-release.md).
+COMMIT ?= $(if $(filter dev,$(VERSION)),$(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null))
 REGISTRY ?= 198.51.100.10:5000/scanner-operator
 PLATFORMS ?= linux/$(shell go env GOARCH)
 
@@ -18,7 +21,7 @@ GO_BUILD := go build
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
 # Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
-MODULES := . workerapi registry worker
+MODULES := . workerapi registry worker hack/bundle
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
 # Where concurrency is, the race detector looks on. It needs a C compiler.
@@ -84,17 +87,20 @@ build: ## Compile everything, for this machine, into bin/
 	cd worker && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 .PHONY: generate
-generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, REST API, field tables and pictures of docs/
+generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated files: deep copies, CRDs, RBAC role, the chart's copies, REST API, field tables and pictures of docs/
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/chart config charts/scanner-operator
+	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
+	$(AGAIN) bundle catalog
 
 # Messages of which docs/notifications.md has a picture.
 PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
-	engine-changed engine-updated filter-widened baseline-renewed troubles troubles-over exception-expires
+	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code
@@ -110,9 +116,10 @@ vet: ## Run go vet on every module
 	for module in $(MODULES); do (cd $$module && go vet ./...); done
 
 .PHONY: lint
-lint: bin/golangci-lint bin/crdlint ## Check code, API and shell scripts
+lint: bin/golangci-lint bin/crdlint bin/actionlint ## Check code, API, shell scripts and workflows
 	for module in $(MODULES); do (cd $$module && echo "golangci-lint: $$module" && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	bin/crdlint config/crd/bases/*.yaml
+	bin/actionlint
 	@if command -v shellcheck >/dev/null; then shellcheck -x .ci/run $$(find hack -name '*.sh'); \
 	else echo "lint: shellcheck is not installed (apt-get install shellcheck): the shell scripts were not checked"; fi
 
@@ -134,7 +141,9 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 ##@ Tests
 
 .PHONY: test
-test: bin/grype bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: export HELM := $(CURDIR)/bin/helm
+test: export HELM4 := $(CURDIR)/bin/helm4
+test: bin/grype bin/helm bin/helm4 bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
@@ -142,16 +151,48 @@ test: bin/grype bin/promtool ## Unit tests, controller tests against a real API 
 	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -vE '/test/(e2e|install)$$' | grep -vxF "$$raced"); \
 	failed=; CGO_ENABLED=0 go test $$others $(IN_FULL) $(SHARED) || failed=1; go test $$race -short -timeout 25m $$raced || failed=1; \
 	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
-	for module in workerapi registry worker; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
+	for module in workerapi registry worker hack/bundle; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
 	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
 
+# What the tests need besides the operator's images. Compiled before: beside the local cluster there is no module proxy.
+E2E_PROGRAMS := story-images clair-images bin/e2e.test bin/grype bin/clairctl
+
 .PHONY: e2e
-e2e: $(NEED_CLUSTER) images story-images clair-images bin/e2e.test bin/grype bin/clairctl ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
+	$(AGAIN) e2e-run
+
+# The tests alone: a cluster is up, and everything was built and pushed.
+.PHONY: e2e-run
+e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images olm-images bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
+
+# What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
+SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
+
+.PHONY: e2e-matrix
+e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.33 1.36" selects
+	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
+	VERSIONS="$(VERSIONS)" hack/cluster/matrix.sh $(AGAIN) e2e-on-version
+
+.PHONY: e2e-on-version
+e2e-on-version:
+	$(RUN) bin/image-builder push -version=$(VERSION)
+	$(AGAIN) e2e-run E2E_ARGS="-test.run '$(SMOKE)'"
+
+# For machines with Docker, such as those of pull requests.
+.PHONY: kind-up kind-e2e kind-down
+kind-up: bin/kind ## Start a kind cluster and a registry in Docker
+	hack/kind/kind.sh up
+
+kind-e2e: ## The end-to-end tests on the kind cluster
+	hack/kind/kind.sh run $(AGAIN) e2e
+
+kind-down: ## Remove the kind cluster and its registry
+	hack/kind/kind.sh down
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
@@ -203,8 +244,17 @@ PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 
 .PHONY: images
 images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images without Docker and push them to REGISTRY, tagged VERSION
-	bin/image-builder build -version=$(VERSION) -platforms=$(PLATFORMS)
+	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
+
+# The version from which the tests upgrade: until there is a release, a commit whose store lacks the newest migration.
+PREVIOUS ?= da8fe53b2a8d86228c57f69db576a1b33dabe72d
+PREVIOUS_VERSION ?= 0.0.9
+
+.PHONY: previous-images
+previous-images: $(if $(PUSH),$(NEED_CLUSTER))
+	hack/previous.sh $(PREVIOUS) $(PREVIOUS_VERSION)
+	$(PUSH) bash -c 'cd bin/previous && bin/image-builder push -version=$(PREVIOUS_VERSION) -registry=$(REGISTRY)'
 
 .PHONY: deploy
 deploy: bin/image-builder ## Install config/default into the cluster, with the images of the last "make images"
@@ -216,10 +266,131 @@ deploy: bin/image-builder ## Install config/default into the cluster, with the i
 undeploy: bin/manager ## Remove the operator and all its resources from the cluster
 	$(RUN) hack/undeploy.sh
 
+##@ OLM
+
+# The image that the bundle is published in. What it is an upgrade of stands in config/manifests: spec.replaces.
+BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:v$(shell cat VERSION)
+
+.PHONY: bundle
+bundle: bin/bundle ## Write bundle/ for OLM, of config/default with the images of config/manifests/images.yaml
+	bin/bundle generate
+
+.PHONY: catalog
+catalog: bin/bundle ## Write catalog/, a file-based catalog with the bundle in its channels
+	rm -rf catalog
+	bin/bundle catalog bundle=$(BUNDLE_IMAGE)
+
+.PHONY: bundle-validate
+bundle-validate: bin/operator-sdk ## Check bundle/ with the operator-sdk that the community catalogs use; a warning is an error, too
+	@said=$$(bin/operator-sdk bundle validate ./bundle --select-optional suite=operatorframework 2>&1) && failed= || failed=1; echo "$$said"; \
+	! grep -qE 'level=(warning|error)' <<<"$$said" && [ -z "$$failed" ] || { echo "bundle-validate: the bundle has errors or warnings"; exit 1; }
+
+.PHONY: bundle-submission
+bundle-submission: bin/bundle ## Write to bin/submission what a pull request to a community catalog adds; REVIEWERS=alice,bob (GitHub accounts)
+	bin/bundle submission -reviewers=$(REVIEWERS)
+
+.PHONY: olm-policies
+olm-policies: bin/bundle ## Write bin/olm-policies.yaml: the admission policies, which a bundle cannot carry; NAMESPACE of the operator
+	bin/bundle policies -namespace=$(or $(NAMESPACE),scanner-operator-system) >bin/olm-policies.yaml
+
+.PHONY: publish-api
+publish-api: ## Take today's CRDs as those of the last release; only a release does that. From then on they may change by OLM v1's rules alone
+	cp config/crd/bases/*.yaml config/crd/published/
+
+##@ Release
+
+# Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
+# .github/workflows/release.yaml; how it is prepared: docs/releasing.md.
+RELEASE := $(shell cat VERSION)
+RELEASE_DIR ?= bin/release
+RELEASE_REGISTRY ?= ghcr.io/scanner-operator
+comma := ,
+RELEASE_PLATFORMS := linux/amd64,linux/arm64
+
+.PHONY: release-dry-run
+release-dry-run: bin/cosign ## Make everything that a release is made of in bin/release, twice, and check it; publishes nothing
+	rm -rf $(RELEASE_DIR) $(RELEASE_DIR)-again
+	$(AGAIN) release-artefacts release-sbom release-checksums release-sign-with-throw-away-key
+	$(AGAIN) release-again
+	$(AGAIN) release-check
+
+# What must come out the same wherever and whenever it is made.
+.PHONY: release-artefacts
+release-artefacts: release-images release-manifests release-chart release-bundle
+
+.PHONY: release-images
+release-images: bin/image-builder
+	bin/image-builder build -out=$(RELEASE_DIR) -version=$(RELEASE) -platforms=$(RELEASE_PLATFORMS)
+	bin/image-builder record -out=$(RELEASE_DIR) -registry=$(RELEASE_REGISTRY)
+
+.PHONY: release-manifests
+release-manifests: bin/image-builder
+	bin/image-builder overlay -out=$(RELEASE_DIR) -registry=$(RELEASE_REGISTRY)
+	kubectl=$$($(CLUSTER) assets kubectl)/kubectl; \
+	$$kubectl kustomize $(RELEASE_DIR)/deploy >$(RELEASE_DIR)/install.yaml; $$kubectl kustomize config/crd >$(RELEASE_DIR)/crds.yaml
+
+.PHONY: release-chart
+release-chart: bin/release-helper bin/helm
+	bin/release-helper chart -dir=$(RELEASE_DIR)
+	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
+	bin/helm template --kube-version 1.36.0 scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+
+.PHONY: release-bundle
+release-bundle: bin/release-helper bin/bundle
+	bin/release-helper lock -dir=$(RELEASE_DIR)
+	bin/bundle generate -images=$(RELEASE_DIR)/images.lock.yaml -out=$(RELEASE_DIR)/bundle
+	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
+	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
+	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
+
+.PHONY: release-lock
+release-lock: release-images bin/release-helper ## Write the digests of the images of VERSION to config/manifests/images.yaml, and the bundle of them
+	bin/release-helper lock -dir=$(RELEASE_DIR)
+	cp $(RELEASE_DIR)/images.lock.yaml config/manifests/images.yaml
+	$(AGAIN) bundle
+
+.PHONY: release-sbom
+release-sbom: bin/syft
+	mkdir -p $(RELEASE_DIR)/sbom
+	for name in scanner-operator scanner-notifier scanner-grype; do for platform in $(subst $(comma), ,$(RELEASE_PLATFORMS)); do \
+	  SYFT_CHECK_FOR_APP_UPDATE=false bin/syft scan --quiet --platform $$platform --source-name $(RELEASE_REGISTRY)/$$name --source-version $(RELEASE) \
+	    --output spdx-json=$(RELEASE_DIR)/sbom/$${name}_$${platform/\//_}.spdx.json oci-dir:$(RELEASE_DIR)/images/$$name; \
+	done; done
+
+.PHONY: release-checksums
+release-checksums: bin/release-helper
+	bin/release-helper notes -dir=$(RELEASE_DIR) >$(RELEASE_DIR)/RELEASE_NOTES.md
+	bin/release-helper checksums -dir=$(RELEASE_DIR)
+
+# The published signature is by the workflow's identity (keyless), which needs a network and that identity. Here the same
+# program signs with a key that is thrown away, and verifies.
+SIGNATURE := $(RELEASE_DIR)/SHA256SUMS.sigstore.json
+.PHONY: release-sign-with-throw-away-key
+release-sign-with-throw-away-key: export COSIGN_PASSWORD :=
+release-sign-with-throw-away-key: bin/cosign
+	rm -f $(RELEASE_DIR)/dry-run.*; trap 'rm -f $(RELEASE_DIR)/dry-run.key' EXIT; \
+	bin/cosign generate-key-pair --output-key-prefix $(RELEASE_DIR)/dry-run; \
+	bin/cosign sign-blob --yes --key $(RELEASE_DIR)/dry-run.key --tlog-upload=false --use-signing-config=false --bundle $(SIGNATURE) $(RELEASE_DIR)/SHA256SUMS; \
+	bin/cosign verify-blob --key $(RELEASE_DIR)/dry-run.pub --insecure-ignore-tlog --bundle $(SIGNATURE) $(RELEASE_DIR)/SHA256SUMS
+
+# In another directory, from the sources alone: no file that git does not know gets in, and no path.
+.PHONY: release-again
+release-again:
+	copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
+	git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null | tar -c -T - | tar -x -C "$$copy"; \
+	mkdir "$$copy/bin"; cp bin/helm "$$copy/bin/"; $(AGAIN) -C "$$copy" release-artefacts RELEASE_DIR=bin/release; \
+	rm -rf $(RELEASE_DIR)-again; mv "$$copy/bin/release" $(RELEASE_DIR)-again
+
+.PHONY: release-check
+release-check: bin/release-helper
+	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again $(if $(TAGGED),-tagged)
+
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
-.PHONY: bin/manager bin/image-builder bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
+.PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
+bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
 bin/image-builder: ; $(GO_BUILD) -o $@ ./hack/images
+bin/release-helper: ; $(GO_BUILD) -o $@ ./hack/release
 bin/demo:   ; $(GO_BUILD) -o $@ ./hack/demo
 bin/crdlint: ; $(GO_BUILD) -o $@ ./hack/crdlint
 bin/crash:  ; $(GO_BUILD) -o $@ ./test/crash
@@ -235,8 +406,13 @@ bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
+bin/kind: TOOL := sigs.k8s.io/kind
+bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
+bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
+bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@
@@ -244,6 +420,11 @@ bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwo
 bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
+	@touch $@
+
+bin/operator-sdk: hack/tools/operator-sdk/go.mod hack/tools/operator-sdk/go.sum
+	@echo "building $@ (pinned in $<)"
+	@cd hack/tools/operator-sdk && $(GO_BUILD) -tags containers_image_openpgp -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-sdk/cmd/operator-sdk
 	@touch $@
 
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum

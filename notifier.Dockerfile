@@ -3,14 +3,14 @@
 # The same image as "make images" builds without Docker (hack/images), for those who have Docker. The tests of this
 # project use that one and never run this file.
 #
-#   docker build --build-arg VERSION=v0.1.0 -f notifier.Dockerfile -t scanner-notifier .
+#   docker build --build-arg VERSION=0.1.0 -f notifier.Dockerfile -t scanner-notifier .
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS TARGETARCH VERSION=dev
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     cd . && CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -buildvcs=false -ldflags "-s -w -X=main.version=$VERSION" -o /image/scanner-notifier ./cmd/notifier
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X=github.com/scanner-operator/scanner-operator/workerapi/version.Version=$VERSION" -o /image/scanner-notifier ./cmd/notifier
 # All that a static program may look for; root certificates are inside it.
 RUN mkdir -p /image/etc /image/tmp && chmod 1777 /image/tmp && \
     printf 'root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n' > /image/etc/passwd && \

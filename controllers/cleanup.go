@@ -5,145 +5,195 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/retry"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-
-	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// cleanupPage is how many objects are listed with one request.
-const cleanupPage = 500
+const (
+	// cleanupPage is how many objects are listed with one request.
+	cleanupPage = 500
+	// cleanupPoll is how often it looks whether what it waits for has happened.
+	cleanupPoll = time.Second
+)
 
-// Cleanup takes back what the operator left on objects of others when it is not there any more to do so itself:
-// its finalizers on pods and Scanners, without which these cannot go, and its annotations on pods.
+// Cleanup takes back what the operator left in the cluster when it is not there any more to do so itself, or is about to go:
+// its finalizers on pods and Scanners, without which these cannot go, its annotations on pods, its Jobs, and what only a
+// manager has a use for. What holds data goes only when asked for.
 type Cleanup struct {
 	// Client is not cached.
 	Client client.Client
-	// Namespace limits it; empty for all namespaces.
-	Namespace string
+	// Namespaces limit it; empty for all. What is in Home goes only if Home is one of them.
+	Namespaces []string
+	// Home is the operator's namespace, and Manager the name of its Deployment there.
+	Home, Manager string
 	// DryRun changes nothing and says what would be changed.
 	DryRun bool
+	// Scanners deletes all Scanners. A manager that runs has until Timeout to undo what it did for them: what it did outside the
+	// cluster, as in Clair, only it can undo.
+	Scanners bool
+	// StopManager scales the manager to zero and waits until its pods have gone, until Timeout.
+	StopManager bool
+	// Timeout bounds each wait.
+	Timeout time.Duration
+	// Workers selects the Jobs that may be the operator's; IsWorker says whether one is.
+	Workers  labels.Selector
+	IsWorker func(metav1.Object) bool
+	// Own are objects in Home without data: a manager makes them again, and one that runs needs them.
+	Own []Named
+	// Claims are volume claims in Home that are to go too.
+	Claims []Named
+	// Results deletes all ImageScans.
+	Results bool
+	// Kinds deletes the operator's CustomResourceDefinitions, and with them all objects of these kinds.
+	Kinds bool
 	// Out is where it says what it does, a line for each object.
 	Out io.Writer
+
+	// absent are kinds that the cluster does not have.
+	absent map[schema.GroupVersionKind]bool
+}
+
+// Named is an object that is known by its name.
+type Named struct {
+	Kind schema.GroupVersionKind
+	Name string
 }
 
 // Run does it. What fails is named in the error and does not keep it from going on; it may be run again at any time.
 func (c *Cleanup) Run(ctx context.Context) error {
-	var failed []error
-	for _, kind := range []struct {
-		schema.GroupVersionKind
-		marked func(*metav1.PartialObjectMetadata) bool
-		clean  func(context.Context, *metav1.PartialObjectMetadata) (string, error)
-	}{
-		{corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod},
-		{v1alpha1.GroupVersion.WithKind("Scanner"), hasScannerFinalizer, c.cleanScanner},
-	} {
-		objects, err := c.list(ctx, kind.GroupVersionKind, kind.marked)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("listing %ss: %w", kind.Kind, err))
-			continue
+	manager, err := c.manager(ctx)
+	failed := []error{err}
+	if c.Scanners {
+		failed = append(failed, c.removeScanners(ctx, manager))
+	}
+	stopped := err == nil && !manager.wanted()
+	if c.StopManager && err == nil {
+		err := c.stopManager(ctx, manager)
+		failed = append(failed, err)
+		stopped = err == nil
+	}
+	failed = append(failed, c.takeBack(ctx), c.removeWorkers(ctx), c.removeOwn(ctx, stopped))
+	if c.Kinds {
+		failed = append(failed, c.removeKinds(ctx))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // all that failed since then failed for it
+	}
+	return errors.Join(failed...)
+}
+
+// each does something to all objects of a kind that are wanted. All are listed before anything is changed: the API server does
+// not keep a list open for long.
+func (c *Cleanup) each(
+	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool,
+	do func(context.Context, *metav1.PartialObjectMetadata) error, options ...client.ListOption,
+) error {
+	objects, failed := c.list(ctx, kind, wanted, options...)
+	for i := range objects {
+		if ctx.Err() != nil {
+			break
 		}
-		for i := range objects {
-			if ctx.Err() != nil {
-				return errors.Join(append(failed, ctx.Err())...)
-			}
-			name := fmt.Sprintf("%s %s/%s", kind.Kind, objects[i].Namespace, objects[i].Name)
-			done, err := kind.clean(ctx, &objects[i])
-			if client.IgnoreNotFound(err) != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", name, err))
-				continue
-			}
-			c.say(name, done)
+		if err := client.IgnoreNotFound(do(ctx, &objects[i])); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", nameOf(&objects[i]), err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-func (c *Cleanup) say(name, done string) {
-	verb := "removed"
-	if c.DryRun {
-		verb = "would remove"
-	}
-	fmt.Fprintf(c.Out, "%s: %s %s\n", name, verb, done)
-}
-
-func isMarked(pod *metav1.PartialObjectMetadata) bool {
-	return len(podFinalizers(pod.Finalizers))+len(ownAnnotations(pod.Annotations)) > 0
-}
-
-func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
-	return len(scannerFinalizers(scanner.Finalizers)) > 0
-}
-
-// list returns the objects on which something is to be taken back. All pages are read before anything is changed: the
-// API server does not keep a list open for long.
 func (c *Cleanup) list(
-	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool,
-) ([]metav1.PartialObjectMetadata, error) {
-	var marked []metav1.PartialObjectMetadata
-	page := &metav1.PartialObjectMetadataList{}
-	page.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	for {
-		err := c.Client.List(ctx, page, client.InNamespace(c.Namespace), client.Limit(cleanupPage), client.Continue(page.Continue))
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return nil, nil // the CRD has gone, and all Scanners with it
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range page.Items {
-			if wanted(&o) {
-				o.SetGroupVersionKind(kind)
-				marked = append(marked, o)
+	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool, options ...client.ListOption,
+) (found []metav1.PartialObjectMetadata, failed []error) {
+	namespaces := c.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		for more := true; more; more = page.Continue != "" {
+			err := c.Client.List(ctx, page, append(options, client.InNamespace(namespace), client.Limit(cleanupPage), client.Continue(page.Continue))...)
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				c.sayAbsent(kind)
+				return nil, nil
+			}
+			if err != nil {
+				failed = append(failed, fmt.Errorf("listing %ss%s: %w", kind.Kind, inNamespace(namespace), err))
+				break
+			}
+			for _, o := range page.Items {
+				if o.SetGroupVersionKind(kind); wanted(&o) {
+					found = append(found, o)
+				}
 			}
 		}
-		if page.Continue == "" {
-			return marked, nil
-		}
 	}
+	return found, failed
 }
 
-func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadata) (string, error) {
-	change := podPatch{remove: podFinalizers(pod.Finalizers), annotations: map[string]any{}}
-	keys := slices.Sorted(maps.Keys(ownAnnotations(pod.Annotations)))
-	for _, key := range keys {
-		change.annotations[key] = nil
+// sayAbsent says once that there can be no objects of a kind.
+func (c *Cleanup) sayAbsent(kind schema.GroupVersionKind) {
+	if !c.absent[kind] {
+		fmt.Fprintf(c.Out, "%s: the cluster does not have this kind, so there are none\n", kind.Kind)
 	}
-	removed := strings.Join(slices.Concat(change.remove, keys), ", ")
-	if c.DryRun {
-		return removed, nil
+	if c.absent == nil {
+		c.absent = map[schema.GroupVersionKind]bool{}
 	}
-	pod.SetUID("") // another pod of the same name is to be rid of them as well
-	return removed, patchPod(ctx, c.Client, pod, change)
+	c.absent[kind] = true
 }
 
-func (c *Cleanup) cleanScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) (string, error) {
-	removed := strings.Join(scannerFinalizers(scanner.Finalizers), ", ")
-	if c.DryRun {
-		return removed, nil
+func inNamespace(namespace string) string {
+	if namespace == metav1.NamespaceAll {
+		return ""
 	}
-	return removed, retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(scanner), scanner); err != nil {
-			return err
-		}
-		before := scanner.DeepCopy()
-		changed := false
-		for _, finalizer := range scannerFinalizers(scanner.Finalizers) {
-			changed = controllerutil.RemoveFinalizer(scanner, finalizer) || changed
-		}
-		if !changed {
-			return nil
-		}
-		return c.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	})
+	return " in " + namespace
+}
+
+// remove deletes one object, unless it is another one of the same name by now. A dry run is the API server's own: it also
+// tells whether the right to do it is there.
+func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) error {
+	options := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
+	if uid := o.GetUID(); uid != "" {
+		options = append(options, client.Preconditions{UID: &uid})
+	}
+	if c.DryRun {
+		options = append(options, client.DryRunAll)
+	}
+	err := c.Client.Delete(ctx, o, options...)
+	if err == nil {
+		c.say(o, "delete", "d")
+	}
+	return err
+}
+
+// say prints a line about an object: what was done to it, or would be.
+func (c *Cleanup) say(o *metav1.PartialObjectMetadata, verb, past string, what ...string) {
+	done := verb + past
+	if c.DryRun {
+		done = "would " + verb
+	}
+	fmt.Fprintln(c.Out, strings.Join(append([]string{nameOf(o) + ":", done}, what...), " "))
+}
+
+func nameOf(o *metav1.PartialObjectMetadata) string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
+}
+
+// waitFor waits until something is so, which it asks now and then, and says whether it came to be so before Timeout.
+func (c *Cleanup) waitFor(ctx context.Context, isSo func() (bool, error)) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, cleanupPoll, c.Timeout, true, func(context.Context) (bool, error) { return isSo() })
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return false, nil
+	}
+	return err == nil, err
 }

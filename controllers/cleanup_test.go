@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
 // left is what an operator that is gone leaves behind.
@@ -32,14 +33,15 @@ func (p *place) leaves() left {
 		annotated: aPod(p.namespace, "annotated", running("main", web), finalizedBy(foreign)),
 		foreign:   aPod(p.namespace, "foreign", running("main", web), finalizedBy(foreign)),
 	}
-	l.annotated.Annotations = map[string]string{"scanner" + annotationSuffix: "{}", "example.com/mine": "stays"}
+	l.annotated.Annotations = map[string]string{"scanner" + annotationSuffix: "{}", v1alpha1.AnnotationReceiver: "theirs", "example.com/mine": "stays"}
+	l.foreign.Annotations = map[string]string{v1alpha1.AnnotationReceiver: "theirs"}
 	p.creates(scanner, deleted, l.held, l.annotated, l.foreign)
 	p.deletes(deleted, l.held)
 	return l
 }
 
 // cleans runs the rescue in the place's namespace, listing one object at a time, and returns what it says.
-func (p *place) cleans(dryRun bool, funcs interceptor.Funcs) (string, error) {
+func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanup)) (string, error) {
 	p.t.Helper()
 	watching, err := client.NewWithWatch(p.config, client.Options{Scheme: p.client.Scheme()})
 	p.must(err)
@@ -47,7 +49,13 @@ func (p *place) cleans(dryRun bool, funcs interceptor.Funcs) (string, error) {
 		return c.List(ctx, list, append(opts, client.Limit(1))...)
 	}
 	var out bytes.Buffer
-	c := Cleanup{Client: interceptor.NewClient(watching, funcs), Namespace: p.namespace, DryRun: dryRun, Out: &out}
+	c := Cleanup{
+		Client: interceptor.NewClient(watching, funcs), Namespaces: []string{p.namespace}, Home: p.namespace, Manager: "manager", DryRun: dryRun,
+		Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Timeout: patience, Out: &out,
+	}
+	if change != nil {
+		change(&c)
+	}
 	err = c.Run(p.t.Context())
 	return out.String(), err
 }
@@ -64,7 +72,7 @@ func TestCleanup(t *testing.T) {
 		"Pod absent/held: removed scanner.scanner-operator.io/release, deleted.scanner-operator.io/release\n" +
 		"Scanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n" +
 		"Scanner absent/scanner: removed scanner-operator.io/pod-finalizers\n"
-	said, err := p.cleans(true, interceptor.Funcs{})
+	said, err := p.cleans(true, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(Equal(string(bytes.ReplaceAll([]byte(all), []byte("removed"), []byte("would remove")))))
 	p.Expect(p.gone(l.held)() || p.gone(l.deleted)()).To(BeFalse(), "it only said so")
@@ -74,21 +82,21 @@ func TestCleanup(t *testing.T) {
 			return errors.New("a policy forbids it")
 		}
 		return c.Patch(ctx, o, patch, opts...)
-	}})
+	}}, nil)
 	p.Expect(err).To(MatchError("Pod absent/annotated: a policy forbids it\nScanner absent/deleted: a policy forbids it"))
 	p.Expect(p.gone(l.held)()).To(BeTrue())
 	p.Expect(p.finalizers(l.scanner)()).To(ConsistOf(foreign))
 
-	said, err = p.cleans(false, interceptor.Funcs{})
+	said, err = p.cleans(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(Equal("Pod absent/annotated: removed scanner.scanner-operator.io/image-hashes\nScanner absent/deleted: removed scanner-operator.io/pod-finalizers, scanner-operator.io/backend-manifests\n"))
 	p.Expect(p.gone(l.deleted)()).To(BeTrue())
-	p.Expect(p.annotations(l.annotated)()).To(Equal(map[string]string{"example.com/mine": "stays"}))
+	p.Expect(p.annotations(l.annotated)()).To(Equal(map[string]string{v1alpha1.AnnotationReceiver: "theirs", "example.com/mine": "stays"}))
 	for _, pod := range []*corev1.Pod{l.annotated, l.foreign} {
 		p.Expect(p.finalizers(pod)()).To(ConsistOf(foreign), "what others put there is theirs")
 	}
 
-	said, err = p.cleans(false, interceptor.Funcs{})
+	said, err = p.cleans(false, interceptor.Funcs{}, nil)
 	p.must(err)
 	p.Expect(said).To(BeEmpty())
 }
@@ -98,7 +106,7 @@ func TestCleanupWithoutCRD(t *testing.T) {
 	pod := aPod(shop, "a", running("main", web), finalizedBy(releaseOf("all")))
 	u := newUnit(t, pod)
 	var out bytes.Buffer
-	c := Cleanup{Out: &out, Client: interceptor.NewClient(u.client, interceptor.Funcs{
+	c := Cleanup{Out: &out, Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Client: interceptor.NewClient(u.client, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if kind := list.GetObjectKind().GroupVersionKind(); kind.Group == v1alpha1.GroupVersion.Group {
 				return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: kind.Group, Kind: "Scanner"}}
@@ -107,7 +115,7 @@ func TestCleanupWithoutCRD(t *testing.T) {
 		},
 	})}
 	u.must(c.Run(t.Context()))
-	if want := "Pod shop/a: removed all.scanner-operator.io/release\n"; out.String() != want {
+	if want := "Pod shop/a: removed all.scanner-operator.io/release\nScanner: the cluster does not have this kind, so there are none\n"; out.String() != want {
 		t.Errorf("it says %q, want %q", out.String(), want)
 	}
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))

@@ -25,6 +25,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
 // recountInterval is the least time between two changes of the number that an exception's status gives: while much is scanned it
@@ -40,6 +41,7 @@ type ExceptionReconciler struct {
 	Events     events.EventRecorder
 	Covered    *Covered
 	Wakeups    *Wakeups
+	Rights     *rights.Checker
 
 	mutex     sync.Mutex
 	recounted map[types.NamespacedName]time.Time
@@ -75,9 +77,9 @@ func (d decision) selectorProblem() string {
 	return ""
 }
 
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions,verbs=list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=vulnerabilityexceptions/status,verbs=patch
-// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions,verbs=list;watch
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions/status,verbs=patch
 
 // reconcilerOf handles exceptions of the kind of an empty object.
@@ -215,5 +217,5 @@ func (r *ExceptionReconciler) setup(mgr ctrl.Manager, name string, kind client.O
 		Named(name).
 		For(kind, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(recounted).
-		Complete(patient{r.reconcilerOf(kind)})
+		Complete(patient{permitted{r.reconcilerOf(kind), r.Rights}})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -46,6 +47,7 @@ type ImageScanReconciler struct {
 	// ShareSBOMs lets what one namespace's own Job found in an image count in all namespaces: only for clusters that trust
 	// all of them.
 	ShareSBOMs bool
+	Rights     *rights.Checker
 	// Metrics count failures.
 	Metrics *Metrics
 	// concerned remembers whom each ImageScan's workloads concerned when they were recorded last, by its UID: a checksum. No status shows

@@ -47,7 +47,7 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, r.podEvents()).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
-		Complete(patient{r})
+		Complete(patient{permitted{r, r.Rights}})
 }
 
 func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []reconcile.Request {

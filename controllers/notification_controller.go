@@ -26,6 +26,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -53,7 +54,8 @@ type NotificationReconciler struct {
 	// ReadMore is what messages say about where to read more; empty for a kubectl command.
 	ReadMore string
 	// After says when receivers are told that something goes wrong.
-	After NoticeTimes
+	After  NoticeTimes
+	Rights *rights.Checker
 	// Metrics count attempts.
 	Metrics *Metrics
 }
@@ -166,6 +168,7 @@ func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver
 		NewImages:    slices.Contains(receiver.Announce, v1alpha1.ChangeNewImage),
 		Notices:      receiver.Health != v1alpha1.Disabled,
 		StoreRenewed: scanner.Status.StoreID != "" && scanner.Status.StoreID != r.Store.ID(),
+		RestoredFrom: r.Store.RestoredFrom(),
 	}
 	if receiver.GroupWait != nil {
 		settings.GroupWait = receiver.GroupWait.Duration
@@ -257,7 +260,7 @@ func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxScannersAtOnce}).
-		Complete(patient{r})
+		Complete(patient{permitted{r, r.Rights}})
 }
 
 // ofDigest finds the Scanners whose image a wake-up is about.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -37,12 +38,13 @@ type PodReconciler struct {
 	Uses   UseRecorder
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
+	Rights *rights.Checker
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
-// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=list;watch;create;patch;delete
 
 // Reconcile handles one pod. One that has gone needs nothing, since its images are counted from the pods that are
 // there; one that is being deleted is Release's. Finalizers, ImageScans and annotations don't wait for each other:
@@ -221,7 +223,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, finalizersChanged))).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
-		Complete(patient{r})
+		Complete(patient{permitted{r, r.Rights}})
 	return errors.Join(err, r.setupRelease(mgr))
 }
 

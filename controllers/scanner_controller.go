@@ -26,6 +26,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -50,6 +51,7 @@ type ScannerReconciler struct {
 	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
 	StoreDurable bool
 	StoreAdvice  string
+	Rights       *rights.Checker
 	// Metrics are told what each Scanner covers.
 	Metrics *Metrics
 
@@ -69,6 +71,8 @@ type scannerScope struct {
 	rival bool
 	// unknownReceivers says which receivers pods name that there are not; empty if there are none.
 	unknownReceivers string
+	// missingRights says what the operator may not do in the namespace, and how to let it; empty if there is nothing.
+	missingRights string
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -87,6 +91,9 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		r.wakeExceptions(ctx, r.Covered.forget(req.NamespacedName))
 		return ctrl.Result{}, r.ForgetGone(ctx)
 	}
+	if !r.Rights.Readable(scanner.Namespace) {
+		return r.awaitRights(ctx, &scanner)
+	}
 	undone, err := r.keepFinalizers(ctx, &scanner)
 	if err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
@@ -100,7 +107,7 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if before.Status.StoreID == r.Store.ID() {
 		r.rivals.wrote(req.NamespacedName)
 	}
-	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner)}
+	s := &scannerScope{scanner: &scanner, backend: r.Backends.For(&scanner), missingRights: r.Rights.Missing(scanner.Namespace)}
 	if s.rival, err = r.rivals.look(ctx, r.Clock, r.Reader, &scanner, r.Store.ID()); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -111,17 +118,22 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	r.setStore(s)
 	r.setReady(s)
 	r.Metrics.covers(s)
-	if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
-		return next, nil
+	return next, r.patchStatus(ctx, before, s)
+}
+
+// patchStatus writes the status if it has changed, and tells what users would want to hear.
+func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Scanner, s *scannerScope) error {
+	if equality.Semantic.DeepEqual(before.Status, s.scanner.Status) {
+		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, &scanner, client.MergeFrom(before)); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := r.Client.Status().Patch(ctx, s.scanner, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
 	}
-	if scanner.Status.StoreID == r.Store.ID() {
-		r.rivals.wrote(req.NamespacedName)
+	if s.scanner.Status.StoreID == r.Store.ID() {
+		r.rivals.wrote(client.ObjectKeyFromObject(s.scanner))
 	}
 	r.tell(before, s)
-	return next, nil
+	return nil
 }
 
 // ForgetGone removes from the store what belongs to Scanners that have gone. It is also to be called now and
@@ -141,7 +153,14 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 			return string(s.UID) == uid && s.DeletionTimestamp.IsZero()
 		})
 	})
-	return r.Store.ForgetScanners(ctx, gone)
+	if len(gone) == 0 {
+		return nil
+	}
+	there, complete, err := r.stillThere(ctx)
+	if err != nil || !complete {
+		return err
+	}
+	return r.Store.ForgetScanners(ctx, slices.DeleteFunc(gone, func(uid string) bool { return there[types.UID(uid)] }))
 }
 
 // computeStatus sets all that is asked of the store.
@@ -238,7 +257,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
-		Complete(patient{r})
+		Complete(patient{watchful{r, r.Rights}})
 }
 
 // scannerOf is the Scanner that an ImageScan belongs to.

@@ -203,6 +203,9 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
 	reconciling, stalled := false, false
 	switch {
+	case s.missingRights != "":
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonMissingRights, true
+		ready.Message = truncate(s.missingRights, v1alpha1.MaxMessageBytes)
 	case s.backend == nil:
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonBackendDisabled, true
 		ready.Message = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionBackendAvailable).Message

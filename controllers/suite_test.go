@@ -52,7 +52,10 @@ const (
 	// absent is where the operator does not run; restarting and busy are where a test starts one of its own.
 	absent     = "absent"
 	restarting = "restarting"
-	busy       = "busy"
+	// released and discarded are where a test removes what the operator would have there.
+	released  = "released"
+	discarded = "discarded"
+	busy      = "busy"
 )
 
 // operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All
@@ -161,7 +164,7 @@ func startOperator() (*operatorUnderTest, error) {
 	if err := o.openStore(); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{unattended, absent, restarting, busy} {
+	for _, name := range []string{unattended, absent, restarting, busy, released, discarded} {
 		if err := o.client.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return nil, err
 		}
@@ -175,6 +178,7 @@ func startOperator() (*operatorUnderTest, error) {
 	attended := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("metadata.namespace", unattended), fields.OneTermNotEqualSelector("metadata.namespace", absent),
 		fields.OneTermNotEqualSelector("metadata.namespace", restarting), fields.OneTermNotEqualSelector("metadata.namespace", busy),
+		fields.OneTermNotEqualSelector("metadata.namespace", released), fields.OneTermNotEqualSelector("metadata.namespace", discarded),
 	)
 	stop, err := o.startManager(attended)
 	if err == nil {

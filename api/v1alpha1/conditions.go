@@ -48,6 +48,8 @@ const (
 	ReasonUnknownReceiver     = "UnknownReceiver"           // pods name a receiver that the Scanner does not have
 	ReasonAnotherOperator     = "AnotherOperator"           // two operators work on the same Scanner
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector selects nothing, since it is wrong
+	ReasonMissingRights       = "MissingRights"             // the operator may not do all that it needs to in the namespace
+	ReasonOutdatedKinds       = "OutdatedKinds"             // the cluster's definitions of the operator's kinds are older than the operator
 
 	ReasonPending    = "Pending"    // waiting for a free place
 	ReasonCataloging = "Cataloging" // the image's content is being listed

@@ -47,7 +47,7 @@ func (op *operator) addAPI(ctx context.Context) error {
 		return err
 	}
 	api := &restapi.API{
-		Reader: op.manager.GetClient(), TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
+		Reader: watchedReader{op.manager.GetClient(), op.options.Watched}, TokenReviews: tokenReviews, AccessReviews: accessReviews, Store: op.store, Clock: op.clock,
 		Log: ctrl.Log.WithName("api"), Metrics: metrics.Registry,
 	}
 	handler, err := api.Handler()

@@ -1,31 +1,40 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/controllers"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
-// cleanupQPS lets "manager cleanup" work on thousands of pods in minutes; nothing else of the operator runs then.
-const cleanupQPS = 50
+const (
+	// cleanupQPS lets "manager cleanup" work on thousands of pods in minutes; nothing else of the operator runs then.
+	cleanupQPS = 50
+	// defaultNamespace is where the operator is installed, unless somebody chose another namespace.
+	defaultNamespace = "scanner-operator-system"
+	// storeClaim is the name that all installers give the store's claim.
+	storeClaim = "scanner-operator-store"
+)
 
-// cleanup takes finalizers and annotations off pods and Scanners when the operator is gone. It reaches the cluster by
+// cleanup removes what is the operator's from the cluster, before the operator goes or after. It reaches the cluster by
 // $KUBECONFIG or as the pod that it runs in.
 func cleanup(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("manager cleanup", flag.ContinueOnError)
-	namespace := flags.String("namespace", "", "only objects of this namespace (default all)")
-	dryRun := flags.Bool("dry-run", false, "change nothing, only say what would be removed")
-	if err := flags.Parse(args); err != nil {
+	work := controllers.Cleanup{Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Out: out, Own: ownObjects()}
+	if err := parseCleanup(args, &work); err != nil {
 		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is not a flag of manager cleanup", flags.Arg(0))
 	}
 	setLogger("info")
 	config, err := ctrl.GetConfig()
@@ -33,13 +42,63 @@ func cleanup(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("no cluster: set KUBECONFIG, or run it in a pod: %w", err)
 	}
 	config.QPS, config.Burst = cleanupQPS, 2*cleanupQPS
-	direct, err := client.New(config, client.Options{Scheme: newScheme()})
-	if err != nil {
+	if work.Client, err = client.New(config, client.Options{Scheme: newScheme()}); err != nil {
 		return err
 	}
-	work := controllers.Cleanup{Client: direct, Namespace: *namespace, DryRun: *dryRun, Out: out}
 	if err := work.Run(ctx); err != nil {
 		return fmt.Errorf("this could not be cleaned up; run it again when the cause is gone:\n%w", err)
 	}
 	return nil
+}
+
+// parseCleanup reads the command's flags.
+func parseCleanup(args []string, work *controllers.Cleanup) error {
+	flags := flag.NewFlagSet("manager cleanup", flag.ContinueOnError)
+	namespaces := flags.String("namespace", "", "only what is in these namespaces, separated by commas (default all)")
+	flags.StringVar(&work.Home, "operator-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), defaultNamespace), "the operator's own namespace (default $POD_NAMESPACE, else "+defaultNamespace+")")
+	flags.StringVar(&work.Manager, "deployment", managerName, "name of the manager's Deployment in the operator's namespace")
+	flags.BoolVar(&work.DryRun, "dry-run", false, "change nothing, only say what would be removed")
+	flags.BoolVar(&work.Scanners, "scanners", false, "delete all Scanners first, and let a manager that runs undo what it did for them")
+	flags.BoolVar(&work.StopManager, "stop-manager", false, "scale the manager's Deployment to zero and wait for its pods to end before anything else is removed")
+	flags.DurationVar(&work.Timeout, "timeout", 2*time.Minute, "how long to wait for Scanners to go, and for the manager to stop")
+	database := flags.Bool("database", false, "delete the claim that holds vulnerability databases, which can be downloaded again")
+	flags.BoolVar(&work.Results, "results", false, "delete all ImageScans and the store's claim "+storeClaim+": all that was found, and what was said about it")
+	flags.BoolVar(&work.Kinds, "crds", false, "delete the operator's CustomResourceDefinitions, and with them all Scanners, ImageScans and exceptions")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is not a flag of manager cleanup", flags.Arg(0))
+	}
+	if *namespaces != "" {
+		work.Namespaces = strings.Split(*namespaces, ",")
+	}
+	if *database {
+		work.Claims = append(work.Claims, claim(grype.DatabaseClaim))
+	}
+	if work.Results {
+		work.Claims = append(work.Claims, claim(storeClaim))
+	}
+	if work.Kinds && len(work.Namespaces) > 0 {
+		return errors.New("--crds: kinds belong to all namespaces, so it cannot be used with --namespace")
+	}
+	if work.Timeout <= 0 {
+		return errors.New("--timeout: must be more than 0")
+	}
+	return nil
+}
+
+func claim(name string) controllers.Named {
+	return controllers.Named{Kind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), Name: name}
+}
+
+// ownObjects are what a manager makes in its namespace and would make again.
+func ownObjects() []controllers.Named {
+	secret, configMap := corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	return []controllers.Named{
+		{Kind: secret, Name: authoritySecret},
+		{Kind: secret, Name: notifierSecret},
+		{Kind: configMap, Name: authorityBundle},
+		{Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Name: managerName},
+	}
 }

@@ -2,25 +2,34 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
-// clusterOfManager is an API server and its administrator; $KUBECONFIG has the rights of the manager's ClusterRole.
-func clusterOfManager(t *testing.T) client.Client {
+// clusterOfCleanup is an API server and its administrator; $KUBECONFIG has the rights of config/cleanup.
+func clusterOfCleanup(t *testing.T) client.Client {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
@@ -32,18 +41,9 @@ func clusterOfManager(t *testing.T) client.Client {
 	t.Cleanup(func() { must(t, server.Stop()) })
 	cluster, err := client.New(admin, client.Options{Scheme: newScheme()})
 	must(t, err)
-
-	file, err := os.ReadFile(filepath.Join(config, "rbac", "role.yaml"))
-	must(t, err)
-	var role rbacv1.ClusterRole
-	must(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(file), 4096).Decode(&role))
-	must(t, cluster.Create(t.Context(), &role))
-	must(t, cluster.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "manager"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "manager"}},
-	}))
-	user, err := server.AddUser(envtest.User{Name: "manager"}, admin)
+	must(t, cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: defaultNamespace}}))
+	createAll(t, cluster, filepath.Join(config, "cleanup", "rbac.yaml"))
+	user, err := server.AddUser(envtest.User{Name: "system:serviceaccount:" + defaultNamespace + ":scanner-operator-cleanup"}, admin)
 	must(t, err)
 	kubeconfig, err := user.KubeConfig()
 	must(t, err)
@@ -53,6 +53,26 @@ func clusterOfManager(t *testing.T) client.Client {
 	return cluster
 }
 
+// createAll makes what a file holds; what has no namespace there gets the operator's, as by kustomize.
+func createAll(t *testing.T, cluster client.Client, path string) {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	must(t, err)
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(file), 4096)
+	for {
+		var o unstructured.Unstructured
+		err := decoder.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		must(t, err)
+		if !strings.HasPrefix(o.GetKind(), "Cluster") {
+			o.SetNamespace(defaultNamespace)
+		}
+		must(t, cluster.Create(t.Context(), &o))
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -60,10 +80,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCleanupCommand: with the manager's rights and nothing else of the operator, pods and Scanners that wait for it
+// TestCleanupCommand: with the rights of config/cleanup and nothing else of the operator, pods and Scanners that wait for it
 // can go; a limit to one namespace leaves the others as they are.
 func TestCleanupCommand(t *testing.T) {
-	cluster := clusterOfManager(t)
+	cluster := clusterOfCleanup(t)
 	var waiting []client.Object
 	for _, namespace := range []string{"blog", "shop"} {
 		pod := &corev1.Pod{
@@ -111,6 +131,80 @@ func TestCleanupCommand(t *testing.T) {
 	}
 }
 
+// TestCleanupEverything: all that the operator makes goes when all is asked for, with no rights but those of config/cleanup.
+func TestCleanupEverything(t *testing.T) {
+	cluster := clusterOfCleanup(t)
+	own := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: defaultNamespace, Name: name, Labels: map[string]string{
+			"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/managed-by": "scanner-operator", "app.kubernetes.io/component": "catalog",
+		}}
+	}
+	pod := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "manager"}},
+		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "main"}}},
+	}
+	claim := corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	replicated := *pod.DeepCopy()
+	replicated.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	objects := []client.Object{
+		&appsv1.Deployment{ObjectMeta: own(managerName), Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: replicated,
+		}},
+		&v1alpha1.Scanner{ObjectMeta: own("all"), Spec: v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}}},
+		&batchv1.Job{ObjectMeta: own("scan-catalog-abc"), Spec: batchv1.JobSpec{Template: pod}},
+		&corev1.Secret{ObjectMeta: own(authoritySecret)},
+		&corev1.Secret{ObjectMeta: own(notifierSecret)},
+		&corev1.ConfigMap{ObjectMeta: own(authorityBundle)},
+		&coordinationv1.Lease{ObjectMeta: own(managerName)},
+		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabaseClaim), Spec: claim},
+		&corev1.PersistentVolumeClaim{ObjectMeta: own(storeClaim), Spec: claim},
+		&v1alpha1.ImageScan{ObjectMeta: own("web"), Spec: v1alpha1.ImageScanSpec{
+			Scanner: "all", Digest: "sha256:" + strings.Repeat("0", 64), Platform: "linux/amd64",
+		}},
+	}
+	for _, o := range objects {
+		must(t, cluster.Create(t.Context(), o))
+	}
+	everything := []string{"--scanners", "--stop-manager", "--database", "--results", "--crds"}
+	want := []string{
+		"Scanner scanner-operator-system/all: deleted",
+		"Deployment scanner-operator-system/scanner-operator-manager: scaled to zero",
+		"Job scanner-operator-system/scan-catalog-abc: deleted",
+		"Secret scanner-operator-system/scanner-operator-authority: deleted",
+		"Secret scanner-operator-system/scanner-operator-notifier-serving: deleted",
+		"ConfigMap scanner-operator-system/scanner-operator-ca: deleted",
+		"Lease scanner-operator-system/scanner-operator-manager: deleted",
+		"PersistentVolumeClaim scanner-operator-system/scanner-operator-vulnerability-database: deleted",
+		"PersistentVolumeClaim scanner-operator-system/scanner-operator-store: deleted",
+		"ImageScan scanner-operator-system/web: deleted",
+		"CustomResourceDefinition scanners.scanner-operator.io: deleted",
+		"CustomResourceDefinition imagescans.scanner-operator.io: deleted",
+		"CustomResourceDefinition vulnerabilityexceptions.scanner-operator.io: deleted",
+		"CustomResourceDefinition clustervulnerabilityexceptions.scanner-operator.io: deleted",
+	}
+	for _, dryRun := range []bool{true, false} {
+		var out bytes.Buffer
+		must(t, cleanup(t.Context(), append(everything, fmt.Sprintf("--dry-run=%t", dryRun)), &out))
+		expected := strings.Join(want, "\n") + "\n"
+		if dryRun {
+			expected = strings.NewReplacer(": deleted", ": would delete", ": scaled", ": would scale").Replace(expected)
+		}
+		if diff := cmp.Diff(expected, out.String()); diff != "" {
+			t.Errorf("dry run %t (-want +got):\n%s", dryRun, diff)
+		}
+	}
+	for _, o := range objects[1:] {
+		err := cluster.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+		if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) && o.GetDeletionTimestamp() == nil {
+			t.Errorf("%T %s is still there: %v", o, o.GetName(), err)
+		}
+	}
+	must(t, cleanup(t.Context(), everything, io.Discard))
+}
+
 // TestCleanupRefused: mistakes are named.
 func TestCleanupRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -121,6 +215,8 @@ func TestCleanupRefused(t *testing.T) {
 		"an unknown flag": {[]string{"--all"}, "-all"},
 		"no flag":         {[]string{"shop"}, `"shop" is not a flag`},
 		"no cluster":      {nil, "KUBECONFIG"},
+		"kinds of one":    {[]string{"--crds", "--namespace=shop"}, "--crds"},
+		"no time":         {[]string{"--timeout=0s"}, "--timeout"},
 	} {
 		if err := cleanup(t.Context(), tt.args, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: the error is %v, want one that says %q", name, err, tt.want)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"errors"
 	"net/http"
 	"os"
@@ -143,6 +144,26 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	c.Expect(manager.command.ProcessState.ExitCode()).To(Equal(1))
 	c.Expect(manager.log.String()).To(MatchRegexp(`manager: store .*store\.db: open: the file is damaged or no store; move it away .*\n$`))
 	c.Expect(os.ReadFile(filepath.Join(dir, storeFile))).To(Equal(garbage))
+}
+
+// TestStoreOfNewerVersion: a manager that was put back to an earlier version ends at once, names both schemas, and writes nothing.
+func TestStoreOfNewerVersion(t *testing.T) {
+	c := newCluster(t)
+	path := filepath.Join(t.TempDir(), storeFile)
+	opened, err := store.OpenSQLite(t.Context(), path, time.Now)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(opened.Close()).To(Succeed())
+	db, err := sql.Open("sqlite", path)
+	c.Expect(err).NotTo(HaveOccurred())
+	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(db.Close()).To(Succeed())
+	before, err := os.ReadFile(path)
+	c.Expect(err).NotTo(HaveOccurred())
+	manager := c.starts("older", filepath.Dir(path))
+	c.ends(manager)
+	c.Expect(manager.log.String()).To(MatchRegexp(`manager: store .*store\.db: open: the store was written by a newer version of the operator \(schema 999, this one knows [0-9]+\): .*\n$`))
+	c.Expect(os.ReadFile(path)).To(Equal(before), "nothing was written")
 }
 
 // conditionBecomes waits for what the Scanner says of its store, and of itself.

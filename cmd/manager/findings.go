@@ -36,7 +36,7 @@ type imageFindings struct {
 // printFindings prints what the store knows, beside the running manager.
 func printFindings(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("manager findings", flag.ContinueOnError)
-	dataDir := flags.String("data-dir", "/var/lib/scanner-operator", "directory of the store")
+	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
 	namespace := flags.String("namespace", "", "only images of this namespace (default all)")
 	name := flags.String("image", "", "only images whose reference or digest contains this")
 	format := flags.String("o", "table", "table or json")

@@ -2,7 +2,11 @@
 //
 //	manager [flags]            run
 //	manager findings [flags]   print what the store knows, for use with kubectl exec
-//	manager cleanup [flags]    take finalizers and annotations off pods and Scanners when the operator is gone
+//	manager backup [flags]     write the whole store to standard output or a file, while the manager runs
+//	manager restore [FILE]     have the manager take a backup when it starts the next time
+//	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
+//	manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
+//	manager version            print the version
 package main
 
 import (
@@ -12,15 +16,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 
 	"github.com/go-logr/logr"
 	_ "golang.org/x/crypto/x509roots/fallback" // the image has no root certificates of its own
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-)
 
-// version is set when the binary is built.
-var version = "dev"
+	"github.com/scanner-operator/scanner-operator/pkg/kinds"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
+)
 
 func main() {
 	ctx := ctrl.SetupSignalHandler()
@@ -28,8 +33,17 @@ func main() {
 		switch os.Args[1] {
 		case "findings":
 			exit(printFindings(ctx, os.Args[2:], os.Stdout))
+		case "backup":
+			exit(backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
+		case "restore":
+			exit(restore(ctx, os.Args[2:], os.Stdin, os.Stdout))
+		case "crds":
+			exit(kinds.Print(os.Stdout))
 		case "cleanup":
 			exit(cleanup(ctx, os.Args[2:], os.Stdout))
+		case "version", "-version", "--version":
+			fmt.Println(version.Line("scanner-operator"))
+			exit(nil)
 		}
 	}
 	exit(run(ctx, os.Args[1:]))
@@ -54,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	setLogger(o.LogLevel)
-	ctrl.Log.Info("Starting", "version", version)
+	ctrl.Log.Info("Starting", "version", version.Version, "commit", version.Commit, "go", runtime.Version())
 	operator, err := newOperator(ctx, o)
 	if err != nil {
 		return err

@@ -39,9 +39,11 @@ import (
 	inforce "github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
 // Timeouts.
@@ -68,6 +70,7 @@ type operator struct {
 	store     store.Store
 	authority *certificate.Authority
 	wakeups   *controllers.Wakeups
+	rights    *rights.Checker
 	grype     *grype.Backend
 	clairs    *clair.Engines
 	backends  backend.Choosers
@@ -84,9 +87,16 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	}
 	op := &operator{options: o, config: settings, clock: clock.RealClock{}, wakeups: &controllers.Wakeups{}}
 	op.loops, op.requests, op.measures = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
-	metrics.ManagerBuild(ctrlmetrics.Registry, version)
+	metrics.ManagerBuild(ctrlmetrics.Registry, version.Version)
 	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
-	if op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress); err != nil {
+	err = whileNotUpgradeable(ctx, "OpeningStore", "the store is being opened, restored or migrated", func() (err error) {
+		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitKinds(ctx, o); err != nil {
 		return nil, err
 	}
 	if collector, ok := op.store.(prometheus.Collector); ok {
@@ -108,7 +118,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := op.makeBackends(); err != nil {
 		return nil, err
 	}
-	for _, setup := range []func(context.Context) error{op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
+	for _, setup := range []func(context.Context) error{op.addRights, op.addIngest, op.addAPI, op.addControllers, op.addLoops, op.addChecks} {
 		if err := setup(ctx); err != nil {
 			return nil, err
 		}
@@ -141,11 +151,15 @@ func newScheme() *runtime.Scheme {
 func newManager(o options) (manager.Manager, error) {
 	return ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme: newScheme(),
-		Cache: cache.Options{ByObject: map[ctrlclient.Object]cache.ByObject{
-			&corev1.Pod{}:       {Transform: controllers.StripPod},
-			&corev1.Node{}:      {Transform: controllers.StripNode},
-			&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
-		}},
+		Cache: cache.Options{
+			DefaultNamespaces: o.cached(),
+			NewInformer:       rights.NewInformer,
+			ByObject: map[ctrlclient.Object]cache.ByObject{
+				&corev1.Pod{}:       {Transform: controllers.StripPod},
+				&corev1.Node{}:      {Transform: controllers.StripNode},
+				&corev1.Namespace{}: {Transform: controllers.StripNamespace}, // only their metadata is watched
+			},
+		},
 		// Secrets, Jobs and claims are read one by one where they are needed: nothing watches them.
 		Client: ctrlclient.Options{Cache: &ctrlclient.CacheOptions{DisableFor: []ctrlclient.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.PersistentVolumeClaim{},
@@ -155,7 +169,7 @@ func newManager(o options) (manager.Manager, error) {
 		},
 		HealthProbeBindAddress:        o.ProbeAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              "scanner-operator-manager",
+		LeaderElectionID:              managerName,
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &o.LeaseDuration,
@@ -292,7 +306,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 	exceptions, covered := op.exceptions(), &controllers.Covered{}
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Metrics: op.measures,
+		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights, Metrics: op.measures,
 	}
 	if err := op.manager.Add(op.every(forgetInterval, "scanners", "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
 		return err
@@ -303,15 +317,15 @@ func (op *operator) addControllers(ctx context.Context) error {
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Metrics: op.measures,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Metrics: op.measures,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events},
+		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights},
 		imageScans,
 		scanners,
 		notifications,
 		&controllers.ExceptionReconciler{
-			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Covered: covered, Wakeups: op.wakeups,
+			Client: client, Exceptions: exceptions, Clock: op.clock, Events: events, Covered: covered, Wakeups: op.wakeups, Rights: op.rights,
 		},
 	} {
 		if err := controller.SetupWithManager(op.manager); err != nil {
@@ -334,6 +348,7 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 		After: controllers.NoticeTimes{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
+		Rights: op.rights,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },
@@ -349,6 +364,7 @@ func (op *operator) addLoops(context.Context) error {
 		op.clairs.Run,
 		op.watchStore,
 		op.inspectStore,
+		op.watchKinds,
 		op.every(op.options.SweepInterval, "sweep", "Sweeping the store", op.sweep),
 		op.every(certificateRefresh, "certificates", "Refreshing certificates", op.refreshCertificates),
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 )
 
@@ -24,18 +25,22 @@ const (
 	apiService      = "scanner-operator-api"
 	authorityBundle = "scanner-operator-ca"
 	notifierService = "scanner-operator-notifier"
+	managerName     = "scanner-operator-manager" // of its Deployment, Lease and ServiceAccount
 )
 
 // options are all settings of the process. Each flag has an environment variable: SCANNER_ and the flag's name
 // in capitals, "-" as "_". Nothing else reads the environment, except for what Kubernetes itself provides and the
 // proxy (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), which is handed on to Jobs.
 type options struct {
-	ConfigFile    string
-	DataDir       string
-	SpoolDir      string
-	Namespace     string
-	PodName       string
-	Account       string
+	ConfigFile string
+	DataDir    string
+	SpoolDir   string
+	Namespace  string
+	PodName    string
+	Account    string
+	WatchList  string
+	// Watched are the namespaces of WatchList; none means all.
+	Watched       []string
 	WorkerImage   string
 	IngestAddress string
 	IngestURL     string
@@ -57,11 +62,12 @@ type options struct {
 
 func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ConfigFile, "config", "", "the operator's configuration file; empty: defaults")
-	flags.StringVar(&o.DataDir, "data-dir", "/var/lib/scanner-operator", "directory of the store, on a volume that outlives the pod")
+	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "directory of the store, on a volume that outlives the pod")
 	flags.StringVar(&o.SpoolDir, "spool-dir", "/var/spool/scanner-operator", "directory for uploads in progress, emptied at the start, on a volume that may fill up")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's own namespace (default $POD_NAMESPACE)")
 	flags.StringVar(&o.PodName, "pod-name", os.Getenv("POD_NAME"), "the operator's own pod (default $POD_NAME)")
-	flags.StringVar(&o.Account, "service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), "scanner-operator-manager"), "the operator's own ServiceAccount, for advice on how to let it read Secrets (default $SERVICE_ACCOUNT)")
+	flags.StringVar(&o.Account, "service-account", cmp.Or(os.Getenv("SERVICE_ACCOUNT"), managerName), "the operator's own ServiceAccount, for advice on how to let it read Secrets (default $SERVICE_ACCOUNT)")
+	flags.StringVar(&o.WatchList, "watch-namespaces", "", "the only namespaces that are scanned, with commas between them (default all)")
 	flags.StringVar(&o.WorkerImage, "worker-image", os.Getenv("RELATED_IMAGE_WORKER"), "image of the scanner-grype worker (default $RELATED_IMAGE_WORKER)")
 	flags.StringVar(&o.IngestAddress, "ingest-bind-address", ":9443", "where the ingest API listens")
 	flags.StringVar(&o.IngestURL, "ingest-url", "", "where workers reach the ingest API (default its Service)")
@@ -112,6 +118,10 @@ func (o *options) validate() error {
 	if !strings.HasPrefix(o.NotifierURL, "https://") {
 		errs = append(errs, errors.New("--notifier-url: must begin with https://"))
 	}
+	watched, err := config.ParseNamespaces(o.WatchList)
+	if o.Watched = watched; err != nil {
+		errs = append(errs, fmt.Errorf("--watch-namespaces: %w", err))
+	}
 	errs = append(errs, o.validateLease())
 	if o.SweepInterval < time.Second {
 		errs = append(errs, errors.New("--sweep-interval: must be at least 1s"))
@@ -149,6 +159,9 @@ func (o *options) notifierNames() []string {
 	}
 	return append(names, u.Hostname())
 }
+
+// defaultDataDir is where all installers mount the store's volume.
+const defaultDataDir = "/var/lib/scanner-operator"
 
 // storeFile is the database's name in the data directory.
 const storeFile = "store.db"

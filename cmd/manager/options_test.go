@@ -90,6 +90,7 @@ func TestRefused(t *testing.T) {
 		"a lease in parts":    {deployed, []string{"--leader-elect-lease-duration=15500ms"}, []string{"--leader-elect-lease-duration: must be whole seconds"}},
 		"no time to end":      {deployed, []string{"--leader-elect-lease-duration=10s"}, []string{"--leader-elect-renew-deadline: must be less than --leader-elect-lease-duration"}},
 		"no second try":       {deployed, []string{"--leader-elect-renew-deadline=2400ms"}, []string{"--leader-elect-retry-period: must be more than 0 and less than 5/6"}},
+		"no namespaces":       {deployed, []string{"--watch-namespaces=shop,Shop,shop"}, []string{"--watch-namespaces: ", `"Shop" is no name`, `"shop" stands there twice`}},
 		"another log level":   {deployed, []string{"--log-level=loud"}, []string{"--log-level: must be info or debug"}},
 		"an unknown flag":     {deployed, []string{"--verbose"}, []string{"-verbose"}},
 		"an unknown command":  {deployed, []string{"find"}, []string{`"find" is neither a flag nor a command`}},

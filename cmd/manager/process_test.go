@@ -60,13 +60,23 @@ type cluster struct {
 
 const system = "scanner-operator-system"
 
+// newCluster has an operator that may do everything.
 func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	return newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, definitions)
+}
+
+// definitions are those of the operator's kinds.
+var definitions = filepath.Join("..", "..", "config", "crd", "bases")
+
+// newClusterFor has an operator that is a certain user, and the definitions of a directory.
+func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip(`needs an API server: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
 	}
 	t.Parallel()
-	server := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true}
+	server := &envtest.Environment{CRDDirectoryPaths: []string{kinds}, ErrorIfCRDPathMissing: true}
 	config, err := server.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +85,7 @@ func newCluster(t *testing.T) *cluster {
 	c := &cluster{Gomega: NewWithT(t), t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	c.client, err = client.New(config, client.Options{Scheme: newScheme()})
 	c.Expect(err).NotTo(HaveOccurred())
-	user, err := server.AddUser(envtest.User{Name: "operator", Groups: []string{"system:masters"}}, nil)
+	user, err := server.AddUser(operator, nil)
 	c.Expect(err).NotTo(HaveOccurred())
 	text, err := user.KubeConfig()
 	c.Expect(err).NotTo(HaveOccurred())
@@ -108,8 +118,13 @@ func (c *cluster) creates(objects ...client.Object) {
 // runs has a pod with an image of its own.
 func (c *cluster) runs(name string) {
 	c.t.Helper()
+	c.runsIn("shop", name)
+}
+
+func (c *cluster) runsIn(namespace, name string) {
+	c.t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/" + name + ":1"}}},
 	}
 	c.creates(pod)
@@ -122,9 +137,14 @@ func (c *cluster) runs(name string) {
 // covered waits until so many images have a result, and nothing else is said of the Scanner.
 func (c *cluster) covered(images int32) {
 	c.t.Helper()
+	c.coveredIn("shop", images)
+}
+
+func (c *cluster) coveredIn(namespace string, images int32) {
+	c.t.Helper()
 	c.Eventually(func() (v1alpha1.ImageCounts, error) {
 		var scanner v1alpha1.Scanner
-		err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)
+		err := c.client.Get(c.t.Context(), client.ObjectKey{Namespace: namespace, Name: "default"}, &scanner)
 		return scanner.Status.Images, err
 	}, patience, "250ms").Should(Equal(v1alpha1.ImageCounts{Total: images, Scanned: images}))
 }
@@ -151,12 +171,18 @@ func (c *cluster) address() string {
 // starts a manager with a data directory. A prefix is a command that runs it.
 func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
+	return c.startsWith(nil, name, dataDir, prefix...)
+}
+
+// startsWith gives it more of an environment.
+func (c *cluster) startsWith(environment []string, name, dataDir string, prefix ...string) *process {
+	c.t.Helper()
 	p := &process{probes: c.address(), metrics: c.address(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],
 		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics, "--api-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
 	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
-	p.command.Env = append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME=")
+	p.command.Env = append(append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME="), environment...)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	c.Expect(p.command.Start()).To(Succeed())
 	go func() { _ = p.command.Wait(); close(p.ended) }()

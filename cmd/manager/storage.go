@@ -24,7 +24,7 @@ const (
 // openStore waits for another manager to let go of the store, however long it takes: two managers never write at
 // once. Meanwhile the process says that it lives and is not ready. Any other error is for the pod's end.
 func openStore(ctx context.Context, path, probeAddress string) (store.Store, error) {
-	opened, err := store.OpenSQLite(ctx, path, time.Now)
+	opened, err := openOnce(ctx, path)
 	if !errors.Is(err, store.ErrLocked) {
 		return opened, err
 	}
@@ -34,7 +34,7 @@ func openStore(ctx context.Context, path, probeAddress string) (store.Store, err
 	}
 	defer stop()
 	for {
-		opened, err := store.OpenSQLite(ctx, path, time.Now)
+		opened, err := openOnce(ctx, path)
 		if !errors.Is(err, store.ErrLocked) {
 			return opened, err
 		}
@@ -45,6 +45,18 @@ func openStore(ctx context.Context, path, probeAddress string) (store.Store, err
 		case <-time.After(lockInterval):
 		}
 	}
+}
+
+// openOnce opens the store, and says when it is one that was restored.
+func openOnce(ctx context.Context, path string) (store.Store, error) {
+	opened, err := store.OpenSQLite(ctx, path, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	if opened.Replaced() {
+		ctrl.Log.Info("Took the restored store", "backupOf", opened.RestoredFrom(), "id", opened.ID(), "before", path+store.PreviousSuffix)
+	}
+	return opened, nil
 }
 
 // serveWaiting answers the kubelet until it is stopped: the process lives, and waits for a reason. Where the manager would

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -31,10 +32,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 	"github.com/scanner-operator/scanner-operator/pkg/flagenv"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
+	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
-
-// version is set when the binary is built.
-var version = "dev"
 
 // shutdownTimeout is longer than a delivery takes.
 const shutdownTimeout = 30 * time.Second
@@ -42,7 +41,12 @@ const shutdownTimeout = 30 * time.Second
 func main() {
 	options := notifier.NewOptions(os.Getenv)
 	options.AddFlags(flag.CommandLine)
+	printVersion := flag.Bool("version", false, "Print the version and end.")
 	flag.Parse()
+	if *printVersion {
+		fmt.Println(version.Line("scanner-notifier"))
+		return
+	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := flagenv.Complete(flag.CommandLine, "SCANNER_NOTIFIER_")
@@ -74,7 +78,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	metrics.NotifierBuild(registry, version)
+	metrics.NotifierBuild(registry, version.Version)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	webhooks, err := clairWebhooks(config, options, registry, log)
 	if err != nil {
@@ -92,7 +96,8 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		Now:       time.Now,
 	})
 	go certificate.Run(ctx, notifier.Sleep)
-	log.Info("the notifier starts", "listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
+	log.Info("the notifier starts", "version", version.Version, "commit", version.Commit, "go", runtime.Version(),
+		"listen", options.Listen, "manager", options.ManagerServiceAccount, "hosts", options.AllowedWebhookHosts)
 	return serve(ctx, append(servers(options, server.Handler(), certificate, registry), webhooks...))
 }
 

@@ -1,13 +1,15 @@
-// Command apidoc writes the fields of a kind, as its CustomResourceDefinition has them, into the kind's page, between two
-// marker lines. What people write around them stays.
+// Command apidoc writes the fields of a kind, as its CustomResourceDefinition has them, or the values of a chart, into a page,
+// between two marker lines. What people write around them stays.
 //
 //	apidoc CRD.yaml PAGE.md
+//	apidoc values.yaml PAGE.md
 package main
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -22,7 +24,7 @@ const (
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: apidoc CRD.yaml PAGE.md")
+		fmt.Fprintln(os.Stderr, "usage: apidoc CRD.yaml|values.yaml PAGE.md")
 		os.Exit(2)
 	}
 	if err := update(os.Args[1], os.Args[2]); err != nil {
@@ -31,27 +33,40 @@ func main() {
 	}
 }
 
-func update(definition, page string) error {
-	raw, err := os.ReadFile(definition)
+func update(source, page string) error {
+	raw, err := os.ReadFile(source)
 	if err != nil {
 		return err
 	}
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(raw, &crd); err != nil {
-		return fmt.Errorf("%s: %w", definition, err)
+	describe := kindFields
+	if filepath.Base(source) == "values.yaml" {
+		describe = values
 	}
-	if len(crd.Spec.Versions) != 1 {
-		return fmt.Errorf("%s: has %d versions, this program knows how to describe one", definition, len(crd.Spec.Versions))
+	table, err := describe(raw)
+	if err != nil {
+		return fmt.Errorf("%s: %w", source, err)
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	changed, err := replace(string(text), fields(crd.Spec.Versions[0].Schema.OpenAPIV3Schema))
+	changed, err := replace(string(text), table)
 	if err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	return os.WriteFile(page, []byte(changed), 0o644)
+}
+
+// kindFields describes the fields of a CustomResourceDefinition.
+func kindFields(raw []byte) (string, error) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(raw, &crd); err != nil {
+		return "", err
+	}
+	if len(crd.Spec.Versions) != 1 {
+		return "", fmt.Errorf("has %d versions, this program knows how to describe one", len(crd.Spec.Versions))
+	}
+	return fields(crd.Spec.Versions[0].Schema.OpenAPIV3Schema), nil
 }
 
 // replace puts text between the markers of a page.

@@ -6,7 +6,7 @@
 #   cluster.sh exec CMD ARG…   run a command beside the cluster: KUBECONFIG set, kubectl first on PATH, registry reachable
 #   cluster.sh status          say what runs; ends with 0 only when the cluster answers
 #   cluster.sh build [NAME…]   build all programs, or only the named ones (etcd kube-apiserver kubectl …)
-#   cluster.sh assets          build what controller tests need and print its directory (for KUBEBUILDER_ASSETS)
+#   cluster.sh assets [NAME…]  build what controller tests need, or the named programs, and print their directory (for KUBEBUILDER_ASSETS)
 #
 # Settings, from the environment:
 #   KUBERNETES_VERSION   1.36 (default), 1.35, 1.34, 1.33, or a full version such as 1.36.3
@@ -64,6 +64,7 @@ run_beside() {
   unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
   export GOPROXY=off KUBECONFIG=$STATE/admin.kubeconfig PATH=$BIN:$PATH
   export SCANNER_REGISTRY=$REGISTRY_ADDRESS SCANNER_REGISTRY_LOG=$STATE/log/registry-access.log SCANNER_DNS_HOSTS=$STATE/dns-hosts
+  export SCANNER_AUDIT_LOG=$STATE/log/audit.log
   export SCANNER_PRIVATE_REGISTRY=$PRIVATE_REGISTRY_ADDRESS SCANNER_PRIVATE_REGISTRY_CA=$STATE/pki/ca.crt
   export SCANNER_PRIVATE_REGISTRY_USER=$PRIVATE_REGISTRY_USER SCANNER_PRIVATE_REGISTRY_PASSWORD=$PRIVATE_REGISTRY_PASSWORD
   exec nsenter --net="/proc/$(cat "$STATE/node.pid")/ns/net" -- "$@"
@@ -86,6 +87,8 @@ case ${1:-} in
   up | down | status) "$1" ;;
   exec) shift; run_beside "$@" ;;
   build) shift; build_programs "$@" ;;
-  assets) build_programs etcd kube-apiserver kubectl >&2; echo "$BIN" ;;
+  assets)
+    shift; [ $# -gt 0 ] || set -- etcd kube-apiserver kubectl
+    build_programs "$@" >&2; echo "$BIN" ;;
   *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -2,9 +2,10 @@
 //
 //	images build [NAME…]   compile and write the images to bin/images, one directory each
 //	images push  [NAME…]   push what is there, print each name@digest and write them all to bin/images.json
-//	images overlay         write bin/deploy, a kustomization of config/default with exactly the images that were pushed
+//	images record [NAME…]  write bin/images.json as push does, and push nothing
+//	images overlay         write bin/deploy, a kustomization of config/default with exactly the images of bin/images.json
 //
-// Build and push take -version, build takes -platforms, push takes -registry. Without names they do all images.
+// Build and push take -version, build takes -platforms and -commit, the others take -registry, and all take -out. Without names they do all images.
 // Two steps, since compiling may download modules and the local cluster's registry is in a network without internet.
 package main
 
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
@@ -26,10 +28,10 @@ import (
 
 // options are what the command line says.
 type options struct {
-	registry, version, out string
-	platforms              []v1.Platform
-	insecure               []string
-	images                 []image
+	registry, version, commit, out string
+	platforms                      []v1.Platform
+	insecure                       []string
+	images                         []image
 }
 
 func main() {
@@ -43,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: images build | push | overlay [-registry host/path] [-version v] [NAME…]")
+		return errors.New("say what to do: images build | push | record | overlay [-registry host/path] [-version v] [NAME…]")
 	}
 	chosen, err := parse(args[1:])
 	if err != nil {
@@ -53,11 +55,21 @@ func run(ctx context.Context, args []string) error {
 	case "build":
 		return buildAll(ctx, chosen)
 	case "push":
-		return pushAll(ctx, chosen)
+		return recordAll(chosen, func(i image, saved build.Pushable) (name.Digest, error) {
+			return build.Push(ctx, fmt.Sprintf("%s/%s:%s", chosen.registry, i.name, chosen.version), saved, chosen.insecure...)
+		})
+	case "record":
+		return recordAll(chosen, func(i image, saved build.Pushable) (name.Digest, error) {
+			digest, err := saved.Digest()
+			if err != nil {
+				return name.Digest{}, err
+			}
+			return name.NewDigest(fmt.Sprintf("%s/%s@%s", chosen.registry, i.name, digest), name.StrictValidation)
+		})
 	case "overlay":
 		return writeOverlay(chosen.out, chosen.registry)
 	default:
-		return fmt.Errorf("%q is not a command: use build, push or overlay", args[0])
+		return fmt.Errorf("%q is not a command: use build, push, record or overlay", args[0])
 	}
 }
 
@@ -66,6 +78,7 @@ func parse(args []string) (options, error) {
 	chosen := options{}
 	flags.StringVar(&chosen.registry, "registry", build.LocalRegistry+"/scanner-operator", "registry and path that images are pushed under")
 	flags.StringVar(&chosen.version, "version", "dev", "version: the tag, and what the programs say about themselves")
+	flags.StringVar(&chosen.commit, "commit", "", "commit: what the programs say they were made from; empty for a release, whose version says it")
 	flags.StringVar(&chosen.out, "out", "bin", "directory for what is built")
 	platforms := flags.String("platforms", "linux/amd64", "platforms, separated by commas; several make an index")
 	insecure := flags.String("insecure", "", "registries that speak plain HTTP, separated by commas")
@@ -101,8 +114,9 @@ func buildAll(ctx context.Context, chosen options) error {
 	return nil
 }
 
-// pushAll pushes and records. The record is what "make deploy" reads: image name to reference by digest.
-func pushAll(ctx context.Context, chosen options) error {
+// recordAll records under which reference by digest each image is, or will be, in the registry. The record is what
+// "make deploy" reads: image name to reference.
+func recordAll(chosen options, place func(image, build.Pushable) (name.Digest, error)) error {
 	record := filepath.Join(chosen.out, "images.json")
 	pushed := recorded(record)
 	for _, i := range chosen.images {
@@ -110,7 +124,7 @@ func pushAll(ctx context.Context, chosen options) error {
 		if err != nil {
 			return err
 		}
-		digest, err := build.Push(ctx, fmt.Sprintf("%s/%s:%s", chosen.registry, i.name, chosen.version), saved, chosen.insecure...)
+		digest, err := place(i, saved)
 		if err != nil {
 			return err
 		}

@@ -17,16 +17,16 @@ type image struct {
 	dir   string // the Go module
 	pkg   string // the command
 	title string // for people
-	// versionVariable is the Go variable that holds the program's version.
-	versionVariable string
 }
+
+// versionPackage holds the version that programs print.
+const versionPackage = "github.com/scanner-operator/scanner-operator/workerapi/version"
 
 // images is every image of the project. The Dockerfiles at the root describe the same builds.
 var images = []image{
-	{name: "scanner-operator", dir: ".", pkg: "./cmd/manager", title: "Scanner Operator: the manager", versionVariable: "main.version"},
-	{name: "scanner-notifier", dir: ".", pkg: "./cmd/notifier", title: "Scanner Operator: the notifier", versionVariable: "main.version"},
-	{name: "scanner-grype", dir: "worker", pkg: "./cmd/scanner-grype", title: "Scanner Operator: the Grype worker",
-		versionVariable: "github.com/scanner-operator/scanner-operator/worker/version.Worker"},
+	{name: "scanner-operator", dir: ".", pkg: "./cmd/manager", title: "Scanner Operator: the manager"},
+	{name: "scanner-notifier", dir: ".", pkg: "./cmd/notifier", title: "Scanner Operator: the notifier"},
+	{name: "scanner-grype", dir: "worker", pkg: "./cmd/scanner-grype", title: "Scanner Operator: the Grype worker"},
 }
 
 // imagesNamed returns the images with these names, or all.
@@ -55,7 +55,7 @@ func imagesNamed(names []string) ([]image, error) {
 func (i image) build(ctx context.Context, chosen options) (build.Pushable, error) {
 	built := make([]v1.Image, 0, len(chosen.platforms))
 	for _, platform := range chosen.platforms {
-		one, err := i.buildFor(ctx, platform, chosen.version)
+		one, err := i.buildFor(ctx, platform, chosen)
 		if err != nil {
 			return nil, err
 		}
@@ -67,29 +67,35 @@ func (i image) build(ctx context.Context, chosen options) (build.Pushable, error
 	return build.Index(built...)
 }
 
-func (i image) buildFor(ctx context.Context, platform v1.Platform, version string) (v1.Image, error) {
+func (i image) buildFor(ctx context.Context, platform v1.Platform, chosen options) (v1.Image, error) {
 	base, err := build.Files(baseFiles())
 	if err != nil {
 		return nil, err
 	}
-	program := build.Program{Name: i.name, Dir: i.dir, Package: i.pkg, Variables: map[string]string{i.versionVariable: version}}
+	program := build.Program{Name: i.name, Dir: i.dir, Package: i.pkg, Variables: map[string]string{
+		versionPackage + ".Version": chosen.version, versionPackage + ".Commit": chosen.commit,
+	}}
 	binary, err := build.Binary(ctx, program, platform)
 	if err != nil {
 		return nil, err
 	}
 	return build.Image(build.Config{
-		Platform: platform, Entrypoint: []string{"/" + i.name}, Labels: i.labels(version),
+		Platform: platform, Entrypoint: []string{"/" + i.name}, Labels: i.labels(chosen.version, chosen.commit),
 	}, base, binary)
 }
 
 // labels are the pre-defined annotation keys of the OCI image specification.
-func (i image) labels(version string) map[string]string {
-	return map[string]string{
+func (i image) labels(version, commit string) map[string]string {
+	labels := map[string]string{
 		"org.opencontainers.image.title":    i.title,
 		"org.opencontainers.image.version":  version,
 		"org.opencontainers.image.source":   "https://github.com/scanner-operator/scanner-operator",
 		"org.opencontainers.image.licenses": "Apache-2.0",
 	}
+	if commit != "" {
+		labels["org.opencontainers.image.revision"] = commit
+	}
+	return labels
 }
 
 // baseFiles is all that a static program may look for: a temporary directory, and a name for the user it runs as.

@@ -110,6 +110,10 @@ func (s *Server) scanner(ctx context.Context, name types.NamespacedName) (*v1alp
 		// Not by its name: those come from anybody.
 		s.say(slog.LevelWarn, types.NamespacedName{}, "a webhook for a Scanner that is not there: is notifier.webhook.target in Clair's configuration right?")
 		return nil, errUnauthorized
+	case apierrors.IsForbidden(err):
+		s.say(slog.LevelWarn, types.NamespacedName{}, "a webhook for a namespace whose Scanners the notifier may not read: "+
+			"it is not to be watched, or has no RoleBinding to the ClusterRole scanner-operator-notifier-clair-webhooks", "error", err)
+		return nil, errUnauthorized
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the Scanner: %w", err)
 	case scanner.Spec.Backend.Type != v1alpha1.BackendClair || scanner.Spec.Backend.Clair == nil:

@@ -204,7 +204,7 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 	return rapid.Custom(func(t *rapid.T) notify.Digest {
 		return notify.Digest{
 			ID: anyText().Draw(t, "id"), Kind: rapid.SampledFrom([]notify.Kind{
-				notify.KindNews, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, "Other",
+				notify.KindNews, notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored, "Other",
 			}).Draw(t, "kind"),
 			Engine: anyText().Draw(t, "engine"), EngineBefore: anyText().Draw(t, "engine before"),
 			Namespace: anyText().Draw(t, "namespace"), Scanner: anyText().Draw(t, "scanner"), CreatedAt: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "time"), 0),

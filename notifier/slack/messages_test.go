@@ -24,7 +24,7 @@ func messages() map[string]notify.Digest {
 	parts.Remaining.Partly = 2
 	return map[string]notify.Digest{
 		"first-scan": firstScan(), "nothing-found": clean, "nothing-found-in-parts": parts,
-		"baseline-renewed": renewed, "engine-changed": engine, "engine-updated": engineUpdated(), "filter-widened": filterWidened(),
+		"baseline-renewed": renewed, "engine-changed": engine, "engine-updated": engineUpdated(), "filter-widened": filterWidened(), "store-restored": storeRestored(),
 		"new": newDigest(), "fix-available": one(fixAvailable()), "escalated": one(escalated()), "exploited": one(exploited()),
 		"regressed": one(regressed()), "fixed": one(fixed()), "exception-ended": one(exceptionEnded()),
 		"new-image": firstTime(), "new-images": newImagesOnly(), "mixed": mixed(),
@@ -185,6 +185,12 @@ func filterWidened() notify.Digest {
 	for i := range d.Worst {
 		d.Worst[i].Severity, d.Worst[i].KnownExploited = finding.Medium, false
 	}
+	return d
+}
+
+func storeRestored() notify.Digest {
+	d := engineUpdated()
+	d.Kind, d.Engine, d.EngineBefore, d.RestoredFrom = notify.KindStoreRestored, "", "", daysAgo(2)
 	return d
 }
 

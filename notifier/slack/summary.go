@@ -26,7 +26,7 @@ func inAll(d notify.Digest) string {
 		all = "No vulnerability is known in what the engine covers."
 	case all == "":
 		all = "Nothing is known to be wrong."
-	case d.Kind == notify.KindEngineUpdated, d.Kind == notify.KindFilterWidened:
+	case d.Kind == notify.KindEngineUpdated, d.Kind == notify.KindFilterWidened, d.Kind == notify.KindStoreRestored:
 		all = "In all: " + all
 	}
 	if d.Excepted > 0 {
@@ -68,6 +68,9 @@ func whySummary(d notify.Digest) string {
 		return fmt.Sprintf("The engine was changed from %s to %s, which may find other things in the same images; ", before, engine) + noClaim + onlyNew
 	case notify.KindEngineUpdated:
 		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
+	case notify.KindStoreRestored:
+		return "The operator's store was restored from a backup of " + moment(d.RestoredFrom) +
+			". What was announced since then is not known any more, so you may have heard of these; " + noClaim + onlyNew
 	case notify.KindFilterWidened:
 		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew
 	}

@@ -19,6 +19,32 @@ func (l *look) followSettings() {
 	l.followFilter()
 }
 
+// followRestore begins a baseline when the store was restored from a backup. What the receiver was told since then is not known any
+// more: told again as news it would be a flood, and passed over it might never have been told. So whatever it had not heard of
+// then is summed up once, and claimed to be neither. A message that was on its way then has long come to its end.
+func (l *look) followRestore() *Action {
+	from := l.settings.RestoredFrom
+	if from.IsZero() || l.state.RestoredFrom.Equal(from) {
+		return nil
+	}
+	l.state.RestoredFrom = from
+	switch b := &l.state.Baseline; {
+	case b.Phase == BaselineNone:
+		return nil
+	case b.tellsAll():
+		// It may have been told since: all of it is told again.
+		b.Started, b.Images, b.Renewed = l.now, nil, true
+	default:
+		*b = Baseline{Phase: BaselineOpen, RestoredFrom: from, Started: l.now}
+	}
+	if l.state.Outbox == nil {
+		return nil
+	}
+	stale := l.state.Outbox.Digest.ID
+	l.state.Outbox = nil
+	return &Action{Mark: &store.Announced{At: l.now, Retract: stale}}
+}
+
 // followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
 // new. Repositories that do not run now are new to it too, when they do.
 func (l *look) followEngine() {
@@ -107,7 +133,7 @@ func (l *look) finishBaseline() (*Action, error) {
 		b.finish()
 		return nil, nil
 	}
-	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed
+	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.restored()
 	if !silent && l.now.Before(l.mayTell()) {
 		return &Action{Until: l.mayTell()}, nil
 	}
@@ -128,7 +154,7 @@ func (l *look) finishBaseline() (*Action, error) {
 // undone says that what the baseline was opened for was taken back before anything was said.
 func (l *look) undone() bool {
 	b := &l.state.Baseline
-	return b.onlyIfUntold() && !l.updated() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
+	return b.onlyIfUntold() && !b.restored() && !l.updated() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
 }
 
 // updated says that the baseline is there since the engine has another version.
@@ -161,7 +187,7 @@ func (l *look) baselineWait() (until time.Time, waits bool) {
 	if l.now.Before(l.snapshotEnd()) {
 		return l.snapshotEnd(), true
 	}
-	if b.onlyIfUntold() && b.ToolBefore == "" {
+	if b.onlyIfUntold() && b.ToolBefore == "" && !b.restored() {
 		// What a receiver did not want to hear of until now has long been there.
 		return time.Time{}, false
 	}
@@ -182,7 +208,7 @@ func (l *look) baselineWait() (until time.Time, waits bool) {
 // waitsFor says whether the baseline is not complete without a result, or another one, for an image.
 func (l *look) waitsFor(img Image) bool {
 	b := &l.state.Baseline
-	outdated := b.ToolBefore != "" && img.State == ImageScanned && !img.Current
+	outdated := (b.ToolBefore != "" || b.restored()) && img.State == ImageScanned && !img.Current
 	return (img.State == ImagePending || outdated) && slices.Contains(b.Images, img.Key)
 }
 

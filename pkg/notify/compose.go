@@ -107,6 +107,8 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 		d.Engine, d.EngineBefore = clip(l.state.Engine, maxText), clip(l.state.Baseline.EngineBefore, maxText)
 	case KindEngineUpdated:
 		d.Engine, d.EngineBefore = clip(l.state.Tool, maxText), clip(l.state.Baseline.ToolBefore, maxText)
+	case KindStoreRestored:
+		d.RestoredFrom = encodable(l.state.Baseline.RestoredFrom)
 	}
 	if l.state.Baseline.onlyIfUntold() {
 		d.Untold = present.News
@@ -128,6 +130,8 @@ func (l *look) summaryKind() Kind {
 	switch b := l.state.Baseline; {
 	case b.EngineBefore != "":
 		return KindEngineChanged
+	case b.restored():
+		return KindStoreRestored
 	case l.updated():
 		return KindEngineUpdated
 	case b.onlyIfUntold():

@@ -27,6 +27,9 @@ const (
 	KindEngineUpdated Kind = "EngineUpdated"
 	// KindFilterWidened sums up what was there already when the receiver was set to hear of more, if that is anything.
 	KindFilterWidened Kind = "FilterWidened"
+	// KindStoreRestored sums up what the receiver had not heard of when the backup was made that the store was restored from, if that
+	// is anything: it may have heard of it since.
+	KindStoreRestored Kind = "StoreRestored"
 	// KindNews lists what a receiver has not heard of: changes, new images, and what the Scanner has to say about itself.
 	KindNews Kind = "News"
 )
@@ -48,7 +51,9 @@ type Digest struct {
 	Totals finding.Counts `json:"totals"`
 	// Excepted is, for summaries, how many findings exceptions cover beside Totals.
 	Excepted int `json:"excepted,omitempty"`
-	// Untold is, for KindEngineUpdated and KindFilterWidened, how many findings the receiver had not heard of; Worst are of those.
+	// RestoredFrom is, for KindStoreRestored, when the backup was made.
+	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
+	// Untold is, for KindEngineUpdated, KindFilterWidened and KindStoreRestored, how many findings the receiver had not heard of; Worst are of those.
 	Untold int `json:"untold,omitempty"`
 	// Changes counts what is told by kind, findings that are only counted included.
 	Changes map[store.Change]int `json:"changes,omitempty"`

@@ -103,6 +103,9 @@ func (l *look) begin() (*Action, error) {
 	if !l.coverage.Known {
 		return &Action{}, nil
 	}
+	if action := l.followRestore(); action != nil {
+		return action, nil
+	}
 	b := &l.state.Baseline
 	if b.Phase == BaselineNone {
 		*b = Baseline{Phase: BaselineOpen, Renewed: l.settings.StoreRenewed, Started: l.now}

@@ -44,6 +44,8 @@ type Settings struct {
 	// StoreRenewed says that the Scanner remembers another store than this one. It matters only when the
 	// receiver has no state yet: its baseline is then a renewed one.
 	StoreRenewed bool
+	// RestoredFrom is when the backup was made that the store was last restored from; zero if it never was.
+	RestoredFrom time.Time
 }
 
 // ImageState is how far an image is.

@@ -19,6 +19,8 @@ type State struct {
 	Tool string `json:"tool,omitempty"`
 	// Filter is what the receiver heard of when it was last looked at.
 	Filter *Breadth `json:"filter,omitempty"`
+	// RestoredFrom is that of the settings when they were last followed.
+	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	// Notices that the receiver was told of, by id, until it was told that they are over.
 	Notices map[string]ToldNotice `json:"notices,omitempty"`
 	// PendingSince is when the first thing was noticed that the receiver has not heard of; zero if there is none.
@@ -109,8 +111,10 @@ type Baseline struct {
 	EngineBefore string `json:"engineBefore,omitempty"`
 	// ToolBefore is, in the same way, the version of the engine until the Scanner got another one of the same engine, and
 	// FilterBefore what the receiver heard of until it was set to hear of more.
-	ToolBefore   string    `json:"toolBefore,omitempty"`
-	FilterBefore *Breadth  `json:"filterBefore,omitempty"`
+	ToolBefore   string   `json:"toolBefore,omitempty"`
+	FilterBefore *Breadth `json:"filterBefore,omitempty"`
+	// RestoredFrom is, in the same way, when the backup was made that the store was restored from.
+	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	Started      time.Time `json:"started,omitzero"`
 	// Images of the snapshot, by key, until the baseline is done.
 	Images []string `json:"images,omitempty"`
@@ -121,12 +125,17 @@ type Baseline struct {
 // finish ends the baseline.
 func (b *Baseline) finish() {
 	b.Phase, b.Images = BaselineDone, nil
-	b.EngineBefore, b.ToolBefore, b.FilterBefore = "", "", nil
+	b.EngineBefore, b.ToolBefore, b.FilterBefore, b.RestoredFrom = "", "", nil, time.Time{}
 }
 
 // onlyIfUntold says that a summary is worth a message only if there is something in it that the receiver was not told.
 func (b *Baseline) onlyIfUntold() bool {
-	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil)
+	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.restored())
+}
+
+// restored says that the baseline is there since the store was restored.
+func (b *Baseline) restored() bool {
+	return !b.RestoredFrom.IsZero()
 }
 
 // tellsAll says that a summary of all that is there is still to come, or on its way: until then nothing is known silently.

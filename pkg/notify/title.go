@@ -31,6 +31,8 @@ func (d Digest) subject() string {
 		return fmt.Sprintf("Engine changed for %s: %s in %s", d.Namespace, findings, images)
 	case KindEngineUpdated:
 		return fmt.Sprintf("Engine updated for %s: it finds %d more", d.Namespace, d.Untold)
+	case KindStoreRestored:
+		return fmt.Sprintf("Restored from a backup for %s: %s since then", d.Namespace, countOf(d.Untold, "finding"))
 	case KindFilterWidened:
 		return fmt.Sprintf("Wider filter for %s: %s that you had not heard of", d.Namespace, countOf(d.Untold, "finding"))
 	}

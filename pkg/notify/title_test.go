@@ -50,6 +50,7 @@ func TestTitles(t *testing.T) {
 		"Baseline renewed for shop: 2 findings in 1 image":                    {Kind: KindBaselineRenewed, Totals: finding.Counts{Low: 2}, Images: 1},
 		"Engine changed for shop: 0 findings in 1 image":                      {Kind: KindEngineChanged, Images: 1},
 		"Engine updated for shop: it finds 5 more":                            {Kind: KindEngineUpdated, Untold: 5},
+		"Restored from a backup for shop: 2 findings since then":              {Kind: KindStoreRestored, Untold: 2},
 		"Wider filter for shop: 1 finding that you had not heard of":          {Kind: KindFilterWidened, Untold: 1},
 	} {
 		d.Namespace, d.Scanner = "shop", "all"

@@ -95,6 +95,22 @@ func refuseVersion(current, latest int64) error {
 	return nil
 }
 
+// latestSchema is the version of the tables that this program writes.
+func latestSchema() (latest int64, err error) {
+	files, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		version, err := goose.NumericComponent(file.Name())
+		if err != nil {
+			return 0, err
+		}
+		latest = max(latest, version)
+	}
+	return latest, nil
+}
+
 func latestVersion(provider *goose.Provider) int64 {
 	sources := provider.ListSources()
 	return sources[len(sources)-1].Version

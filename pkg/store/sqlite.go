@@ -46,7 +46,11 @@ type SQLite struct {
 	reader *sql.DB
 	lock   *os.File // nil if opened for reading only
 	// file is what is open, as it was when it was opened; nil if opened for reading only.
-	file   os.FileInfo
+	file os.FileInfo
+	// restoredFrom is the time of the backup that it was restored from, zero if it was not; replaced says that this happened now.
+	restoredFrom time.Time
+	replaced     bool
+
 	health health
 	counts countMemory
 	quiet  quietMemory
@@ -125,6 +129,12 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	if s.lock, err = lockFile(s.path + ".lock"); err != nil {
 		return err
 	}
+	if s.replaced, err = takeRestored(ctx, s.path); err != nil {
+		return err
+	}
+	if err := discardPartial(s.path); err != nil {
+		return err
+	}
 	if err := putAsideLeftLog(s.path); err != nil {
 		return err
 	}
@@ -174,7 +184,10 @@ func (s *SQLite) openForReading(ctx context.Context, options ...string) (err err
 		return err
 	}
 	s.metrics.schema.Set(float64(schema))
-	return s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id)
+	if err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'id'`).Scan(&s.id); err != nil {
+		return err
+	}
+	return s.readRestored(ctx)
 }
 
 func connect(name string) (*sql.DB, error) {

@@ -48,8 +48,11 @@ type Store interface {
 	Announcements
 	Views
 
-	// ID is made when the store is made. A reader that finds another one than it remembers faces an empty store.
+	// ID is made when the store is made, and made anew when it is restored. A reader that finds another one than it remembers faces an empty store.
 	ID() string
+	// RestoredFrom is when the backup was made that the store was last restored from; zero if it never was. What happened between
+	// then and the restore is not in it. A restored store has another ID.
+	RestoredFrom() time.Time
 	// Health is nil, or an error whose Trouble is what the file or its volume suffers from now, as met by a call or
 	// by the last Look. It asks nobody and does not wait.
 	Health() error

@@ -36,6 +36,11 @@ func TestMain(m *testing.M) {
 
 func runTests(ctx context.Context, m *testing.M) int {
 	ctrllog.SetLogger(logr.Discard()) // a library that tests have nothing to say through
+	log, err := beginAudit()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: audit log:", err)
+		return 1
+	}
 	if err := setUp(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: the environment is not there:", err)
 		if env != nil {
@@ -44,6 +49,12 @@ func runTests(ctx context.Context, m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	if code == 0 && wholeRun() {
+		if err := checkRights(ctx, log); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e: rights:", err)
+			code = 1
+		}
+	}
 	if code != 0 {
 		env.Diagnose(ctx)
 	}

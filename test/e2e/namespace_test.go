@@ -99,7 +99,17 @@ func TestRestrictedPodSecurity(t *testing.T) {
 // the Job is put away.
 func TestSidecarInjection(t *testing.T) {
 	ns := namespaceWithSecret(t)
-	sidecar := strings.ReplaceAll(fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+	podsBecome(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
+		env.Reference(images.Static)), "sidecar")
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+}
+
+// podsBecome has new pods of a namespace changed, as service meshes and policy engines do, and waits until that leaves its sign.
+func podsBecome(t *testing.T, ns, change, sign string) {
+	t.Helper()
+	policy := strings.ReplaceAll(fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: NS}
 spec:
@@ -109,7 +119,7 @@ spec:
   mutations:
   - patchType: JSONPatch
     jsonPatch:
-      expression: '[JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}]'
+      expression: '[%s]'
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
@@ -117,19 +127,25 @@ metadata: {name: NS}
 spec:
   policyName: NS
   matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}}
-`, env.Reference(images.Static)), "NS", ns)
-	must(t, env.ApplyText(t.Context(), sidecar))
-	t.Cleanup(func() { must(t, env.DeleteText(context.Background(), sidecar)) })
+`, change), "NS", ns)
+	must(t, env.ApplyText(t.Context(), policy))
+	t.Cleanup(func() { must(t, env.DeleteText(context.Background(), policy)) })
 	waitFor(t, "the policy to be in force", func(ctx context.Context) error {
 		made, err := env.Kubectl(ctx, "run", "probe", "--image=probe", "--dry-run=server", "--namespace", ns, "--output=yaml")
-		if err == nil && !strings.Contains(made, "sidecar") {
-			err = errors.New("it adds no container")
+		if err == nil && !strings.Contains(made, sign) {
+			err = errors.New("it changes nothing")
 		}
 		return err
 	})
+}
+
+// The worker's own image cannot be pulled: its name is made one of a registry that is not there.
+func TestWorkerImageIsNotPulled(t *testing.T) {
+	ns := namespaceWithSecret(t)
+	podsBecome(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
-	must(t, env.Covered(t.Context(), ns, 1, 0))
-	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error { return noJobs(ctx, ns) }))
+	failsWith(t, ns, "WorkerImageNotPulled", "the worker's image cannot be pulled", "registry.invalid")
+	othersAreScanned(t)
 }
 
 // A namespace that is deleted while it is scanned goes, whatever was on its way, and holds nobody up.

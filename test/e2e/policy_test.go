@@ -24,7 +24,7 @@ import (
 // thief has a token of the manager's, as somebody who read it from its pod.
 func thief(t *testing.T) client.Client {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: story.SystemNamespace, Name: "scanner-operator-manager"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: story.SystemNamespace, Name: managerAccount}}
 	request := &authenticationv1.TokenRequest{}
 	must(t, env.Client.SubResource("token").Create(t.Context(), account, request))
 	settings, err := config.GetConfig()

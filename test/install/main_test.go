@@ -92,6 +92,12 @@ func eventually(t *testing.T, check func(context.Context) error) {
 func systemNamespace(t *testing.T) {
 	t.Helper()
 	must(t, env.MakeNamespace(t.Context(), story.SystemNamespace))
+	removeSystemNamespace(t)
+}
+
+// removeSystemNamespace is what systemNamespace does after the test, for installers that make the namespace themselves.
+func removeSystemNamespace(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			env.Diagnose(context.Background())

@@ -169,7 +169,7 @@ func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.St
 
 // SetUp is the environment's part of the story.
 func (e *Environment) SetUp() []Step {
-	steps := append(e.Surroundings(), Step{"The operator", e.deployOperator})
+	steps := append(e.Surroundings(), Step{"The operator", e.DeployOperator})
 	if e.has(v1alpha1.BackendClair) {
 		steps = append(steps, Step{"Clair and PostgreSQL beside it", e.clairRuns})
 	}

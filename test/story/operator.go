@@ -27,8 +27,8 @@ const (
 	NotifierDeployment = "deployment/scanner-operator-notifier"
 )
 
-// deployOperator does what "make deploy" does, with the story's settings on top.
-func (e *Environment) deployOperator(ctx context.Context) (string, error) {
+// DeployOperator does what "make deploy" does, with the story's settings on top.
+func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 	if err := e.checkStorage(ctx); err != nil {
 		return "", err
 	}
@@ -94,8 +94,11 @@ func (e *Environment) OperatorConfig() (string, error) {
 }
 
 // OperatorImages are the images of the last "make images", by digest: scanner-operator, scanner-notifier, scanner-grype.
-func (e *Environment) OperatorImages() (map[string]string, error) {
-	content, err := os.ReadFile(e.bin("images.json"))
+func (e *Environment) OperatorImages() (map[string]string, error) { return ImagesOf(e.Root) }
+
+// ImagesOf are those of another checkout.
+func ImagesOf(root string) (map[string]string, error) {
+	content, err := os.ReadFile(filepath.Join(root, "bin", "images.json"))
 	if err != nil {
 		return nil, fmt.Errorf("images of the operator (make images): %w", err)
 	}

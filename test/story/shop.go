@@ -109,7 +109,7 @@ func (e *Environment) MakeScanner(ctx context.Context, namespace string, setting
 	}
 	urls := map[string]string{}
 	for _, r := range receivers {
-		urls[r.Name] = "https://" + SlackHost + webhookPath(cmp.Or(r.Channel, namespace))
+		urls[r.Name] = WebhookURL(cmp.Or(r.Channel, namespace))
 	}
 	values := map[string]any{
 		"Namespace": namespace, "Name": cmp.Or(settings.Name, ScannerName), "System": SystemNamespace,
@@ -122,6 +122,7 @@ func (e *Environment) MakeScanner(ctx context.Context, namespace string, setting
 			return errors.New("this story has no Clair")
 		}
 		values["ClairURL"], values["ClairKey"] = clairURL, cmp.Or(settings.ClairKey, e.clair.key)
+		values["Webhooks"] = namespace != e.Using(v1alpha1.BackendClair).Staging() // nobody sends any for it
 	}
 	return e.Apply(ctx, "scanner.yaml", values)
 }

@@ -18,6 +18,9 @@ const SlackHost = "slack." + InfraNamespace + ".svc"
 // webhookPath is the path of the webhook of a channel, which is called after the namespace whose Scanner posts to it.
 func webhookPath(channel string) string { return "/services/T0STORY/B0STORY/" + channel }
 
+// WebhookURL is the address of that webhook.
+func WebhookURL(channel string) string { return "https://" + SlackHost + webhookPath(channel) }
+
 func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	image, err := e.loadImage(images.Slack)
 	if err != nil {

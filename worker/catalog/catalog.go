@@ -18,8 +18,8 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/registry"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
-	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
+	project "github.com/scanner-operator/scanner-operator/workerapi/version"
 
 	// RPM databases are SQLite files. Syft reads them with whatever driver is called "sqlite", and skips
 	// such databases without an error if there is none.
@@ -105,7 +105,7 @@ func withReason(fallback string, err error) error {
 
 // config is Grype's configuration of Syft, without one list that matching does not read.
 func config() *syft.CreateSBOMConfig {
-	config := syft.DefaultCreateSBOMConfig().WithTool("scanner-grype", version.Worker)
+	config := syft.DefaultCreateSBOMConfig().WithTool("scanner-grype", project.Version)
 	// A package without a version cannot be matched; Grype drops it, too.
 	config.Compliance.MissingVersion = cataloging.ComplianceActionDrop
 	// The list of files that packages own, with digests, is half of the SBOM of a distribution.

@@ -7,9 +7,6 @@ import (
 	"strings"
 )
 
-// Worker is the worker's own version; the release build sets it with -ldflags "-X …/worker/version.Worker=v1.2.3".
-var Worker = "dev"
-
 // Syft names the cataloguer, such as "syft 1.42.3".
 func Syft() string { return "syft " + module("github.com/anchore/syft") }
 

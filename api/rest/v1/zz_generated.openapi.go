@@ -301,7 +301,7 @@ type Message struct {
 	// ID Rises with time.
 	ID int64 `json:"id"`
 
-	// Kind FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened or News.
+	// Kind FirstScan, BaselineRenewed, EngineChanged, EngineUpdated, FilterWidened, StoreRestored or News.
 	Kind string `json:"kind"`
 
 	// Message All of it, as it was handed to the notifier. Its form may change from one version to the next.

@@ -40,13 +40,15 @@ start_etcd() {
 
 kubectl_admin() { beside_node "$BIN/kubectl" --kubeconfig="$STATE/admin.kubeconfig" "$@"; }
 
-# start_apiserver reaches the kubelet by address (logs, exec): no name of a node resolves here.
+# start_apiserver reaches the kubelet by address (logs, exec): no name of a node resolves here. What the operator's
+# ServiceAccounts ask is written down, a megabyte or two in a minute of tests.
 start_apiserver() {
   local pki=$STATE/pki
   start kube-apiserver "$BIN/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 \
     --advertise-address="$NODE_ADDRESS" --secure-port=6443 --service-cluster-ip-range="$SERVICE_RANGE" \
     --tls-cert-file="$pki/kube-apiserver.crt" --tls-private-key-file="$pki/kube-apiserver.key" --client-ca-file="$pki/ca.crt" \
     --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged \
+    --audit-policy-file="$HERE/audit-policy.yaml" --audit-log-path="$STATE/log/audit.log" --audit-log-maxsize=1000 \
     --service-account-issuer=https://kubernetes.default.svc.cluster.local \
     --service-account-key-file="$pki/service-accounts.pub" --service-account-signing-key-file="$pki/service-accounts.key" \
     --kubelet-client-certificate="$pki/admin.crt" --kubelet-client-key="$pki/admin.key" --kubelet-preferred-address-types=InternalIP

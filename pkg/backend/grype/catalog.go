@@ -64,7 +64,7 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 		return nil, b.waiting(img, p), nil
 	}
 	asked := question{image: img, spared: b.spared(img)}
-	job := b.catalogJob("scan-catalog-"+b.Random(10), img, exceeded)
+	job := b.catalogJob(workerName(catalogWorker, b.Random), img, exceeded)
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
 		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner,

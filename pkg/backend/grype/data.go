@@ -39,6 +39,8 @@ type dataState struct {
 	crashed        time.Time
 	crashedProblem string
 	crashes        int
+	// waits is what keeps a match worker from starting; empty if nothing does.
+	waits string
 }
 
 // DataProblem implements backend.DataReporter.
@@ -65,7 +67,23 @@ func (d *dataState) problem(current time.Time) string {
 	if !current.IsZero() && !d.listed.Built.IsZero() && !d.listed.Built.After(current) {
 		refused = ""
 	}
-	return cmp.Or(refused, d.crashedProblem, d.listingProblem)
+	return cmp.Or(d.waits, refused, d.crashedProblem, d.listingProblem)
+}
+
+// workerProblem is why images wait for a match worker, if something is wrong with those.
+func (d *dataState) workerProblem() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.waits, d.crashedProblem)
+}
+
+// workerWaits takes note of what keeps a match worker from starting; nil for nothing.
+func (d *dataState) workerWaits(trouble *backend.Failure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waits = ""; trouble != nil {
+		d.waits = "the match worker does not start: " + trouble.Error()
+	}
 }
 
 // listingRetry is how soon a listing that could not be read is read again, if that is not sooner anyway.
@@ -266,6 +284,7 @@ func (d *dataState) isListed(built time.Time) bool {
 func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.waits = ""
 	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or somebody wanted it gone
 		d.crashed, d.crashedProblem, d.crashes = time.Time{}, "", 0
 		return true

@@ -25,7 +25,7 @@ func storageClass(isDefault string) *storagev1.StorageClass {
 }
 
 func claim() *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: databaseClaim}}
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: DatabaseClaim}}
 }
 
 // refuses has a match worker say that it could not install a build.

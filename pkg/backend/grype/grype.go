@@ -169,7 +169,11 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	b.wakeTender()
-	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for a match worker", checkMatch), nil
+	message := "waiting for a match worker"
+	if problem := b.data.workerProblem(); problem != "" {
+		message += ". " + problem
+	}
+	return backend.Waiting(v1alpha1.ReasonMatching, message, checkMatch), nil
 }
 
 // DataVersion implements backend.Backend.

@@ -3,6 +3,7 @@ package grype
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"strconv"
@@ -55,7 +56,7 @@ func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *ba
 	pod := b.workerPod(args, b.ladderOf(img).after(exceeded), catalog.ScratchSize)
 	pod.NodeSelector, pod.Tolerations, pod.PriorityClassName = shape.NodeSelector, shape.Tolerations, shape.PriorityClassName
 	mountPullSecrets(&pod, img.PullSecrets)
-	job := b.job(b.namespaceOf(img), name, "catalog", pod, ptr.To(int64(catalog.Deadline.Seconds())))
+	job := b.job(b.namespaceOf(img), name, catalogWorker, pod, ptr.To(int64(catalog.Deadline.Seconds())))
 	job.Spec.TTLSecondsAfterFinished = ptr.To(int32(min(catalog.History.TTL.Seconds(), math.MaxInt32)))
 	return job
 }
@@ -87,17 +88,16 @@ func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job
 	}
 	pod := b.workerPod(args, b.Config.Grype.Match.Resources, matchScratch)
 	mount(&pod, "database", volume, workerapi.DatabaseDir, false)
-	return b.job(b.Namespace, name, "match", pod, nil)
+	return b.job(b.Namespace, name, matchWorker, pod, nil)
 }
 
 func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, deadline *int64) *batchv1.Job {
 	labels := map[string]string{
-		"app.kubernetes.io/name":       "scanner-operator",
-		"app.kubernetes.io/component":  component,
-		"app.kubernetes.io/managed-by": "scanner-operator",
+		componentLabel: component,
 		// A service mesh would keep the Job's pod alive and stand between it and the ingest API.
 		"sidecar.istio.io/inject": "false",
 	}
+	maps.Copy(labels, workerLabels)
 	annotations := map[string]string{"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},

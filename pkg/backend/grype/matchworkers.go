@@ -63,7 +63,7 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("choosing the vulnerability database's volume: %w", err)
 	}
-	job := b.matchJob("scan-match-"+b.Random(10), volume)
+	job := b.matchJob(workerName(matchWorker, b.Random), volume)
 	record := store.Job{Namespace: job.Namespace, Name: job.Name, Purpose: store.JobMatch, CreatedAt: b.Clock.Now()}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return err

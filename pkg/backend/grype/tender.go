@@ -75,6 +75,9 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 	}
 	var job batchv1.Job
 	err := b.Reader.Get(ctx, types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, &job)
+	if apierrors.IsForbidden(err) && b.outlived(record) {
+		return b.giveUp(ctx, record)
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
@@ -123,8 +126,13 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 		return err
 	case now.over:
 		return b.ended(ctx, record, now.end, false)
-	case b.troubles.note(record, now.failure) && record.Purpose == store.JobCatalog:
-		b.Wake(ctx, record.Key.Digest) // to be shown
+	case b.troubles.note(record, now.failure): // to be shown
+		if record.Purpose == store.JobCatalog {
+			b.Wake(ctx, record.Key.Digest)
+			return nil
+		}
+		b.data.workerWaits(now.failure)
+		b.DataChanged(ctx)
 	}
 	return nil
 }
@@ -203,11 +211,19 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 		uid := types.UID(record.UID)
 		opts = append(opts, client.Preconditions{UID: &uid})
 	}
-	if err := b.Client.Delete(ctx, job, opts...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+	err := b.Client.Delete(ctx, job, opts...)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) && !(apierrors.IsForbidden(err) && b.outlived(record)) {
 		return err
 	}
 	b.forget(record)
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
+}
+
+// outlived says that a Job has ended by its own deadline and gone by its own lifetime, if nobody has changed these: where the
+// operator may not look any more, that is all that can be known.
+func (b *Backend) outlived(record store.Job) bool {
+	catalog := b.Config.Grype.Catalog
+	return b.age(record) >= catalog.Deadline.Duration+catalog.History.TTL.Duration+slowPatience
 }
 
 // forget what is known of a Job beside its record.

@@ -1,6 +1,7 @@
 package grype
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -606,6 +607,79 @@ func TestMatchWorkerEnds(t *testing.T) {
 	}
 }
 
+// TestMatchWorkerWaits: what keeps a match worker from starting is shown where people look, before it is given up and after.
+func TestMatchWorkerWaits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pod      func(*corev1.Pod)
+		patience time.Duration
+		want     string
+	}{
+		"its image cannot be pulled": {waiting("ImagePullBackOff", "404"), startPatience, "WorkerImageNotPulled: the worker's image cannot be pulled: ImagePullBackOff: 404"},
+		"no node has room":           {unschedulable, slowPatience, "Unschedulable: no node takes the worker's pod: 0/1 nodes are available: 1 Insufficient memory."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, web := newEngine(t), public("web")
+			e.installs(build(0))
+			e.uses(web)
+			e.catalogues(web)
+			e.tends()
+			e.pod(e.job("match"), pending, tt.pod)
+			said := func(want string) {
+				t.Helper()
+				e.tends()
+				if got := e.DataProblem(store.DataVersion{}); got != want {
+					t.Errorf("the data's problem is %q, want %q", got, want)
+				}
+				progress, err := e.Match(t.Context(), web)
+				if err != nil || !strings.Contains(progress.Message, want) {
+					t.Errorf("the image waits: %q and error %v, want it to say %q", progress.Message, err, want)
+				}
+			}
+			changes := e.dataChanges
+			e.pass(firstLook)
+			said("the match worker does not start: " + tt.want)
+			if e.dataChanges == changes {
+				t.Error("Scanners are not woken to say so")
+			}
+			e.pass(tt.patience)
+			said("the last match worker failed: " + tt.want)
+		})
+	}
+}
+
+// TestJobsThatMayNotBeReadAnyMore: what a namespace that is not the operator's any more keeps to itself takes no place for ever.
+func TestJobsThatMayNotBeReadAnyMore(t *testing.T) {
+	e := newEngine(t)
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "any", errors.New("no rule"))
+	web := private("web", "pull")
+	e.uses(web)
+	e.index(web)
+	e.job("catalog")
+	reader := e.Reader
+	e.Reader = forbiddenJobs{reader, forbidden}
+	e.onDelete = func(client.Object) error { return forbidden }
+	if err := e.tend(t.Context()); !apierrors.IsForbidden(err) || len(e.records()) != 1 {
+		t.Errorf("error %v and records %q, want that it is forbidden and the record stays", err, e.records())
+	}
+	e.pass(e.Config.Grype.Catalog.Deadline.Duration + e.Config.Grype.Catalog.History.TTL.Duration + slowPatience)
+	e.tends()
+	if left := e.records(); len(left) != 0 {
+		t.Errorf("the records %q stay for ever", left)
+	}
+}
+
+type forbiddenJobs struct {
+	client.Reader
+	err error
+}
+
+func (r forbiddenJobs) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, job := o.(*batchv1.Job); job {
+		return r.err
+	}
+	return r.Reader.Get(ctx, key, o, opts...)
+}
+
 // TestMatchWorkerIsNotNeeded: without any image in use it is removed.
 func TestMatchWorkerIsNotNeeded(t *testing.T) {
 	e := newEngine(t)
@@ -673,10 +747,10 @@ func TestVolume(t *testing.T) {
 	}{
 		"as configured":               {"databases", nil, "databases", false},
 		"as configured, with a class": {"databases", []client.Object{storageClass("true")}, "databases", false},
-		"a default class":             {"", []client.Object{storageClass("true")}, databaseClaim, true},
+		"a default class":             {"", []client.Object{storageClass("true")}, DatabaseClaim, true},
 		"a class, but no default one": {"", []client.Object{storageClass("false")}, "", false},
 		"no class":                    {"", nil, "", false},
-		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, databaseClaim, true},
+		"a claim of former times":     {"", []client.Object{storageClass("true"), claim()}, DatabaseClaim, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, func(o *Options) { o.Config.Grype.Database.Volume.ClaimName = tt.configured })
@@ -700,7 +774,7 @@ func TestVolume(t *testing.T) {
 				}
 			}
 			var made corev1.PersistentVolumeClaim
-			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: databaseClaim}, &made)
+			err := e.cluster.Get(t.Context(), types.NamespacedName{Namespace: operatorNamespace, Name: DatabaseClaim}, &made)
 			if (err == nil) != tt.made {
 				t.Errorf("the claim in the cluster: %v, want it there: %v", err, tt.made)
 			}

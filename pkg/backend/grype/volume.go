@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// databaseClaim is the name of the PersistentVolumeClaim that the operator makes for vulnerability databases.
-const databaseClaim = "scanner-operator-vulnerability-database"
+// DatabaseClaim is the name of the PersistentVolumeClaim that the operator makes for vulnerability databases.
+const DatabaseClaim = "scanner-operator-vulnerability-database"
 
 // defaultClass marks the StorageClass that claims without a class get
 // (https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass).
@@ -44,7 +44,7 @@ func (v *databaseVolume) choose(ctx context.Context, b *Backend) (corev1.VolumeS
 			v.source = &corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &settings.Size}}
 			return *v.source, nil
 		}
-		name = databaseClaim
+		name = DatabaseClaim
 		claim := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "scanner-operator"}},
 			Spec: corev1.PersistentVolumeClaimSpec{

@@ -24,6 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
+	project "github.com/scanner-operator/scanner-operator/workerapi/version"
 
 	// The image is built from scratch: root certificates for registries and the database come with the
 	// binary, unless SSL_CERT_FILE or SSL_CERT_DIR name others.
@@ -83,7 +84,7 @@ func run(ctx context.Context, args []string, p process) int {
 	case "match":
 		return p.work(rest, workerapi.ReasonMatchFailed, func(args []string) (job, error) { return p.parseMatch(args) })(ctx)
 	case "version", "-version", "--version":
-		fmt.Fprintf(p.stdout, "scanner-grype %s (%s, %s)\n", version.Worker, version.Syft(), version.Grype())
+		fmt.Fprintln(p.stdout, project.Line("scanner-grype", version.Syft(), version.Grype()))
 		return exitDone
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(p.stdout, usage)
@@ -103,6 +104,7 @@ type job interface {
 func (p process) work(args []string, fallback string, parse func([]string) (job, error)) func(context.Context) int {
 	return func(ctx context.Context) int {
 		log := slog.New(slog.NewTextHandler(p.stderr, nil))
+		log.Info("starting", "version", project.Line("scanner-grype", version.Syft(), version.Grype()))
 		job, err := parse(args)
 		switch {
 		case errors.Is(err, flag.ErrHelp):

@@ -152,7 +152,8 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	p := newPod(t)
-	if code := run(t.Context(), []string{"version"}, p.process); code != exitDone || !strings.HasPrefix(p.out.String(), "scanner-grype dev (syft ") {
+	code := run(t.Context(), []string{"version"}, p.process)
+	if code != exitDone || !strings.HasPrefix(p.out.String(), "scanner-grype dev (go") || !strings.Contains(p.out.String(), ", syft ") {
 		t.Errorf("exit code %d and %q, want 0 and the versions", code, p.out.String())
 	}
 }

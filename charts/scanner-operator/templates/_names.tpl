@@ -1,0 +1,39 @@
+{{/* Labels of every object. */}}
+{{- define "scanner-operator.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/name: scanner-operator
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels by which the pods of a component are selected: (list . "manager"). They are part of the API between the operator's
+parts (Services, policies, documentation) and so the same in every release. */}}
+{{- define "scanner-operator.selector" -}}
+app.kubernetes.io/name: scanner-operator
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{/* Reference of an image: (list . "manager"). */}}
+{{- define "scanner-operator.image" -}}
+{{- $root := index . 0 }}
+{{- $all := $root.Values.image }}
+{{- $image := get $all (index . 1) }}
+{{- if $image.digest }}
+{{- printf "%s/%s@%s" $all.registry $image.repository $image.digest }}
+{{- else }}
+{{- printf "%s/%s:%s" $all.registry $image.repository (default $root.Chart.AppVersion $all.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* Names of what users may have of their own. */}}
+{{- define "scanner-operator.storeClaim" -}}
+{{- default "scanner-operator-store" .Values.store.existingClaim }}
+{{- end }}
+
+{{- define "scanner-operator.trust" -}}
+{{- if .Values.notifier.trust.certificates }}scanner-operator-notifier-trust{{ else }}{{ .Values.notifier.trust.configMap }}{{ end }}
+{{- end }}

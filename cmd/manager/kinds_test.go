@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+)
+
+// olderKinds is a directory with the definitions of an earlier version: one kind is not there yet, and one has fewer fields.
+func olderKinds(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"scanners", "imagescans", "vulnerabilityexceptions"} {
+		file := "scanner-operator.io_" + name + ".yaml"
+		text, err := os.ReadFile(filepath.Join(definitions, file))
+		must(t, err)
+		if name == "scanners" {
+			text = withoutField(t, text, "status", "storeID")
+		}
+		must(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
+	}
+	return dir
+}
+
+// withoutField takes a field out of the schema of a definition with one version.
+func withoutField(t *testing.T, text []byte, part, field string) []byte {
+	t.Helper()
+	var definition map[string]any
+	must(t, yaml.Unmarshal(text, &definition))
+	versions, _, err := unstructured.NestedSlice(definition, "spec", "versions")
+	must(t, err)
+	way := []string{"schema", "openAPIV3Schema", "properties", part, "properties", field}
+	version := versions[0].(map[string]any)
+	if _, found, _ := unstructured.NestedMap(version, way...); !found {
+		t.Fatalf("there is no field %s.%s to take away", part, field)
+	}
+	unstructured.RemoveNestedField(version, way...)
+	must(t, unstructured.SetNestedSlice(definition, versions, "spec", "versions"))
+	changed, err := yaml.Marshal(definition)
+	must(t, err)
+	return changed
+}
+
+// TestOlderKinds: an operator whose kinds are defined as for an earlier version waits and says so, and goes on when the command
+// that it names was followed.
+func TestOlderKinds(t *testing.T) {
+	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, olderKinds(t))
+	c.runs("a")
+	manager := c.starts("newer", t.TempDir())
+	command := "kubectl -n scanner-operator-system exec deploy/scanner-operator-manager -- /scanner-operator crds | kubectl apply --server-side --force-conflicts -f -"
+	lacking := "the cluster's definitions of the operator's kinds are older than the operator: " +
+		"clustervulnerabilityexceptions.scanner-operator.io has no version v1alpha1; scanners.scanner-operator.io has no field status.storeID"
+	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(Equal("stalled OutdatedKinds: " + command + ": " + lacking))
+	c.Expect(manager.log.String()).To(And(ContainSubstring(lacking), ContainSubstring(command)))
+	c.Expect(manager.alive()).To(Equal(http.StatusOK), "it is not started again and again")
+	status, text := manager.probe("/readyz")
+	c.Expect(status).To(Equal(http.StatusServiceUnavailable))
+	c.Expect(text).To(ContainSubstring("scanners.scanner-operator.io has no field status.storeID"))
+
+	c.appliesKinds()
+	c.becomesReady(manager)
+	c.covered(1)
+	c.Expect(c.readyOf("shop")()).To(HavePrefix("Scanned: "))
+	c.Expect(manager.ended).NotTo(BeClosed())
+}
+
+// appliesKinds follows the manager's advice.
+func (c *cluster) appliesKinds() {
+	c.t.Helper()
+	printing := exec.CommandContext(c.t.Context(), os.Args[0], "crds")
+	printing.Env = append(os.Environ(), asManager+"=1")
+	printed, err := printing.Output()
+	c.Expect(err).NotTo(HaveOccurred())
+	applying := exec.CommandContext(c.t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"),
+		"--kubeconfig", c.kubeconfig, "apply", "--server-side", "--force-conflicts", "-f", "-")
+	applying.Stdin = bytes.NewReader(printed)
+	said, err := applying.CombinedOutput()
+	c.Expect(err).NotTo(HaveOccurred(), string(said))
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
+)
+
+// cached are the namespaces that are watched, as the cache wants them; nil for all.
+func (o *options) cached() map[string]cache.Config {
+	if len(o.Watched) == 0 {
+		return nil
+	}
+	namespaces := map[string]cache.Config{}
+	for _, name := range o.Watched {
+		namespaces[name] = cache.Config{}
+	}
+	return namespaces
+}
+
+// addRights looks now and then at what this process may do in the namespaces that it watches.
+func (op *operator) addRights(context.Context) error {
+	direct, err := op.newReviewer()
+	if err != nil {
+		return err
+	}
+	op.rights = &rights.Checker{
+		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, Home: op.options.Namespace,
+		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Changed: op.rightsChanged,
+	}
+	return op.manager.Add(manager.RunnableFunc(op.rights.Run))
+}
+
+// rightsChanged has Scanners say what is missing. Where no Scanner can be read, an event of the operator's own pod does.
+func (op *operator) rightsChanged(ctx context.Context, _, advice string) {
+	op.wakeScanners(ctx)
+	if advice == "" || op.options.PodName == "" {
+		return
+	}
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: op.options.Namespace, Name: op.options.PodName},
+	}
+	op.manager.GetEventRecorder("scanner-operator").Eventf(pod, nil, corev1.EventTypeWarning, v1alpha1.ReasonMissingRights, "Watch", "%s", advice)
+}
+
+// watchedReader reads a cache of some namespaces (none means all). What others have is not there: the cache itself would say
+// that it does not know them, which is no fault of whoever asks.
+type watchedReader struct {
+	client.Reader
+	namespaces []string
+}
+
+func (r watchedReader) has(namespace string) bool {
+	return namespace == "" || len(r.namespaces) == 0 || slices.Contains(r.namespaces, namespace)
+}
+
+// Get implements client.Reader.
+func (r watchedReader) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	if !r.has(key.Namespace) {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.String())
+	}
+	return r.Reader.Get(ctx, key, into, opts...)
+}
+
+// List implements client.Reader.
+func (r watchedReader) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	if asked := (&client.ListOptions{}).ApplyOptions(opts); !r.has(asked.Namespace) {
+		return nil
+	}
+	return r.Reader.List(ctx, into, opts...)
+}

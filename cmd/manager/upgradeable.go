@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	apiv2 "github.com/operator-framework/api/pkg/operators/v2"
+	"github.com/operator-framework/operator-lib/conditions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// conditionVariable is where OLM says that there is an OperatorCondition, which it lets the operator write. No other installer
+// has one (https://olm.operatorframework.io/docs/advanced-tasks/communicating-operator-conditions-to-olm/).
+const conditionVariable = "OPERATOR_CONDITION_NAME"
+
+// tellTimeout bounds what OLM is told.
+const tellTimeout = 10 * time.Second
+
+// whileNotUpgradeable does something during which OLM must not put another version in this one's place: what a migration, or
+// a restore, leaves half done is for nobody but who began it. That OLM cannot be told keeps nothing from being done.
+func whileNotUpgradeable(ctx context.Context, reason, message string, work func() error) error {
+	if os.Getenv(conditionVariable) == "" {
+		return work()
+	}
+	condition, err := upgradeable()
+	if err != nil {
+		ctrl.Log.Error(err, "OLM is not told whether the operator may be upgraded")
+		return work()
+	}
+	tell := func(status metav1.ConditionStatus, reason, message string) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout) // also when the process is to end
+		defer cancel()
+		// OLM writes it, too.
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			return condition.Set(ctx, status, conditions.WithReason(reason), conditions.WithMessage(message))
+		})
+		if err != nil {
+			ctrl.Log.Error(err, "Telling OLM whether the operator may be upgraded", "upgradeable", status)
+		}
+	}
+	tell(metav1.ConditionFalse, reason, message)
+	if err := work(); err != nil {
+		// Another version may be just what helps.
+		tell(metav1.ConditionTrue, "StoreNotOpened", err.Error())
+		return err
+	}
+	tell(metav1.ConditionTrue, "StoreReady", "the store is open, with the tables of this version")
+	return nil
+}
+
+// upgradeable is the condition of this operator's OperatorCondition.
+func upgradeable() (conditions.Condition, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, err
+	}
+	scheme := newScheme()
+	direct, err := client.New(config, client.Options{Scheme: scheme})
+	if err := errors.Join(err, apiv2.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	return conditions.InClusterFactory{Client: direct}.NewCondition(apiv2.ConditionType(apiv2.Upgradeable))
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/operator-framework/api/crds"
+	apiv2 "github.com/operator-framework/api/pkg/operators/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// accountNamespace is where a pod, and operator-lib, read in which namespace they are.
+const accountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// inNamespace has operator-lib believe to be in a pod, where this machine lets it.
+func inNamespace(t *testing.T, namespace string) {
+	t.Helper()
+	if _, err := os.Stat(accountNamespace); err == nil || os.Getuid() != 0 {
+		t.Skip("needs to write " + accountNamespace)
+	}
+	must(t, os.MkdirAll(filepath.Dir(accountNamespace), 0o750))
+	must(t, os.WriteFile(accountNamespace, []byte(namespace), 0o600))
+	t.Cleanup(func() {
+		_ = os.Remove(accountNamespace)
+		for dir := filepath.Dir(accountNamespace); strings.HasPrefix(dir, "/var/run/secrets"); dir = filepath.Dir(dir) {
+			_ = os.Remove(dir) // if it is empty
+		}
+	})
+}
+
+// TestUpgradeable: OLM is told not to upgrade the operator while it waits for its store, and to go on when it is open. Without OLM
+// nothing is told.
+func TestUpgradeable(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(definitions)))
+	definition, err := yaml.Marshal(crds.OperatorCondition())
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "operatorconditions.yaml"), definition, 0o600))
+	c := newClusterFor(t, envtest.User{Name: "operator", Groups: []string{"system:masters"}}, dir)
+	inNamespace(t, system)
+	must(t, apiv2.AddToScheme(c.client.Scheme()))
+	c.creates(&apiv2.OperatorCondition{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "scanner-operator.v0.1.0"}})
+	says := func() string {
+		var told apiv2.OperatorCondition
+		if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "scanner-operator.v0.1.0"}, &told); err != nil {
+			return err.Error()
+		}
+		condition := meta.FindStatusCondition(told.Spec.Conditions, apiv2.Upgradeable)
+		if condition == nil {
+			return "nothing"
+		}
+		return string(condition.Status) + " " + condition.Reason
+	}
+	dataDir := t.TempDir()
+	held, err := store.OpenSQLite(t.Context(), filepath.Join(dataDir, storeFile), time.Now)
+	must(t, err)
+	manager := c.startsWith([]string{conditionVariable + "=scanner-operator.v0.1.0"}, "of OLM", dataDir)
+	c.Eventually(says, patience, "100ms").Should(Equal("False OpeningStore"))
+	c.Consistently(says, "2s", "250ms").Should(Equal("False OpeningStore"), "the store is not open yet")
+	must(t, held.Close())
+	c.Eventually(says, patience, "100ms").Should(Equal("True StoreReady"))
+	c.becomesReady(manager)
+
+	refused := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(refused, storeFile), []byte("this is no store"), 0o600))
+	c.ends(c.startsWith([]string{conditionVariable + "=scanner-operator.v0.1.0"}, "whose store is damaged", refused))
+	c.Expect(says()).To(Equal("True StoreNotOpened"), "another version may help")
+
+	gone := c.startsWith([]string{conditionVariable + "=another"}, "of an OLM without the API", t.TempDir())
+	c.Eventually(gone.log.String, patience, "100ms").Should(ContainSubstring("Telling OLM whether the operator may be upgraded"))
+	c.Eventually(gone.log.String, patience, "100ms").Should(ContainSubstring("Attempting to acquire leader lease"), "it goes on")
+}
+
+// TestUpgradeableOfNobody: what is to be done is done without OLM, and its error is the caller's.
+func TestUpgradeableOfNobody(t *testing.T) {
+	t.Setenv(conditionVariable, "")
+	trouble := errors.New("the store is in trouble")
+	if err := whileNotUpgradeable(t.Context(), "Any", "any", func() error { return trouble }); !errors.Is(err, trouble) {
+		t.Errorf("error %v, want %v", err, trouble)
+	}
+}

@@ -1,0 +1,119 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// managerState is what is known of the manager's Deployment.
+type managerState struct {
+	deployment *appsv1.Deployment // nil if there is none
+}
+
+// wanted says that there is a manager, or is to be one.
+func (m managerState) wanted() bool {
+	return m.deployment != nil && (ptr.Deref(m.deployment.Spec.Replicas, 1) > 0 || m.deployment.Status.Replicas > 0)
+}
+
+// works says that a manager is there to do its part.
+func (m managerState) works() bool {
+	return m.deployment != nil && m.deployment.Status.ReadyReplicas > 0
+}
+
+func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
+	deployment := &appsv1.Deployment{}
+	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Home, Name: c.Manager}, deployment)
+	if client.IgnoreNotFound(err) != nil {
+		return managerState{}, fmt.Errorf("looking whether a manager runs: %w", err)
+	}
+	if err != nil {
+		return managerState{}, nil
+	}
+	return managerState{deployment}, nil
+}
+
+// stopManager scales the Deployment to zero and waits until its pods have gone.
+func (c *Cleanup) stopManager(ctx context.Context, manager managerState) error {
+	if manager.deployment == nil {
+		fmt.Fprintf(c.Out, "Deployment %s/%s: there is none, so there is no manager to stop\n", c.Home, c.Manager)
+		return nil
+	}
+	if !manager.wanted() {
+		return nil
+	}
+	named := partial(Named{Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), Name: c.Manager}, c.Home)
+	if !c.DryRun {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
+		if err := c.Client.SubResource("scale").Patch(ctx, manager.deployment, patch, client.WithSubResourceBody(&autoscalingv1.Scale{})); err != nil {
+			return fmt.Errorf("%s: cannot be scaled to zero: %w", nameOf(named), err)
+		}
+	}
+	c.say(named, "scale", "d", "to zero")
+	if c.DryRun {
+		return nil
+	}
+	return c.waitForPods(ctx, manager.deployment)
+}
+
+// waitForPods waits until a Deployment has no pods, those that are being deleted included: they still work.
+func (c *Cleanup) waitForPods(ctx context.Context, deployment *appsv1.Deployment) error {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return err
+	}
+	var left []string
+	gone, err := c.waitFor(ctx, func() (bool, error) {
+		var pods corev1.PodList
+		if err := c.Client.List(ctx, &pods, client.InNamespace(c.Home), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+			return false, err
+		}
+		left = left[:0]
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+				left = append(left, pod.Name+" on node "+pod.Spec.NodeName)
+			}
+		}
+		return len(left) == 0, nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("waiting for the manager's pods to end: %w", err)
+	case !gone:
+		return fmt.Errorf("the manager's pods have not ended in %s (is a node lost? does something scale the Deployment up again?), "+
+			"and may put back what is removed here: %q", c.Timeout, left)
+	}
+	return nil
+}
+
+// removeScanners deletes all Scanners, and gives a manager that works the time to undo what it did for them.
+func (c *Cleanup) removeScanners(ctx context.Context, manager managerState) error {
+	all := func(*metav1.PartialObjectMetadata) bool { return true }
+	if err := c.each(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || !manager.works() {
+		return err
+	}
+	var left []metav1.PartialObjectMetadata
+	gone, err := c.waitFor(ctx, func() (bool, error) {
+		var failed []error
+		left, failed = c.list(ctx, scannerKind, all)
+		left = slices.DeleteFunc(left, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp.IsZero() })
+		return len(left) == 0, errors.Join(failed...)
+	})
+	if err != nil || gone {
+		return err
+	}
+	for i := range left {
+		fmt.Fprintf(c.Out, "%s: the manager did not let it go in %s; it goes without that, and what the manager keeps elsewhere for it stays there\n",
+			nameOf(&left[i]), c.Timeout)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+var scannerKind = v1alpha1.GroupVersion.WithKind("Scanner")
+
+// takeBack takes the operator's finalizers and annotations off objects of others.
+func (c *Cleanup) takeBack(ctx context.Context) error {
+	return errors.Join(
+		c.each(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod),
+		c.each(ctx, scannerKind, hasScannerFinalizer, c.cleanScanner))
+}
+
+func isMarked(pod *metav1.PartialObjectMetadata) bool {
+	return len(podFinalizers(pod.Finalizers))+len(hashAnnotations(pod.Annotations)) > 0
+}
+
+// hashAnnotations are the keys of the annotations that the operator leaves on pods, sorted.
+func hashAnnotations(all map[string]string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(key string) bool { return !strings.HasSuffix(key, annotationSuffix) })
+}
+
+func hasScannerFinalizer(scanner *metav1.PartialObjectMetadata) bool {
+	return len(scannerFinalizers(scanner.Finalizers)) > 0
+}
+
+func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
+	change := podPatch{remove: podFinalizers(pod.Finalizers), annotations: map[string]any{}}
+	keys := hashAnnotations(pod.Annotations)
+	for _, key := range keys {
+		change.annotations[key] = nil
+	}
+	if !c.DryRun {
+		pod.SetUID("") // another pod of the same name is to be rid of them as well
+		if err := patchPod(ctx, c.Client, pod, change); err != nil {
+			return err
+		}
+	}
+	c.say(pod, "remove", "d", strings.Join(slices.Concat(change.remove, keys), ", "))
+	return nil
+}
+
+func (c *Cleanup) cleanScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
+	removed := strings.Join(scannerFinalizers(scanner.Finalizers), ", ")
+	if !c.DryRun {
+		if err := c.freeScanner(ctx, scanner); err != nil {
+			return err
+		}
+	}
+	c.say(scanner, "remove", "d", removed)
+	return nil
+}
+
+func (c *Cleanup) freeScanner(ctx context.Context, scanner *metav1.PartialObjectMetadata) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(scanner), scanner); err != nil {
+			return err
+		}
+		before := scanner.DeepCopy()
+		changed := false
+		for _, finalizer := range scannerFinalizers(scanner.Finalizers) {
+			changed = controllerutil.RemoveFinalizer(scanner, finalizer) || changed
+		}
+		if !changed {
+			return nil
+		}
+		return c.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+}

@@ -1,0 +1,74 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// kinds are the operator's resources, as their definitions name them.
+var kinds = []string{"scanners", "imagescans", "vulnerabilityexceptions", "clustervulnerabilityexceptions"}
+
+// partial is an object of which nothing but its name is known.
+func partial(named Named, namespace string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: named.Name}}
+	o.SetGroupVersionKind(named.Kind)
+	return o
+}
+
+// removeWorkers deletes the operator's Jobs, and with them their pods.
+func (c *Cleanup) removeWorkers(ctx context.Context) error {
+	isWorker := func(o *metav1.PartialObjectMetadata) bool { return c.IsWorker(o) }
+	return c.each(ctx, batchv1.SchemeGroupVersion.WithKind("Job"), isWorker, c.remove, client.MatchingLabelsSelector{Selector: c.Workers})
+}
+
+// removeOwn deletes what is the operator's own, and results if that is asked for, when no manager runs that needs or remakes it.
+func (c *Cleanup) removeOwn(ctx context.Context, stopped bool) error {
+	home := len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, c.Home)
+	if !stopped {
+		if !home && !c.Results {
+			return nil
+		}
+		return fmt.Errorf("the manager was not stopped, so what it needs stays (Secrets, ConfigMap, Lease), and so do claims and results; "+
+			"it puts back what else was removed while there are Scanners: stop it first (flag --stop-manager), or delete its Deployment %s/%s", c.Home, c.Manager)
+	}
+	var failed []error
+	if home {
+		for _, named := range slices.Concat(c.Own, c.Claims) {
+			failed = append(failed, c.removeNamed(ctx, partial(named, c.Home)))
+		}
+	}
+	if c.Results {
+		all := func(*metav1.PartialObjectMetadata) bool { return true }
+		failed = append(failed, c.each(ctx, v1alpha1.GroupVersion.WithKind("ImageScan"), all, c.remove))
+	}
+	return errors.Join(failed...)
+}
+
+// removeKinds deletes the definitions of the operator's kinds.
+func (c *Cleanup) removeKinds(ctx context.Context) error {
+	var failed []error
+	for _, resource := range kinds {
+		definition := partial(Named{Kind: definitionKind, Name: resource + "." + v1alpha1.GroupVersion.Group}, "")
+		failed = append(failed, c.removeNamed(ctx, definition))
+	}
+	return errors.Join(failed...)
+}
+
+// removeNamed deletes an object that may not be there.
+func (c *Cleanup) removeNamed(ctx context.Context, o *metav1.PartialObjectMetadata) error {
+	if err := client.IgnoreNotFound(c.remove(ctx, o)); err != nil {
+		return fmt.Errorf("%s: %w", nameOf(o), err)
+	}
+	return nil
+}

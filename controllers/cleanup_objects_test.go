@@ -1,0 +1,237 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// workerLabels are those of a Job that lists images.
+func workerLabels(component string) map[string]string {
+	return map[string]string{
+		"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/managed-by": "scanner-operator", "app.kubernetes.io/component": component,
+	}
+}
+
+func aJob(namespace, name string, labels map[string]string) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "worker"}},
+		}}},
+	}
+}
+
+// aManager is a Deployment that somebody runs, as far as it says.
+func (p *place) aManager(ready int32) *appsv1.Deployment {
+	p.t.Helper()
+	labels := map[string]string{"app": "manager"}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "manager"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "manager"}}},
+			},
+		},
+	}
+	p.creates(deployment)
+	deployment.Status = appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: ready, AvailableReplicas: ready}
+	p.must(p.client.Status().Update(p.t.Context(), deployment))
+	return deployment
+}
+
+// said fills in the place's namespace.
+func (p *place) said(text string) string { return strings.ReplaceAll(text, "@", p.namespace) }
+
+func (p *place) object(o client.Object) client.Object {
+	o.SetNamespace(p.namespace)
+	o.SetName("own")
+	return o
+}
+
+// TestCleanupJobs: Jobs of the operator go, with their pods; those that only look like them in part are others'.
+func TestCleanupJobs(t *testing.T) {
+	p := newPlace(t)
+	other := workerLabels("catalog")
+	other["app.kubernetes.io/managed-by"] = "another"
+	own := []client.Object{aJob(p.namespace, "scan-catalog-abc123", workerLabels("catalog")), aJob(p.namespace, "scan-match-abc123", workerLabels("match"))}
+	theirs := []client.Object{
+		aJob(p.namespace, "build", workerLabels("catalog")), aJob(p.namespace, "scan-catalog-x", other), aJob(p.namespace, "scan-match-x", workerLabels("catalog")),
+		aJob(p.namespace, "scan-catalog-y", nil),
+	}
+	p.creates(own...)
+	p.creates(theirs...)
+
+	both := p.said("Job @/scan-catalog-abc123: deleted\nJob @/scan-match-abc123: deleted\n")
+	said, err := p.cleans(true, interceptor.Funcs{}, nil)
+	p.must(err)
+	p.Expect(said).To(Equal(strings.ReplaceAll(both, "deleted", "would delete")))
+	p.Expect(p.gone(own[0])()).To(BeFalse(), "it only said so")
+
+	said, err = p.cleans(false, interceptor.Funcs{}, nil)
+	p.must(err)
+	p.Expect(said).To(Equal(both))
+	for _, job := range own {
+		p.Expect(p.gone(job)()).To(BeTrue(), job.GetName())
+	}
+	for _, job := range theirs {
+		p.Expect(p.gone(job)()).To(BeFalse(), job.GetName()+" is not the operator's")
+	}
+}
+
+// TestCleanupOwnObjects: what only a manager has a use for goes when none runs; what holds data goes only when that is asked
+// for. One that cannot be deleted does not keep the others.
+func TestCleanupOwnObjects(t *testing.T) {
+	p := newPlace(t)
+	claim := p.object(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}})
+	secret, configMap, lease := p.object(&corev1.Secret{}), p.object(&corev1.ConfigMap{}), p.object(&coordinationv1.Lease{})
+	theirs := p.object(&corev1.Secret{})
+	theirs.SetName("theirs")
+	p.creates(claim, secret, configMap, lease, theirs)
+	core := corev1.SchemeGroupVersion
+	claims := []Named{{core.WithKind("PersistentVolumeClaim"), "own"}}
+	own := func(c *Cleanup) {
+		c.Own = []Named{
+			{core.WithKind("Secret"), "own"}, {core.WithKind("Secret"), "missing"}, {core.WithKind("ConfigMap"), "own"},
+			{coordinationv1.SchemeGroupVersion.WithKind("Lease"), "own"},
+		}
+	}
+
+	deployment := p.aManager(1)
+	_, err := p.cleans(false, interceptor.Funcs{}, own)
+	p.Expect(err).To(MatchError(ContainSubstring("--stop-manager")), "a manager that runs needs them")
+	p.Expect(p.gone(secret)()).To(BeFalse())
+	p.deletes(deployment)
+
+	_, err = p.cleans(false, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+			return errors.New("you may not")
+		}
+		return c.Delete(ctx, o, opts...)
+	}}, own)
+	p.Expect(err).To(MatchError(p.said("Secret @/own: you may not\nSecret @/missing: you may not")))
+	p.Expect(p.gone(configMap)() && p.gone(lease)()).To(BeTrue())
+
+	_, err = p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { own(c); c.Namespaces = []string{"elsewhere"} })
+	p.must(err)
+	p.Expect(p.gone(secret)()).To(BeFalse(), "the operator's namespace was not named")
+
+	said, err := p.cleans(false, interceptor.Funcs{}, own)
+	p.must(err)
+	p.Expect(said).To(Equal(p.said("Secret @/own: deleted\n")))
+	p.Expect(p.gone(secret)()).To(BeTrue())
+	p.Expect(p.gone(theirs)() || p.gone(claim)()).To(BeFalse())
+
+	said, err = p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { c.Claims = claims })
+	p.must(err)
+	p.Expect(said).To(Equal(p.said("PersistentVolumeClaim @/own: deleted\n")))
+}
+
+// TestCleanupStopsManager: before anything else is removed the manager's pods have ended; when they do not, that is said, and
+// what they need stays.
+func TestCleanupStopsManager(t *testing.T) {
+	p := newPlace(t)
+	deployment := p.aManager(1)
+	pod := aPod(p.namespace, "manager-1", running("main", web), finalizedBy(foreign))
+	pod.Labels = map[string]string{"app": "manager"}
+	secret := p.object(&corev1.Secret{})
+	p.creates(pod, secret)
+	stop := func(c *Cleanup) {
+		c.StopManager, c.Timeout = true, 2*time.Second
+		c.Own = []Named{{corev1.SchemeGroupVersion.WithKind("Secret"), "own"}}
+	}
+	said, err := p.cleans(true, interceptor.Funcs{}, stop)
+	p.must(err)
+	p.Expect(said).To(Equal(p.said("Deployment @/manager: would scale to zero\nSecret @/own: would delete\n")))
+
+	said, err = p.cleans(false, interceptor.Funcs{}, stop)
+	p.Expect(err).To(MatchError(And(ContainSubstring(`["manager-1 on node `), ContainSubstring("have not ended in 2s"))))
+	p.Expect(said).To(Equal(p.said("Deployment @/manager: scaled to zero\n")))
+	p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment))
+	p.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(0)))
+
+	pod.Finalizers = nil
+	p.must(p.client.Update(t.Context(), pod))
+	p.deletes(pod)
+	said, err = p.cleans(false, interceptor.Funcs{}, stop)
+	p.must(err)
+	p.Expect(said).To(ContainSubstring(p.said("Secret @/own: deleted\n")))
+
+	p.deletes(deployment)
+	said, err = p.cleans(false, interceptor.Funcs{}, stop)
+	p.must(err)
+	p.Expect(said).To(Equal(p.said("Deployment @/manager: there is none, so there is no manager to stop\n")))
+}
+
+// TestCleanupScanners: Scanners are deleted; a manager that works is given time to let them go, and one that does not keeps
+// them no longer than that.
+func TestCleanupScanners(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = released
+	for _, ready := range []int32{0, 1} {
+		deployment := p.aManager(ready)
+		scanner := aScanner(released, "all")
+		scanner.Finalizers = []string{manifestsFinalizer}
+		p.creates(scanner)
+		said, err := p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { c.Scanners, c.Timeout = true, 2*time.Second })
+		p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
+		p.Expect(said).To(HavePrefix("Scanner released/all: deleted\n"))
+		p.Expect(strings.Contains(said, "did not let it go in 2s")).To(Equal(ready == 1), said)
+		p.Expect(said).To(HaveSuffix("Scanner released/all: removed " + manifestsFinalizer + "\n"))
+		p.Expect(p.gone(scanner)()).To(BeTrue())
+		p.deletes(deployment)
+	}
+}
+
+// TestCleanupResults: ImageScans go when that is asked for.
+func TestCleanupResults(t *testing.T) {
+	p := newPlace(t)
+	p.namespace = discarded
+	scan := &v1alpha1.ImageScan{
+		ObjectMeta: metav1.ObjectMeta{Namespace: discarded, Name: "web"},
+		Spec: v1alpha1.ImageScanSpec{
+			Digest: keyOfImage(web).Digest, Platform: "linux/amd64", Scanner: "all",
+		},
+	}
+	p.creates(scan)
+	said, err := p.cleans(false, interceptor.Funcs{}, nil)
+	p.must(err)
+	p.Expect(said).To(BeEmpty())
+	said, err = p.cleans(false, interceptor.Funcs{}, func(c *Cleanup) { c.Results = true })
+	p.must(err)
+	p.Expect(said).To(Equal("ImageScan discarded/web: deleted\n"))
+	p.Expect(p.gone(scan)()).To(BeTrue())
+}
+
+// TestCleanupForbidden: a right that is missing is named, and costs only what needs it.
+func TestCleanupForbidden(t *testing.T) {
+	p := newPlace(t)
+	pod := aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner")))
+	p.creates(pod)
+	_, err := p.cleans(false, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+		return apierrors.NewForbidden(appsv1.Resource("deployments"), key.Name, errors.New("no right"))
+	}}, func(c *Cleanup) { c.StopManager = true })
+	p.Expect(err).To(MatchError(ContainSubstring(`deployments.apps "manager" is forbidden`)))
+	p.Expect(p.finalizers(pod)()).To(BeEmpty())
+}

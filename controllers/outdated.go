@@ -1,0 +1,38 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// SayOutdated has all Scanners of some namespaces ("" for all) say that nothing is done for them, since the cluster's definitions
+// are older than the operator. It is for a time when no controller runs; the client is not cached.
+func SayOutdated(ctx context.Context, direct client.Client, namespaces []string, message string) error {
+	var errs []error
+	for _, namespace := range namespaces {
+		var scanners v1alpha1.ScannerList
+		errs = append(errs, direct.List(ctx, &scanners, client.InNamespace(namespace)))
+		for i := range scanners.Items {
+			scanner := &scanners.Items[i]
+			before := scanner.DeepCopy()
+			said := metav1.Condition{
+				Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: scanner.Generation,
+				Reason: v1alpha1.ReasonOutdatedKinds, Message: truncate(message, v1alpha1.MaxMessageBytes),
+			}
+			meta.SetStatusCondition(&scanner.Status.Conditions, said)
+			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionReconciling, false, said.Reason, said.Message, scanner.Generation)
+			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionStalled, true, said.Reason, said.Message, scanner.Generation)
+			if !equality.Semantic.DeepEqual(before.Status, scanner.Status) {
+				errs = append(errs, direct.Status().Patch(ctx, scanner, client.MergeFrom(before)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

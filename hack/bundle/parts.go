@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/operator-framework/operator-registry/pkg/lib/bundle"
+)
+
+// parts is config/default as OLM wants to have it: Deployments and the rights of their accounts go into the
+// ClusterServiceVersion, the rest lies beside it.
+type parts struct {
+	deployments  []appsv1.Deployment
+	roles        map[string][]rbacv1.PolicyRule // by "ClusterRole/name" and "Role/name"
+	bindings     []binding
+	definitions  []string // names of CustomResourceDefinitions
+	beside       []*unstructured.Unstructured
+	policies     []*unstructured.Unstructured
+	configMaps   []*unstructured.Unstructured
+	accountNames []string
+}
+
+// binding is a RoleBinding or ClusterRoleBinding.
+type binding struct {
+	object      *unstructured.Unstructured
+	clusterWide bool
+	role        rbacv1.RoleRef
+	subjects    []rbacv1.Subject
+}
+
+// withoutPlace are the kinds that no bundle carries: OLM makes the namespace and the accounts itself, a claim is the
+// user's decision (Subscription.spec.config.volumes), and NetworkPolicies are refused by the community catalogs' checks.
+var withoutPlace = []string{"Namespace", "ServiceAccount", "PersistentVolumeClaim", "NetworkPolicy"}
+
+// divide sorts the objects of config/default. A kind that it does not know is an error: nothing is left out by chance.
+func divide(objects []*unstructured.Unstructured) (parts, error) {
+	divided := parts{roles: map[string][]rbacv1.PolicyRule{}}
+	for _, object := range objects {
+		if err := divided.add(object); err != nil {
+			return parts{}, err
+		}
+	}
+	divided.keepFreeRoles()
+	return divided, nil
+}
+
+func (p *parts) add(object *unstructured.Unstructured) error {
+	switch kind := object.GetKind(); kind {
+	case "Deployment":
+		deployment, err := typed[appsv1.Deployment](object)
+		p.deployments = append(p.deployments, deployment)
+		p.accountNames = append(p.accountNames, deployment.Spec.Template.Spec.ServiceAccountName)
+		return err
+	case "ClusterRole", "Role":
+		role, err := typed[rbacv1.ClusterRole](withoutKind(object))
+		p.roles[kind+"/"+object.GetName()] = role.Rules
+		p.beside = append(p.beside, object)
+		return err
+	case "ClusterRoleBinding", "RoleBinding":
+		read, err := typed[rbacv1.RoleBinding](withoutKind(object))
+		p.bindings = append(p.bindings, binding{object, kind == "ClusterRoleBinding", read.RoleRef, read.Subjects})
+		return err
+	case "ConfigMap":
+		p.configMaps = append(p.configMaps, object)
+	case "CustomResourceDefinition":
+		p.definitions = append(p.definitions, object.GetName())
+	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+		p.policies = append(p.policies, object)
+	default:
+		if slices.Contains(withoutPlace, kind) {
+			return nil
+		}
+		if supported, _ := bundle.IsSupported(kind); !supported {
+			return fmt.Errorf("%s %s: a bundle has no place for this kind; say in parts.go what becomes of it", kind, object.GetName())
+		}
+		p.beside = append(p.beside, object)
+	}
+	return nil
+}
+
+// withoutKind lets a Role be read as a ClusterRole, which has the same fields and more.
+func withoutKind(object *unstructured.Unstructured) *unstructured.Unstructured {
+	same := object.DeepCopy()
+	delete(same.Object, "kind")
+	delete(same.Object, "apiVersion")
+	return same
+}
+
+// keepFreeRoles leaves beside the ClusterServiceVersion only those roles and bindings that are for people. Those of the
+// operator's own accounts are made by OLM.
+func (p *parts) keepFreeRoles() {
+	ours := map[string]bool{}
+	var free []*unstructured.Unstructured
+	p.bindings = slices.DeleteFunc(p.bindings, func(b binding) bool {
+		if slices.ContainsFunc(b.subjects, p.isOurs) {
+			ours[b.role.Kind+"/"+b.role.Name] = true
+			return false
+		}
+		free = append(free, b.object)
+		return true
+	})
+	p.beside = slices.DeleteFunc(p.beside, func(object *unstructured.Unstructured) bool { return ours[object.GetKind()+"/"+object.GetName()] })
+	p.beside = append(p.beside, free...)
+}
+
+func (p *parts) isOurs(subject rbacv1.Subject) bool {
+	return subject.Kind == rbacv1.ServiceAccountKind && slices.Contains(p.accountNames, subject.Name)
+}
+
+// isGenerated tells whether kustomize has made a name of this one, by a hash at its end.
+func isGenerated(name, base string) bool {
+	hash, found := strings.CutPrefix(name, base+"-")
+	return found && len(hash) == 10 && !strings.Contains(hash, "-")
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/operator-framework/api/pkg/operators/v1alpha1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// permissions are the rights of each account: those in the whole cluster, and those in the operator's own namespace.
+//
+// Where an operator serves all namespaces, as this one does, OLM gives the latter in all namespaces too (OLM:
+// pkg/controller/operators/olm/operatorgroup.go, ensureSingletonRBAC; OLM v1: BundleCSVClusterPermissionsGenerator). The
+// admission policies hold the operator to what it needs; a bundle cannot carry them.
+func (p parts) permissions() (cluster, own []v1alpha1.StrategyDeploymentPermissions, err error) {
+	clusterRules, ownRules := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.PolicyRule{}
+	for _, b := range p.bindings {
+		rules, known := p.roles[b.role.Kind+"/"+b.role.Name]
+		if !known {
+			return nil, nil, fmt.Errorf("%s: config/default has no %s %s", b.object.GetName(), b.role.Kind, b.role.Name)
+		}
+		for _, subject := range b.subjects {
+			if !p.isOurs(subject) {
+				return nil, nil, fmt.Errorf("%s: binds an account of the operator together with %s %s", b.object.GetName(), subject.Kind, subject.Name)
+			}
+			if b.clusterWide {
+				clusterRules[subject.Name] = append(clusterRules[subject.Name], rules...)
+			} else {
+				ownRules[subject.Name] = append(ownRules[subject.Name], rules...)
+			}
+		}
+	}
+	return listed(clusterRules), listed(ownRules), nil
+}
+
+func listed(rules map[string][]rbacv1.PolicyRule) []v1alpha1.StrategyDeploymentPermissions {
+	var permissions []v1alpha1.StrategyDeploymentPermissions
+	for _, account := range slices.Sorted(maps.Keys(rules)) {
+		permissions = append(permissions, v1alpha1.StrategyDeploymentPermissions{ServiceAccountName: account, Rules: rules[account]})
+	}
+	return permissions
+}

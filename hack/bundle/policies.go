@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// workerPolicy is the policy that knows the worker's image, and placeholder what config/default calls that image.
+const (
+	workerPolicy = "scanner-operator-manager-jobs"
+	placeholder  = "scanner-grype"
+)
+
+// printPolicies prints the admission policies of config/default for an installation by OLM. They name the namespace, and the
+// worker's image by its repository: OLM upgrades by itself, and would otherwise bring a worker that the policies refuse.
+func printPolicies(o options) error {
+	objects, err := rendered(o.tree)
+	if err != nil {
+		return err
+	}
+	divided, err := divide(objects)
+	if err != nil {
+		return err
+	}
+	published, err := readRelease(o.images)
+	if err != nil {
+		return err
+	}
+	worker, err := published.image(placeholder)
+	if err != nil {
+		return err
+	}
+	repository, _, _ := strings.Cut(worker, "@")
+	for _, policy := range divided.policies {
+		changed, err := forNamespace(policy, o.namespace, repository)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stdout, "---\n%s", changed)
+	}
+	return nil
+}
+
+// forNamespace writes a policy for another namespace than that of config/default, and for each image of a repository.
+func forNamespace(policy *unstructured.Unstructured, namespace, repository string) (string, error) {
+	if policy.GetName() == workerPolicy && policy.GetKind() == "ValidatingAdmissionPolicy" {
+		variables, _, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
+		if err != nil {
+			return "", err
+		}
+		for _, variable := range variables {
+			if named := variable.(map[string]any); named["name"] == "workerImage" {
+				named["expression"] = fmt.Sprintf("object.spec.template.spec.containers[0].?image.orValue('').startsWith('%[1]s@sha256:') ? "+
+					"object.spec.template.spec.containers[0].image : '%[1]s@sha256:…'", repository)
+			}
+		}
+		if err := unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables"); err != nil {
+			return "", err
+		}
+	}
+	written, err := text(placeless(policy))
+	return strings.ReplaceAll(string(written), "system:serviceaccount:scanner-operator-system:", "system:serviceaccount:"+namespace+":"), err
+}

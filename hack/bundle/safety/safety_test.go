@@ -1,0 +1,138 @@
+package safety
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Where the definitions are: those of the last release, which only a release renews, and those of now.
+const (
+	published = "../../../config/crd/published"
+	bases     = "../../../config/crd/bases"
+)
+
+// TestDefinitionsMayFollowThePublishedOnes: whoever has the last release can be upgraded, by OLM v1 too.
+func TestDefinitionsMayFollowThePublishedOnes(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(published, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no published definitions in %s: %v", published, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			now := filepath.Join(bases, filepath.Base(file))
+			if _, err := os.Stat(now); err != nil {
+				t.Fatalf("a published kind is gone: %v", err)
+			}
+			for _, problem := range problems(t, read(t, file), read(t, now)) {
+				t.Errorf("an upgrade from the last release would be refused: %s", problem)
+			}
+		})
+	}
+}
+
+type (
+	crd    = apiextensionsv1.CustomResourceDefinition
+	schema = apiextensionsv1.JSONSchemaProps
+)
+
+// TestEachRuleRefuses: one change for each rule, made to the definition of Scanner.
+func TestEachRuleRefuses(t *testing.T) {
+	one, raw := int64(1), func(text string) *apiextensionsv1.JSON { return &apiextensionsv1.JSON{Raw: []byte(text)} }
+	tests := map[string]struct {
+		change func(*crd)
+		want   string
+	}{
+		"scope":               {func(c *crd) { c.Spec.Scope = apiextensionsv1.ClusterScoped }, "scope"},
+		"stored version goes": {func(c *crd) { c.Spec.Versions[0].Name = "v1" }, "storedVersionRemoval"},
+		"field goes":          {func(c *crd) { delete(spec(c).Properties, "annotatePods") }, "existingFieldRemoval"},
+		"other type":          {at("annotatePods", func(s *schema) { s.Type = "boolean" }), "type"},
+		"new required field": {func(c *crd) {
+			part := spec(c)
+			part.Required = append(part.Required, "annotatePods")
+			c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = *part
+		}, "required"},
+		"other default":             {at("annotatePods", func(s *schema) { s.Default = raw(`"Disabled"`) }), "default"},
+		"default goes":              {at("annotatePods", func(s *schema) { s.Default = nil }), "default"},
+		"default for what has none": {at("backend", func(s *schema) { s.Default = raw(`{"type":"Grype"}`) }), "default"},
+		"choice goes":               {at("annotatePods", func(s *schema) { s.Enum = s.Enum[:1] }), "enum"},
+		"fewer items":               {at("notifications", func(s *schema) { s.MaxItems = &one }), "maxItems"},
+		"more items needed":         {at("notifications", func(s *schema) { s.MinItems = &one }), "minItems"},
+		"other rule":                {at("backend", func(s *schema) { s.XValidations[0].Rule = "false" }), "unhandled"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			old := read(t, filepath.Join(bases, "scanner-operator.io_scanners.yaml"))
+			changed := old.DeepCopy()
+			test.change(changed)
+			if found := strings.Join(problems(t, old, changed), "\n"); !strings.Contains(found, test.want) {
+				t.Errorf("want a problem of %q, got %q", test.want, found)
+			}
+		})
+	}
+}
+
+// TestWhatMayChange: descriptions, new optional fields, new choices and wider bounds are no hindrance.
+func TestWhatMayChange(t *testing.T) {
+	ninety := int64(90)
+	for name, change := range map[string]func(*crd){
+		"description":        at("annotatePods", func(s *schema) { s.Description = "another" }),
+		"new optional field": func(c *crd) { spec(c).Properties["new"] = schema{Type: "string"} },
+		"new choice": at("annotatePods", func(s *schema) {
+			s.Enum = append(s.Enum, apiextensionsv1.JSON{Raw: []byte(`"Sometimes"`)})
+		}),
+		"more items": at("notifications", func(s *schema) { s.MaxItems = &ninety }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := read(t, filepath.Join(bases, "scanner-operator.io_scanners.yaml"))
+			changed := old.DeepCopy()
+			change(changed)
+			if found := problems(t, old, changed); len(found) > 0 {
+				t.Errorf("want no problem, got %q", found)
+			}
+		})
+	}
+}
+
+func problems(t *testing.T, old, now *crd) []string {
+	t.Helper()
+	found, err := Problems(old, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func spec(c *crd) *schema {
+	properties := c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
+	part := properties["spec"]
+	return &part
+}
+
+// at changes a field of spec.
+func at(name string, change func(*schema)) func(*crd) {
+	return func(c *crd) {
+		field := spec(c).Properties[name]
+		change(&field)
+		spec(c).Properties[name] = field
+	}
+}
+
+func read(t *testing.T, file string) *crd {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var definition crd
+	if err := yaml.UnmarshalStrict(text, &definition); err != nil {
+		t.Fatal(err)
+	}
+	// What the API server notes of an installed definition.
+	definition.Status.StoredVersions = []string{definition.Spec.Versions[0].Name}
+	return &definition
+}

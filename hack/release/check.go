@@ -1,0 +1,344 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// check is one thing that must be so before a release is published.
+type check struct {
+	// what is so, in words.
+	what string
+	run  func(context.Context) error
+}
+
+// report runs checks and prints how each went.
+func (r release) report(ctx context.Context, checks []check, out io.Writer) error {
+	failed := 0
+	for _, c := range checks {
+		err := c.run(ctx)
+		if err == nil {
+			fmt.Fprintln(out, "  ok    ", c.what)
+			continue
+		}
+		failed++
+		fmt.Fprintf(out, "  WRONG  %s:\n         %s\n", c.what, strings.ReplaceAll(err.Error(), "\n", "\n         "))
+	}
+	if failed > 0 {
+		return fmt.Errorf("%s is not fit to be published: %d checks failed", r.dir, failed)
+	}
+	fmt.Fprintf(out, "%s is complete: version %s\n", r.dir, r.version)
+	return nil
+}
+
+// checks are all. Again is the directory of a second build of the same sources, or empty; tagged says that what is committed
+// is released as it is.
+func (r release) checks(again string, tagged bool) []check {
+	checks := []check{
+		{"every artefact is there", r.complete},
+		{"images have all platforms, the version, and a user without rights", r.imagesAreAsPromised},
+		{"images.json names the images that are there", r.recordIsTrue},
+		{"the programs say the version", r.programsSayTheVersion},
+		{"chart, bundle and change log have the version", r.versionsAgree},
+		{"install.yaml, chart and bundle name the images by these digests", r.referencesAreTrue},
+		{"each software bill of materials names what its program is made of", r.materialsAreNamed},
+		{"checksums are those of all published files", r.checksumsAreTrue},
+	}
+	if again != "" {
+		second := r
+		second.dir = again
+		checks = append(checks, check{"a second build gives the same", func(context.Context) error { return r.same(second) }})
+	}
+	if tagged {
+		checks = append(checks, check{"the committed bundle is that of these images", r.lockIsCommitted})
+	}
+	return checks
+}
+
+// complete looks for everything that is published.
+func (r release) complete(context.Context) error {
+	wanted := []string{
+		"install.yaml", "crds.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
+		filepath.Base(r.chartFile()), filepath.Join("bundle", "manifests"),
+	}
+	for _, name := range programs {
+		wanted = append(wanted, filepath.Join("images", name, "index.json"))
+		for _, platform := range platforms {
+			wanted = append(wanted, materialsFile(name, platform.OS, platform.Architecture))
+		}
+	}
+	for _, name := range packaged {
+		wanted = append(wanted, filepath.Join("images", name, "index.json"))
+	}
+	var missing []error
+	for _, file := range wanted {
+		if _, err := os.Stat(r.path(file)); err != nil {
+			missing = append(missing, fmt.Errorf("missing: %s", file))
+		}
+	}
+	return errors.Join(missing...)
+}
+
+func (r release) imagesAreAsPromised(context.Context) error {
+	var wrong []error
+	for _, name := range slices.Concat(programs, packaged) {
+		if err := r.imageIsAsPromised(name); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func (r release) imageIsAsPromised(name string) error {
+	index, err := r.index(name)
+	if err != nil {
+		return err
+	}
+	for _, platform := range platforms {
+		image, err := imageFor(index, platform)
+		if err != nil {
+			return err
+		}
+		file, err := image.ConfigFile()
+		if err != nil {
+			return err
+		}
+		if label := file.Config.Labels["org.opencontainers.image.version"]; label != r.version {
+			return fmt.Errorf("label of version %q for %s; expected %s", label, platform, r.version)
+		}
+		if user, _, _ := strings.Cut(file.Config.User, ":"); user == "" || user == "0" || user == "root" {
+			return fmt.Errorf("user %q for %s; expected one without rights", file.Config.User, platform)
+		}
+	}
+	return nil
+}
+
+// recordIsTrue compares images.json with the images.
+func (r release) recordIsTrue(context.Context) error {
+	record, err := r.record()
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	for _, name := range slices.Concat(programs, packaged) {
+		index, err := r.index(name)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		digest, err := index.Digest()
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(record[name], "/"+name+"@"+digest.String()) {
+			wrong = append(wrong, fmt.Errorf("%s names %q; the image has %s", recordFile, record[name], digest))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func (r release) programsSayTheVersion(ctx context.Context) error {
+	var wrong []error
+	for _, name := range programs {
+		index, err := r.index(name)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		printed, err := printedVersion(ctx, index, name)
+		if err != nil {
+			wrong = append(wrong, err)
+		} else if !strings.HasPrefix(printed, name+" "+r.version+" (go") {
+			wrong = append(wrong, fmt.Errorf("%s says %q; expected %s and no commit", name, strings.TrimSpace(printed), r.version))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func (r release) versionsAgree(context.Context) error {
+	chart, _, chartErr := r.chart()
+	if chartErr == nil && (chart.Version != r.version || chart.AppVersion != r.version) {
+		chartErr = fmt.Errorf("Chart.yaml has version %s and appVersion %s; VERSION has %s", chart.Version, chart.AppVersion, r.version)
+	}
+	csv, csvErr := r.clusterServiceVersion()
+	if csvErr == nil && (csv.Spec.Version != r.version || csv.Metadata.Name != "scanner-operator.v"+r.version) {
+		csvErr = fmt.Errorf("the ClusterServiceVersion %s has version %s; VERSION has %s", csv.Metadata.Name, csv.Spec.Version, r.version)
+	}
+	_, notesErr := r.notes()
+	return errors.Join(chartErr, csvErr, notesErr)
+}
+
+// clusterServiceVersion is what the bundle says of versions.
+type clusterServiceVersion struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		Version string `json:"version"`
+	} `json:"spec"`
+	text string
+}
+
+func (r release) clusterServiceVersion() (clusterServiceVersion, error) {
+	found, err := filepath.Glob(r.path("bundle", "manifests", "*clusterserviceversion.yaml"))
+	if err != nil || len(found) != 1 {
+		return clusterServiceVersion{}, fmt.Errorf("the bundle has %d ClusterServiceVersions; expected one", len(found))
+	}
+	text, err := os.ReadFile(found[0])
+	if err != nil {
+		return clusterServiceVersion{}, err
+	}
+	csv := clusterServiceVersion{text: string(text)}
+	return csv, yaml.Unmarshal(text, &csv)
+}
+
+// referencesAreTrue looks at every image of ours that users would install.
+func (r release) referencesAreTrue(context.Context) error {
+	record, err := r.record()
+	if err != nil {
+		return err
+	}
+	manifest, err := os.ReadFile(r.path("install.yaml"))
+	csv, csvErr := r.clusterServiceVersion()
+	_, values, chartErr := r.chart()
+	if err := errors.Join(err, csvErr, chartErr); err != nil {
+		return err
+	}
+	var wrong []error
+	for _, name := range programs {
+		wrong = append(wrong,
+			namesOnly("install.yaml", string(manifest), name, record[name]),
+			namesOnly("the ClusterServiceVersion", csv.text, name, record[name]),
+			valuesName(values, name, record[name]))
+	}
+	return errors.Join(wrong...)
+}
+
+// namesOnly wants text to name an image, and each time by the given reference.
+func namesOnly(where, text, name, reference string) error {
+	repository, _, _ := strings.Cut(reference, "@")
+	// The bare name too: what kustomize was not told to replace.
+	found := regexp.MustCompile(`(?m)(`+regexp.QuoteMeta(repository)+`([@:][^\s"',]*)?|(image|value): "?`+name+`([@:]\S*)?)"?$`).FindAllString(text, -1)
+	if len(found) == 0 {
+		return fmt.Errorf("%s does not name %s", where, reference)
+	}
+	for _, one := range found {
+		if !strings.HasSuffix(strings.Trim(one, `"`), reference) {
+			return fmt.Errorf("%s says %q; expected %s", where, one, reference)
+		}
+	}
+	return nil
+}
+
+// valuesName wants the chart to name an image by registry, repository and digest.
+func valuesName(values chartValues, name, reference string) error {
+	for _, key := range slices.Sorted(maps.Keys(values.Image)) {
+		one, ok := values.Image[key].(map[string]any)
+		if !ok || one["repository"] != name {
+			continue
+		}
+		if got := fmt.Sprintf("%v/%v@%v", values.Image["registry"], one["repository"], one["digest"]); got != reference {
+			return fmt.Errorf("values.yaml says %s; expected %s", got, reference)
+		}
+		return nil
+	}
+	return fmt.Errorf("values.yaml names no image %s", name)
+}
+
+// materialsFile is the software bill of materials of a program for a platform, relative to the release's directory.
+func materialsFile(name, system, architecture string) string {
+	return filepath.Join("sbom", name+"_"+system+"_"+architecture+".spdx.json")
+}
+
+// materialsAreNamed wants each to name Go's standard library and the project's own module, which every program has.
+func (r release) materialsAreNamed(context.Context) error {
+	var wrong []error
+	for _, name := range programs {
+		for _, platform := range platforms {
+			file := materialsFile(name, platform.OS, platform.Architecture)
+			if err := namesMaterials(r.path(file)); err != nil {
+				wrong = append(wrong, fmt.Errorf("%s: %w", file, err))
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func namesMaterials(file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var materials struct {
+		SPDXVersion string `json:"spdxVersion"`
+		Packages    []struct {
+			Name string `json:"name"`
+		} `json:"packages"`
+	}
+	if err := json.Unmarshal(content, &materials); err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, one := range materials.Packages {
+		named[one.Name] = true
+	}
+	if !strings.HasPrefix(materials.SPDXVersion, "SPDX-") || !named["stdlib"] || !named["golang.org/x/crypto/x509roots/fallback"] {
+		return fmt.Errorf("%d packages, but not all that every program is made of", len(named))
+	}
+	return nil
+}
+
+// lockIsCommitted holds when whoever builds the tag gets the images that its bundle names.
+func (r release) lockIsCommitted(context.Context) error {
+	built, err := os.ReadFile(r.path(lockFile))
+	committed, errCommitted := os.ReadFile(filepath.Join(r.root, committedLock))
+	if err := errors.Join(err, errCommitted); err != nil {
+		return err
+	}
+	if !bytes.Equal(built, committed) {
+		return fmt.Errorf("%s is of other images, or of another day: make release-lock, and commit", committedLock)
+	}
+	return nil
+}
+
+func (r release) checksumsAreTrue(context.Context) error {
+	want, err := r.checksums()
+	if err != nil {
+		return err
+	}
+	got, err := os.ReadFile(r.path(checksumsFile))
+	if err != nil {
+		return err
+	}
+	if string(got) != want {
+		return fmt.Errorf("%s was not written last: files have changed, came or went since", checksumsFile)
+	}
+	return nil
+}
+
+// same compares what must not depend on when and where it was built. The bills of materials hold the time of their making.
+func (r release) same(second release) error {
+	var differing []error
+	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", filepath.Base(r.chartFile())} {
+		first, err := os.ReadFile(r.path(file))
+		again, errAgain := os.ReadFile(second.path(file))
+		if err := errors.Join(err, errAgain); err != nil {
+			differing = append(differing, err)
+		} else if !bytes.Equal(first, again) {
+			differing = append(differing, fmt.Errorf("%s differs from %s", r.path(file), second.path(file)))
+		}
+	}
+	return errors.Join(differing...)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+)
+
+// programs are the images that hold a program, and packaged those that hold what is known of it: OLM's bundle and catalog.
+var (
+	programs = []string{"scanner-operator", "scanner-notifier", "scanner-grype"}
+	packaged = []string{"scanner-operator-bundle", "scanner-operator-catalog"}
+)
+
+// platforms are those of every image.
+var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
+
+const (
+	recordFile = "images.json"
+	// lockFile is what the bundle is generated from; that of the version in VERSION is under version control.
+	lockFile      = "images.lock.yaml"
+	committedLock = "config/manifests/images.yaml"
+)
+
+// record is which reference by digest each image has, by name.
+func (r release) record() (map[string]string, error) {
+	return readRecord(r.path(recordFile))
+}
+
+func readRecord(file string) (map[string]string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	record := map[string]string{}
+	if err := json.Unmarshal(content, &record); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return record, nil
+}
+
+// lock is what the bundle has to know of a release. Its own image is not in it, and can only follow from it.
+type lock struct {
+	// Created is the day of the release, as RFC 3339.
+	Created string `json:"created"`
+	// Images are references by digest, by name.
+	Images map[string]string `json:"images"`
+}
+
+func (r release) writeLock() error {
+	record, err := r.record()
+	if err != nil {
+		return err
+	}
+	created, err := r.created()
+	if err != nil {
+		return err
+	}
+	locked := lock{Created: created, Images: map[string]string{}}
+	for _, name := range programs {
+		if locked.Images[name] = record[name]; locked.Images[name] == "" {
+			return fmt.Errorf("%s names no image %s", r.path(recordFile), name)
+		}
+	}
+	content, err := yaml.Marshal(locked)
+	if err != nil {
+		return err
+	}
+	text := "# Written by \"make release-lock\": the images of the version in VERSION.\n" + string(content)
+	return os.WriteFile(r.path(lockFile), []byte(text), 0o644)
+}
+
+// index is an image as it lies in the release's directory, for all platforms.
+func (r release) index(name string) (v1.ImageIndex, error) {
+	saved, err := build.Load(r.path("images", name))
+	if err != nil {
+		return nil, err
+	}
+	index, ok := saved.(v1.ImageIndex)
+	if !ok {
+		return nil, errors.New("an image of one platform, and not an index of several")
+	}
+	return index, nil
+}
+
+// imageFor picks the image of a platform out of an index.
+func imageFor(index v1.ImageIndex, platform v1.Platform) (v1.Image, error) {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range manifest.Manifests {
+		if one.Platform != nil && one.Platform.Satisfies(platform) {
+			return index.Image(one.Digest)
+		}
+	}
+	return nil, fmt.Errorf("no image for %s", platform)
+}
+
+// printedVersion runs the program of an image with --version. It works for this machine's own platform.
+func printedVersion(ctx context.Context, index v1.ImageIndex, name string) (string, error) {
+	image, err := imageFor(index, v1.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH})
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, name)
+	if err := extract(image, name, program); err != nil {
+		return "", err
+	}
+	printed, err := exec.CommandContext(ctx, program, "--version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w: %s", name, err, printed)
+	}
+	return string(printed), nil
+}
+
+// extract writes the file /name of an image to another file, which may be run.
+func extract(image v1.Image, name, to string) error {
+	files := mutate.Extract(image)
+	defer files.Close()
+	archive := tar.NewReader(files)
+	for {
+		header, err := archive.Next()
+		if err != nil {
+			return fmt.Errorf("file /%s of the image: %w", name, err)
+		}
+		if header.Name != name {
+			continue
+		}
+		file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, archive)
+		return errors.Join(err, file.Close())
+	}
+}

@@ -1,0 +1,80 @@
+package notify
+
+import (
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// restore has the store be that of a backup made at the story's beginning.
+func (s *story) restore() {
+	s.settings.RestoredFrom = noon
+	s.data++
+	for i := range s.coverage.Images {
+		s.coverage.Images[i].Current = false
+	}
+}
+
+// TestStoreRestored: what the receiver had not heard of when the backup was made is one summary that claims nothing to be new, when
+// every image has a result with today's data; what is found after that is news. That is so whatever its firstScan is.
+func TestStoreRestored(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
+		s := toldBy(t, policy)
+		s.restore()
+		none(t, s.visit(), "results are older than the data")
+		s.find("web", finding.Critical, 1, 13)
+		none(t, s.next(), "db has no result yet")
+		s.image("db", ImageScanned)
+		d := only(t, s.visit())
+		if d.Kind != KindStoreRestored || !d.RestoredFrom.Equal(noon) || d.Untold != 10 || d.Totals.Critical != 13 {
+			t.Errorf("firstScan %s: message %+v, want one summary of 10 of 13 findings that were not told before the backup", policy, d)
+		}
+		s.wantIdle()
+		s.pass(time.Hour)
+		s.find("web", finding.High, 100, 1)
+		s.visit()
+		if d := only(t, s.next()); d.Kind != KindNews || d.Totals.Total() != 1 {
+			t.Errorf("firstScan %s: message %+v, want the one new finding", policy, d)
+		}
+	}
+}
+
+// TestStoreRestoredQuietly: a receiver that has heard of everything hears nothing of a restore.
+func TestStoreRestoredQuietly(t *testing.T) {
+	s := toldBy(t, FirstScanSummary)
+	s.restore()
+	s.find("web", finding.Critical, 1, 3)
+	s.image("db", ImageScanned)
+	none(t, s.visit(), "images still join")
+	none(t, s.next(), "there is nothing that it was not told")
+	s.wantIdle()
+}
+
+// TestStoreRestoredWithMessage: a message that was on its way when the backup was made is not sent once more. What it said is part of
+// the summary, since nobody knows whether it was delivered.
+func TestStoreRestoredWithMessage(t *testing.T) {
+	for name, first := range map[string]bool{"news": false, "the first summary": true} {
+		s := newStory(t)
+		if !first {
+			s = toldBy(t, FirstScanSummary)
+		}
+		s.outcomes = []Outcome{{Result: Temporary}}
+		s.find("web", finding.Critical, 1, 7)
+		s.visit()
+		composed := only(t, s.next())
+		s.restore()
+		s.find("web", finding.Critical, 1, 7)
+		s.image("db", ImageScanned)
+		s.visit()
+		d := only(t, s.next())
+		want, untold := KindStoreRestored, 4
+		if first {
+			want, untold = KindBaselineRenewed, 0
+		}
+		if d.Kind != want || d.ID == composed.ID || d.Untold != untold || d.Totals.Critical != 7 {
+			t.Errorf("%s: message %+v, want %s that counts all 7 findings, %d of them untold", name, d, want, untold)
+		}
+		s.wantIdle()
+	}
+}

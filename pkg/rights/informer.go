@@ -1,0 +1,96 @@
+package rights
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// relist is how often it is tried again to list what is forbidden.
+const relist = 10 * time.Second
+
+// NewInformer is for the cache's options. Without it, everything would wait until each informer has its first list, and the
+// manager end after a while: one namespace that forbids it would stop all. An informer whose first list is forbidden is
+// empty instead, until the list is allowed. What has been listed once stays as it was when the right is taken away.
+//
+// Of kinds without namespaces a list must be allowed, as it is usual.
+func NewInformer(source cache.ListerWatcher, o runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
+	switch o.(type) {
+	case *corev1.Pod, *v1alpha1.Scanner, *v1alpha1.ImageScan, *v1alpha1.VulnerabilityException:
+		source = &standIn{source: cache.ToListerWatcherWithContext(source)}
+	}
+	return cache.NewSharedIndexInformer(source, o, resync, indexers)
+}
+
+// standIn gives an empty list in place of one that is forbidden. It is used by one reflector, which does one thing at a time.
+type standIn struct {
+	source cache.ListerWatcherWithContext
+	// known says that there was a list; forbidden that the last one was an empty one of ours.
+	known, forbidden bool
+}
+
+var _ interface {
+	cache.ListerWatcher
+	cache.ListerWatcherWithContext
+} = (*standIn)(nil)
+
+// ListWithContext implements cache.ListerWatcherWithContext.
+func (s *standIn) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := s.source.ListWithContext(ctx, options)
+	s.known = s.known || err == nil
+	if s.forbidden = apierrors.IsForbidden(err) && !s.known; s.forbidden {
+		return &metav1.PartialObjectMetadataList{}, nil
+	}
+	return list, err
+}
+
+// WatchWithContext implements cache.ListerWatcherWithContext.
+func (s *standIn) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if s.forbidden && options.SendInitialEvents == nil {
+		return outdated(relist), nil
+	}
+	events, err := s.source.WatchWithContext(ctx, options)
+	s.known = s.known || err == nil
+	return events, err
+}
+
+// List implements cache.ListerWatcher.
+func (s *standIn) List(options metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), options)
+}
+
+// Watch implements cache.ListerWatcher.
+func (s *standIn) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), options)
+}
+
+// outdated is a watch that says after a while that the list is too old, whereupon a reflector lists anew.
+func outdated(after time.Duration) watch.Interface {
+	events := make(chan watch.Event, 1)
+	timer := time.AfterFunc(after, func() {
+		events <- watch.Event{Type: watch.Error, Object: &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: "the list was forbidden",
+		}}
+	})
+	return stoppable{watch.NewProxyWatcher(events), timer}
+}
+
+type stoppable struct {
+	watch.Interface
+	timer *time.Timer
+}
+
+// Stop implements watch.Interface.
+func (s stoppable) Stop() {
+	s.timer.Stop()
+	s.Interface.Stop()
+}

@@ -1,0 +1,122 @@
+// Package rights finds out what the operator may not do in a namespace that it scans, so that the Scanners there can say it and
+// the others go on.
+//
+// It asks the API server (SelfSubjectAccessReview), which every account may do, and reads no roles. It changes nothing, and knows
+// nothing of why something is done.
+package rights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Role is the ClusterRole with all that is Needed. config/rbac binds it in the whole cluster, or in each namespace.
+const Role = "scanner-operator-manager"
+
+// homeBinding is the RoleBinding to it in the operator's own namespace.
+const homeBinding = "scanner-operator-workers"
+
+// Right is what one rule of a role allows.
+type Right struct {
+	Verb string
+	// Resource has its group, and Subresource is empty but for that of a status.
+	Resource    schema.GroupResource
+	Subresource string
+}
+
+// Needed in each namespace that is scanned: the ClusterRole called Role. A test compares both.
+var Needed = slices.Concat(
+	verbs(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
+	verbs(corev1.GroupName, "events", "list"),
+	verbs("events.k8s.io", "events", "create", "patch"),
+	verbs("batch", "jobs", "get", "create", "delete"),
+	verbs(v1alpha1.GroupVersion.Group, "scanners", "get", "list", "watch", "patch"),
+	verbs(v1alpha1.GroupVersion.Group, "scanners/status", "patch"),
+	verbs(v1alpha1.GroupVersion.Group, "imagescans", "get", "list", "watch", "create", "patch", "delete"),
+	verbs(v1alpha1.GroupVersion.Group, "imagescans/status", "patch"),
+	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions", "get", "list", "watch"),
+	verbs(v1alpha1.GroupVersion.Group, "vulnerabilityexceptions/status", "patch"),
+)
+
+// NeededAtHome are those of Needed without which nothing works in the operator's own namespace, where most Jobs run.
+var NeededAtHome = slices.Concat(
+	verbs(corev1.GroupName, "pods", "get", "list"),
+	verbs(corev1.GroupName, "events", "list"),
+	verbs("batch", "jobs", "get", "create", "delete"),
+)
+
+// watched are the namespaced kinds that the manager keeps in its cache.
+func watched() map[string]client.ObjectList {
+	return map[string]client.ObjectList{
+		"pods": &corev1.PodList{}, "scanners": &v1alpha1.ScannerList{}, "imagescans": &v1alpha1.ImageScanList{},
+		"vulnerabilityexceptions": &v1alpha1.VulnerabilityExceptionList{},
+	}
+}
+
+func verbs(group, resource string, verbs ...string) (all []Right) {
+	resource, subresource, _ := strings.Cut(resource, "/")
+	for _, verb := range verbs {
+		all = append(all, Right{Verb: verb, Resource: schema.GroupResource{Group: group, Resource: resource}, Subresource: subresource})
+	}
+	return all
+}
+
+// fillsCache says whether the cache has not all of a namespace without the right.
+func (r Right) fillsCache() bool {
+	return watched()[r.Resource.Resource] != nil && r.Subresource == "" && (r.Verb == "list" || r.Verb == "watch")
+}
+
+// describe names rights as kubectl does, those of one resource together: "list, watch pods; create jobs.batch".
+func describe(all []Right) string {
+	var parts []string
+	for i := 0; i < len(all); {
+		first, verbs := all[i], []string{}
+		for ; i < len(all) && all[i].Resource == first.Resource && all[i].Subresource == first.Subresource; i++ {
+			verbs = append(verbs, all[i].Verb)
+		}
+		resource := first.Resource.String()
+		if first.Subresource != "" {
+			resource = strings.Replace(resource, first.Resource.Resource, first.Resource.Resource+"/"+first.Subresource, 1)
+		}
+		parts = append(parts, strings.Join(verbs, ", ")+" "+resource)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// lacking is a namespace (empty: all) and what the operator may not do there.
+type lacking struct {
+	namespace string
+	rights    []Right
+}
+
+// maxListed bounds the list of rights, so that the command behind it fits into a condition's message.
+const maxListed = 180
+
+// advice says what is missing and how to grant it.
+func (l lacking) advice(account, home string) string {
+	binding := Role
+	if l.namespace == home { // where another one has the name
+		binding = homeBinding
+	}
+	listed := describe(l.rights)
+	if len(listed) > maxListed {
+		listed = listed[:maxListed] + "…"
+	}
+	if l.namespace == "" {
+		return fmt.Sprintf("the operator may not %s in all namespaces: apply the manifests of its version again, or see what its roles allow "+
+			"(kubectl describe clusterrole,clusterrolebinding %s)", listed, Role)
+	}
+	return fmt.Sprintf("the operator may not %s in namespace %s: kubectl -n %s create rolebinding %s --clusterrole=%s --serviceaccount=%s",
+		listed, l.namespace, l.namespace, binding, Role, account)
+}
+
+// empty says whether a list has no object.
+func empty(list client.ObjectList) bool { return meta.LenList(list) == 0 }

@@ -1,0 +1,87 @@
+package rights
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// TestNeededIsTheRole: what is checked is what the manager's ClusterRole for scanned namespaces grants, no less and no more.
+func TestNeededIsTheRole(t *testing.T) {
+	file, err := os.Open(filepath.Join("..", "..", "config", "rbac", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var role rbacv1.ClusterRole
+	for documents := yaml.NewYAMLOrJSONDecoder(file, 4096); role.Name != Role; {
+		role = rbacv1.ClusterRole{}
+		if err := documents.Decode(&role); err != nil {
+			t.Fatalf("no ClusterRole %s: %v", Role, err)
+		}
+	}
+	var granted []string
+	for _, rule := range role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, right := range verbs(group, resource, rule.Verbs...) {
+					granted = append(granted, describe([]Right{right}))
+				}
+			}
+		}
+	}
+	needed := make([]string, 0, len(Needed))
+	for _, right := range Needed {
+		needed = append(needed, describe([]Right{right}))
+	}
+	slices.Sort(granted)
+	slices.Sort(needed)
+	if !slices.Equal(granted, needed) {
+		t.Errorf("the role grants %q\nneeded is %q", granted, needed)
+	}
+	for _, right := range NeededAtHome {
+		if !slices.Contains(Needed, right) {
+			t.Errorf("%v is needed at home and not needed", right)
+		}
+	}
+}
+
+// TestAdvice: what is missing is named as kubectl does, and the command fits into a condition whatever is missing.
+func TestAdvice(t *testing.T) {
+	for name, test := range map[string]struct {
+		lacking lacking
+		want    string
+	}{
+		"one verb": {
+			lacking{"shop", verbs("batch", "jobs", "create")},
+			"the operator may not create jobs.batch in namespace shop: kubectl -n shop create rolebinding scanner-operator-manager " +
+				"--clusterrole=scanner-operator-manager --serviceaccount=home:manager",
+		},
+		"at home": {
+			lacking{"home", slices.Concat(verbs("", "pods", "get", "list"), verbs("example.com", "scanners/status", "patch"))},
+			"the operator may not get, list pods; patch scanners/status.example.com in namespace home: kubectl -n home create rolebinding scanner-operator-workers " +
+				"--clusterrole=scanner-operator-manager --serviceaccount=home:manager",
+		},
+		"everywhere": {
+			lacking{"", verbs("", "pods", "patch")},
+			"the operator may not patch pods in all namespaces: apply the manifests of its version again, or see what its roles allow " +
+				"(kubectl describe clusterrole,clusterrolebinding scanner-operator-manager)",
+		},
+	} {
+		if got := test.lacking.advice("home:manager", "home"); got != test.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, test.want)
+		}
+	}
+	longest := strings.Repeat("a", 63)
+	all := lacking{longest, Needed}.advice("scanner-operator-system:scanner-operator-manager", "home")
+	if len(all) > v1alpha1.MaxMessageBytes || !strings.Contains(all, "get, list, watch, patch pods; ") {
+		t.Errorf("%d bytes: %s", len(all), all)
+	}
+}

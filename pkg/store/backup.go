@@ -1,0 +1,209 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/pressly/goose/v3"
+)
+
+// A backup is a line that says what it is, readable by people ("head -1"), and a zstd stream of the store's pages in order, which
+// is the file as SQLite writes it, and of the SHA-256 of that line and all pages.
+const (
+	backupFormat = "scanner-operator-backup"
+	// backupVersion is that of the layout; the content's is Manifest.Schema.
+	backupVersion = 1
+	// maxBackupHeader bounds the first line.
+	maxBackupHeader = 4 << 10
+	// maxPage is SQLite's own bound on its pages (https://www.sqlite.org/limits.html).
+	maxPage = 64 << 10
+	// maxPages bounds a store at 16 TiB: a number beyond is a header that lies.
+	maxPages = 1 << 32
+)
+
+// BackupInfo is the first line of a backup.
+type BackupInfo struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Schema is the store's, by which older ones are migrated and newer ones refused.
+	Schema int64 `json:"schema"`
+	// Store is the id of the store that it was made of, and CreatedAt of when its content is.
+	Store     string    `json:"store"`
+	CreatedAt time.Time `json:"createdAt"`
+	// Operator is the version of the program that made it.
+	Operator string `json:"operator"`
+	// Pages is how many there are, of PageSize bytes each.
+	Pages    int64 `json:"pages"`
+	PageSize int64 `json:"pageSize"`
+}
+
+// size is that of the store's file in bytes.
+func (i BackupInfo) size() int64 { return i.Pages * i.PageSize }
+
+// Backup writes the whole store as it is at one moment. It takes no room on any volume and keeps nobody from writing meanwhile;
+// the write-ahead log grows until it is done. A store whose content makes no sense is refused.
+func (s *SQLite) Backup(ctx context.Context, operator string, out io.Writer) (info BackupInfo, err error) {
+	if err := s.LookInside(ctx); err != nil {
+		return info, err
+	}
+	err = s.read(ctx, "back up", func(ctx context.Context, q query) error {
+		info = BackupInfo{Format: backupFormat, Version: backupVersion, Store: s.id, Operator: operator}
+		// The first question to the file begins the moment that all others see.
+		err := q.QueryRowContext(ctx, `SELECT (SELECT max(version_id) FROM `+goose.DefaultTablename+`), page_count, page_size
+			FROM pragma_page_count, pragma_page_size`).Scan(&info.Schema, &info.Pages, &info.PageSize)
+		if err != nil {
+			return err
+		}
+		info.CreatedAt = s.now().UTC().Truncate(time.Millisecond)
+		return writeBackup(ctx, q, info, out)
+	})
+	return info, err
+}
+
+func writeBackup(ctx context.Context, q query, info BackupInfo, out io.Writer) error {
+	header, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	header = append(header, '\n')
+	if _, err := out.Write(header); err != nil {
+		return err
+	}
+	// One goroutine: the manager works in the same container.
+	compressed, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(maxBackupWindow))
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	_, _ = sum.Write(header) // a hash never fails
+	if err := writePages(ctx, q, info, io.MultiWriter(compressed, sum)); err != nil {
+		return errors.Join(err, compressed.Close())
+	}
+	if _, err := compressed.Write(sum.Sum(nil)); err != nil {
+		return err
+	}
+	return compressed.Close()
+}
+
+// maxBackupWindow bounds the memory that it takes to read a backup.
+const maxBackupWindow = 4 << 20
+
+// writePages writes the pages as this transaction sees them (https://www.sqlite.org/dbpage.html).
+func writePages(ctx context.Context, q query, info BackupInfo, out io.Writer) error {
+	rows, err := q.QueryContext(ctx, `SELECT pgno, data FROM sqlite_dbpage`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var last int64
+	for rows.Next() {
+		var number int64
+		var page []byte
+		if err := rows.Scan(&number, &page); err != nil {
+			return err
+		}
+		if last++; number != last || int64(len(page)) != info.PageSize {
+			return fmt.Errorf("page %d of %d bytes where page %d of %d was to come", number, len(page), last, info.PageSize)
+		}
+		if _, err := out.Write(page); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if last != info.Pages {
+		return fmt.Errorf("%d pages where %d were to come", last, info.Pages)
+	}
+	return nil
+}
+
+// Errors of reading a backup. Nothing was changed when there is one.
+var (
+	// ErrNoBackup says that the data is something else.
+	ErrNoBackup = errors.New("this is no backup of the operator's store")
+	// ErrBackupDamaged says that the data is not what was written.
+	ErrBackupDamaged = errors.New("the backup is damaged or not complete: use another one")
+	// ErrBackupNewer says that a newer version of the operator made it.
+	ErrBackupNewer = errors.New("the backup was made by a newer version of the operator")
+)
+
+// readBackup writes a backup's store to out when room has nothing against it. Only without an error is that complete.
+func readBackup(in io.Reader, room func(BackupInfo) error, out io.Writer) (BackupInfo, error) {
+	buffered := bufio.NewReaderSize(in, maxBackupHeader)
+	header, info, err := readHeader(buffered)
+	if err != nil {
+		return info, err
+	}
+	if err := room(info); err != nil {
+		return info, err
+	}
+	content, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxBackupWindow))
+	if err != nil {
+		return info, err
+	}
+	defer content.Close()
+	sum := sha256.New()
+	_, _ = sum.Write(header)
+	tracked := &writer{out: io.MultiWriter(out, sum)}
+	if _, err := io.CopyN(tracked, content, info.size()); err != nil {
+		return info, errors.Join(tracked.failed, unreadable(err, tracked.failed))
+	}
+	var rest bytes.Buffer
+	if _, err := io.Copy(&rest, io.LimitReader(content, sha256.Size+1)); err != nil {
+		return info, unreadable(err, nil)
+	}
+	if !bytes.Equal(rest.Bytes(), sum.Sum(nil)) {
+		return info, fmt.Errorf("%w (wrong checksum)", ErrBackupDamaged)
+	}
+	return info, nil
+}
+
+// writer remembers what went wrong on the way out, which is no fault of what is read.
+type writer struct {
+	out    io.Writer
+	failed error
+}
+
+func (w *writer) Write(p []byte) (n int, err error) {
+	n, w.failed = w.out.Write(p)
+	return n, w.failed
+}
+
+// unreadable says that reading failed, unless it was writing.
+func unreadable(err, writing error) error {
+	if writing != nil {
+		return nil
+	}
+	return fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
+}
+
+func readHeader(in *bufio.Reader) (header []byte, info BackupInfo, err error) {
+	header, err = in.ReadSlice('\n')
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
+		return nil, info, err
+	}
+	if json.Unmarshal(header, &info) != nil || info.Format != backupFormat {
+		return nil, info, fmt.Errorf("%w: it does not begin as one", ErrNoBackup)
+	}
+	latest, err := latestSchema()
+	switch {
+	case err != nil:
+		return nil, info, err
+	case info.Version > backupVersion:
+		return nil, info, fmt.Errorf("%w (%s, format %d, this one knows %d): restore it with that version", ErrBackupNewer, info.Operator, info.Version, backupVersion)
+	case info.Schema > latest:
+		return nil, info, fmt.Errorf("%w (%s, schema %d, this one knows %d): restore it with that version", ErrBackupNewer, info.Operator, info.Schema, latest)
+	case info.Schema < 1, info.Pages < 1, info.Pages > maxPages, info.PageSize < 512, info.PageSize > maxPage:
+		return nil, info, fmt.Errorf("%w (its first line makes no sense)", ErrBackupDamaged)
+	}
+	return bytes.Clone(header), info, nil
+}

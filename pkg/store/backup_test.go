@@ -1,0 +1,366 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pressly/goose/v3"
+)
+
+// noted is a mark in a store, by which a test tells stores from each other.
+func noted(t testing.TB, s *SQLite, text string) {
+	t.Helper()
+	must(t, s.SaveReceiverState(t.Context(), "scanner", "receiver", []byte(text)))
+}
+
+func note(t testing.TB, s *SQLite) string {
+	t.Helper()
+	return string(got[[]byte](t)(s.ReceiverState(t.Context(), "scanner", "receiver")))
+}
+
+func backupOf(t testing.TB, s *SQLite) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	_, err := s.Backup(t.Context(), "test", &out)
+	must(t, err)
+	return out.Bytes()
+}
+
+// remark changes the first line of a backup.
+func remark(backup []byte, before, after string) []byte {
+	return bytes.Replace(backup, []byte(before), []byte(after), 1)
+}
+
+// files are the names in a store's folder.
+func files(t testing.TB, path string) (names []string) {
+	t.Helper()
+	for _, entry := range got[[]fs.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
+		names = append(names, strings.TrimPrefix(entry.Name(), filepath.Base(path)))
+	}
+	return names
+}
+
+// TestRestore: a backup that was staged is the store at the next start, and not before; it is another store than the one it was
+// made of, and the one before is kept aside, once.
+func TestRestore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	first := openStore(t, path)
+	noted(t, first.SQLite, "backed up")
+	backup := backupOf(t, first.SQLite)
+	noted(t, first.SQLite, "since then")
+
+	for round, before := range []string{"since then", "backed up"} {
+		info, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
+		must(t, err)
+		if info.Store != first.ID() || !info.CreatedAt.Equal(first.clock.Now()) || info.Operator != "test" {
+			t.Errorf("the backup says %+v, want store %s, at %s, made by test", info, first.ID(), first.clock.Now())
+		}
+		if round == 0 {
+			if text := note(t, first.SQLite); text != "since then" {
+				t.Errorf("the store that is open says %q before it was closed", text)
+			}
+			must(t, first.Close())
+		}
+		restored := openStore(t, path)
+		if text := note(t, restored.SQLite); text != "backed up" || !restored.Replaced() {
+			t.Errorf("round %d: the store at the next start says %q, replaced %t; want what was backed up", round, text, restored.Replaced())
+		}
+		if restored.ID() == first.ID() || !restored.RestoredFrom().Equal(info.CreatedAt) {
+			t.Errorf("it has the id %s and is restored from %s; want another id and %s", restored.ID(), restored.RestoredFrom(), info.CreatedAt)
+		}
+		must(t, restored.Close())
+		previous := openStore(t, path+PreviousSuffix)
+		if text := note(t, previous.SQLite); text != before {
+			t.Errorf("round %d: the store put aside says %q, want %q", round, text, before)
+		}
+		must(t, previous.Close())
+		must(t, os.Remove(path+PreviousSuffix+".lock"))
+	}
+	again := openStore(t, path)
+	if again.Replaced() || again.RestoredFrom().IsZero() {
+		t.Errorf("opened again: replaced %t, restored from %s; want only the latter", again.Replaced(), again.RestoredFrom())
+	}
+	if mode := got[os.FileInfo](t)(os.Stat(path)).Mode().Perm(); mode != 0o600 {
+		t.Errorf("the store has mode %o", mode)
+	}
+}
+
+// TestBackupWhileWriting: a backup is the store at one moment, however much is written meanwhile.
+func TestBackupWhileWriting(t *testing.T) {
+	f := newStore(t)
+	write := func(n int) error {
+		return f.write(t.Context(), "write both", func(ctx context.Context, tx *sql.Tx) error {
+			// Far apart in the file, with pages that come and go between them.
+			for _, name := range []string{"first", "second"} {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`, name, fmt.Sprint(n)); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+					fmt.Sprintf("%s-%d", name, n%50), strings.Repeat("x", 1000*(n%40))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	must(t, write(0))
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	var failed error
+	writes := 0
+	writing.Go(func() {
+		for ; ctx.Err() == nil && failed == nil; writes++ {
+			failed = write(writes)
+		}
+	})
+	for i := range 5 {
+		// Another process reads beside the one that writes.
+		reader, err := OpenSQLiteReadOnly(f.path)
+		must(t, err)
+		backup := backupOf(t, reader)
+		must(t, reader.Close())
+		path := filepath.Join(t.TempDir(), "store.db")
+		_, err = StageRestore(t.Context(), bytes.NewReader(backup), path)
+		must(t, err)
+		restored := openStore(t, path)
+		must(t, restored.LookInside(t.Context()))
+		var first, second string
+		must(t, restored.reader.QueryRow(`SELECT a.value, b.value FROM meta a, meta b WHERE a.name = 'first' AND b.name = 'second'`).Scan(&first, &second))
+		if first != second {
+			t.Errorf("backup %d has %s of one and %s of the other, which were written together", i, first, second)
+		}
+	}
+	stop()
+	writing.Wait()
+	must(t, failed)
+	if writes < 5 {
+		t.Errorf("only %d writes went through while backups were made", writes)
+	}
+}
+
+// TestRestoreRefused: what is not a whole and healthy backup that this version can read is refused, with the reason, and leaves nothing.
+func TestRestoreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openStore(t, path)
+	noted(t, f.SQLite, "in use")
+	backup := backupOf(t, f.SQLite)
+	middle := bytes.Clone(backup)
+	middle[len(middle)/2] ^= 1
+	other := newStore(t)
+	for name, tt := range map[string]struct {
+		data []byte
+		want error
+		text string
+	}{
+		"nothing":            {nil, ErrNoBackup, ""},
+		"another file":       {[]byte("PK\x03\x04 not a backup"), ErrNoBackup, ""},
+		"a long line":        {bytes.Repeat([]byte("{"), 1<<20), ErrNoBackup, ""},
+		"a store":            {got[[]byte](t)(os.ReadFile(path)), ErrNoBackup, ""},
+		"other JSON":         {[]byte(`{"format":"backup"}` + "\n"), ErrNoBackup, ""},
+		"a first line only":  {backup[:bytes.IndexByte(backup, '\n')+1], ErrBackupDamaged, ""},
+		"one cut short":      {backup[:len(backup)-1], ErrBackupDamaged, ""},
+		"half of one":        {backup[:len(backup)/2], ErrBackupDamaged, ""},
+		"one flipped bit":    {middle, ErrBackupDamaged, ""},
+		"more after it":      {append(bytes.Clone(backup), "more"...), ErrBackupDamaged, ""},
+		"a wrong first line": {remark(backup, `"operator":"test"`, `"operator":"best"`), ErrBackupDamaged, "checksum"},
+		"another store's":    {remark(backup, f.ID(), other.ID()), ErrBackupDamaged, "checksum"},
+		"fewer pages":        {remark(backup, `"pages":5`, `"pages":4`), ErrBackupDamaged, ""},
+		"no pages":           {remark(backup, `"pages":`, `"pages":-`), ErrBackupDamaged, ""},
+		"huge pages":         {remark(backup, `"pageSize":4`, `"pageSize":94`), ErrBackupDamaged, ""},
+		"more than fits":     {remark(backup, `"pages":`, `"pages":999999`), nil, "no room"},
+		"a newer schema":     {remark(backup, `"schema":`, `"schema":99`), ErrBackupNewer, "schema 99"},
+		"a newer layout":     {remark(backup, `"version":1`, `"version":2`), ErrBackupNewer, "format 2"},
+	} {
+		before := files(t, path)
+		_, err := StageRestore(t.Context(), bytes.NewReader(tt.data), path)
+		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: the error is %v, want %v that says %q", name, err, tt.want, tt.text)
+		}
+		if diff := cmp.Diff(before, files(t, path)); diff != "" {
+			t.Errorf("%s: files have changed (-before +after):\n%s", name, diff)
+		}
+	}
+	must(t, f.Close())
+	if text := note(t, openStore(t, path).SQLite); text != "in use" {
+		t.Errorf("the store says %q after all that, want what it said before", text)
+	}
+}
+
+// TestBackupOfDamagedStore: it is not made, so that it does not take the place of a good one.
+func TestBackupOfDamagedStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openStore(t, path)
+	must(t, f.Close())
+	damage(t, path)
+	reader, err := OpenSQLiteReadOnly(path)
+	if err == nil {
+		_, err = reader.Backup(t.Context(), "test", io.Discard)
+		must(t, reader.Close())
+	}
+	if !errors.Is(err, ErrCorrupt) {
+		t.Errorf("backing up a damaged store: %v, want %v", err, ErrCorrupt)
+	}
+}
+
+// TestRestoreBrokenOff: wherever putting the restored store in place was broken off, the next start brings it to its end, and the
+// store before is there.
+func TestRestoreBrokenOff(t *testing.T) {
+	origin := newStore(t)
+	noted(t, origin.SQLite, "backed up")
+	backup := backupOf(t, origin.SQLite)
+	for name, tt := range map[string]struct {
+		happened func(t *testing.T, path string)
+		previous string
+	}{
+		"before it began":               {func(*testing.T, string) {}, "before"},
+		"the log is not in the store":   {leaveLog, "in the log"},
+		"the store was put aside":       {func(t *testing.T, path string) { must(t, os.Rename(path, path+PreviousSuffix)) }, "before"},
+		"there never was a store":       {func(t *testing.T, path string) { must(t, os.Remove(path)) }, ""},
+		"a log stayed without a store":  {func(t *testing.T, path string) { leaveLog(t, path); must(t, os.Remove(path)) }, ""},
+		"the store before is damaged":   {func(t *testing.T, path string) { damage(t, path) }, "damaged"},
+		"another restore is half there": {func(t *testing.T, path string) { must(t, os.WriteFile(path+partialSuffix, []byte("half"), 0o600)) }, "before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store.db")
+			before := openStore(t, path)
+			noted(t, before.SQLite, "before")
+			must(t, before.Close())
+			_, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
+			must(t, err)
+			tt.happened(t, path)
+
+			restored := openStore(t, path)
+			must(t, restored.LookInside(t.Context()))
+			if text := note(t, restored.SQLite); text != "backed up" {
+				t.Errorf("the store says %q, want what was backed up", text)
+			}
+			for _, suffix := range []string{partialSuffix, stagedSuffix} {
+				if _, err := os.Stat(path + suffix); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s is left", suffix)
+				}
+			}
+			switch tt.previous {
+			case "":
+			case "damaged":
+				must(t, errorsOf(os.Stat(path+PreviousSuffix)))
+			default:
+				if text := note(t, openStore(t, path+PreviousSuffix).SQLite); text != tt.previous {
+					t.Errorf("the store put aside says %q, want %q", text, tt.previous)
+				}
+			}
+		})
+	}
+}
+
+func errorsOf(_ os.FileInfo, err error) error { return err }
+
+// leaveLog has the store be as a manager leaves it that is killed after it wrote "in the log".
+func leaveLog(t *testing.T, path string) {
+	t.Helper()
+	f := openStore(t, path+"-running")
+	must(t, f.Close())
+	s, err := newSQLite(path, time.Now)
+	must(t, err)
+	// Past the step that would take the staged one.
+	s.writer, err = connect(s.writerName())
+	must(t, err)
+	s.reader = s.writer
+	must(t, s.SaveReceiverState(t.Context(), "scanner", "receiver", []byte("in the log")))
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(path + suffix)
+		must(t, err)
+		must(t, os.WriteFile(path+suffix+".copy", data, 0o600))
+	}
+	must(t, s.Close())
+	for _, suffix := range []string{"", "-wal"} {
+		must(t, os.Rename(path+suffix+".copy", path+suffix))
+	}
+}
+
+// damage writes nonsense into the middle of a store.
+func damage(t testing.TB, path string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	nonsense := bytes.Repeat([]byte("nonsense"), 512)
+	for page := int64(1); page < 20; page++ {
+		_, err = file.WriteAt(nonsense, page*4096)
+		must(t, err)
+	}
+	must(t, file.Close())
+}
+
+// TestTwoRestores: a second one is refused while the first is under way; the last one counts, and can be taken back.
+func TestTwoRestores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := newStore(t)
+	noted(t, f.SQLite, "first")
+	first := backupOf(t, f.SQLite)
+	noted(t, f.SQLite, "second")
+	second := backupOf(t, f.SQLite)
+	in, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { _, err := StageRestore(t.Context(), in, path); done <- err }()
+	_, err := out.Write(first[:len(first)/2])
+	must(t, err)
+	if _, err := StageRestore(t.Context(), bytes.NewReader(second), path); !errors.Is(err, ErrRestoring) {
+		t.Errorf("a restore during another: %v, want %v", err, ErrRestoring)
+	}
+	_, err = out.Write(first[len(first)/2:])
+	must(t, err)
+	must(t, out.Close())
+	must(t, <-done)
+	_, err = StageRestore(t.Context(), bytes.NewReader(second), path)
+	must(t, err)
+	if text := note(t, openStore(t, path).SQLite); text != "second" {
+		t.Errorf("the store says %q, want what was restored last", text)
+	}
+	_, err = StageRestore(t.Context(), bytes.NewReader(first), path)
+	must(t, err)
+	for _, want := range []bool{true, false} {
+		if found := got[bool](t)(CancelRestore(path)); found != want {
+			t.Errorf("taking it back found one: %t, want %t", found, want)
+		}
+	}
+}
+
+// TestRestoreOfOlderStore: a backup that an older version made is brought to this version's tables when it is taken.
+func TestRestoreOfOlderStore(t *testing.T) {
+	older, err := newSQLite(filepath.Join(t.TempDir(), "older.db"), time.Now)
+	must(t, err)
+	older.writer, err = connect(older.writerName())
+	must(t, err)
+	older.reader = older.writer
+	provider := got[*goose.Provider](t)(migrationsOf(older.writer))
+	const schema = 3
+	_, err = provider.UpTo(t.Context(), schema)
+	must(t, err)
+	older.id = randomID()
+	_, err = older.writer.ExecContext(t.Context(), `INSERT INTO meta VALUES ('id', ?)`, older.id)
+	must(t, err)
+	noted(t, older, "of an older version")
+	backup := backupOf(t, older)
+	must(t, older.Close())
+
+	path := filepath.Join(t.TempDir(), "store.db")
+	info, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
+	must(t, err)
+	restored := openStore(t, path)
+	if text := note(t, restored.SQLite); text != "of an older version" || info.Schema != schema {
+		t.Errorf("restored from schema %d it says %q; want schema %d and what the older version wrote", info.Schema, text, schema)
+	}
+	_, err = checkSchema(t.Context(), restored.reader)
+	must(t, err)
+}

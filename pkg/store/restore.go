@@ -1,0 +1,253 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+// PreviousSuffix ends the name of the store that was there before the last restored one, beside it.
+const PreviousSuffix = ".previous"
+
+// partialSuffix ends that of a restored store that is being written and checked, stagedSuffix that of one that the manager takes at
+// its next start.
+const partialSuffix, stagedSuffix = ".partial", ".restore"
+
+// ErrRestoring says that another process reads a backup for the same store.
+var ErrRestoring = errors.New("another restore into this directory is under way: wait for it")
+
+// StageRestore reads a backup to its end, checks it, and has the store at path be replaced by it the next time that it is opened for
+// writing. Until then the store, and whoever has it open, notices nothing; with an error it never will. A backup that was staged
+// before and not taken yet is replaced.
+func StageRestore(ctx context.Context, in io.Reader, path string) (info BackupInfo, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return info, err
+	}
+	partial := path + partialSuffix
+	file, err := lockFile(partial)
+	if errors.Is(err, ErrLocked) {
+		return info, ErrRestoring
+	}
+	if err != nil {
+		return info, err
+	}
+	defer func() {
+		// Without an error it has another name by now.
+		if err != nil {
+			err = errors.Join(err, removePartial(partial))
+		}
+		err = errors.Join(err, file.Close())
+	}()
+	if err := file.Truncate(0); err != nil {
+		return info, err
+	}
+	if info, err = readBackup(in, func(info BackupInfo) error { return roomFor(file, info) }, file); err != nil {
+		return info, err
+	}
+	if err := prepareRestore(ctx, partial, info); err != nil {
+		return info, err
+	}
+	if err := file.Sync(); err != nil {
+		return info, err
+	}
+	if err := os.Rename(partial, path+stagedSuffix); err != nil {
+		return info, err
+	}
+	return info, syncDirectory(path)
+}
+
+// CancelRestore takes back a backup that was staged and not taken yet; false if there is none.
+func CancelRestore(path string) (bool, error) {
+	err := os.Remove(path + stagedSuffix)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// roomFor refuses what would leave the volume full for the store that is in use.
+func roomFor(file *os.File, info BackupInfo) error {
+	var volume syscall.Statfs_t
+	if err := syscall.Statfs(file.Name(), &volume); err != nil {
+		return err
+	}
+	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minRoom //nolint:gosec // sizes are not negative
+	if free < wanted {
+		return fmt.Errorf("the volume has no room for the restored store beside the one in use: %d MiB are free and %d MiB are needed; enlarge it",
+			free>>20, wanted>>20)
+	}
+	return nil
+}
+
+// prepareRestore checks that a file is the store that a backup says it is, and makes it another one: what happened after the backup
+// is not in it, so that nobody may take it for the store that it once was.
+func prepareRestore(ctx context.Context, path string, info BackupInfo) (err error) {
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: url.Values{"_pragma": {"journal_mode(DELETE)", "synchronous(FULL)"}}.Encode()}
+	db, err := connect(name.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if err := checkRestored(ctx, db, info); err != nil {
+		return fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
+	}
+	_, err = db.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?), (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+		randomID(), restoredFrom, strconv.FormatInt(info.CreatedAt.UnixMilli(), 10))
+	return err
+}
+
+// restoredFrom is the name in meta of the time of the backup that a store was restored from.
+const restoredFrom = "restored_from"
+
+func checkRestored(ctx context.Context, db *sql.DB, info BackupInfo) error {
+	if err := checkOwner(ctx, db); err != nil {
+		return err
+	}
+	var problem, id string
+	if err := db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&problem); err != nil {
+		return err
+	}
+	if problem != "ok" {
+		return errors.New(problem)
+	}
+	var schema int64
+	if err := db.QueryRowContext(ctx, `SELECT value, (SELECT max(version_id) FROM `+goose.DefaultTablename+`) FROM meta WHERE name = 'id'`).Scan(&id, &schema); err != nil {
+		return err
+	}
+	if id != info.Store || schema != info.Schema {
+		return fmt.Errorf("it holds store %s with schema %d, and says store %s with schema %d", id, schema, info.Store, info.Schema)
+	}
+	return nil
+}
+
+// takeRestored replaces the store by one that is staged, and says whether there was one. The one before is kept, until the next time. Whoever
+// calls has the lock. It may be broken off anywhere: the next call goes on.
+func takeRestored(ctx context.Context, path string) (bool, error) {
+	staged := path + stagedSuffix
+	if _, err := os.Stat(staged); err != nil { //nolint:gosec // the path is the operator's own flag
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	if err := putAsideStore(ctx, path); err != nil {
+		return false, fmt.Errorf("put aside the store before the restored one: %w", err)
+	}
+	// Whatever belongs to the store before would be taken for the restored one's.
+	if err := putAsideLeftLog(path); err != nil {
+		return false, err
+	}
+	if err := removeAll(path + "-shm"); err != nil {
+		return false, err
+	}
+	if err := os.Rename(staged, path); err != nil { //nolint:gosec // the path is the operator's own flag
+		return false, err
+	}
+	return true, syncDirectory(path)
+}
+
+// discardPartial removes what a restore left that was broken off, and nobody writes any more.
+func discardPartial(path string) error {
+	partial := path + partialSuffix
+	if _, err := os.Stat(partial); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
+		return nil
+	}
+	file, err := lockFile(partial)
+	if errors.Is(err, ErrLocked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(removePartial(partial), file.Close())
+}
+
+// putAsideStore renames the store that is there, as one file if it can be read.
+func putAsideStore(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
+		return nil
+	}
+	mergeLog(ctx, path)
+	previous := path + PreviousSuffix
+	if err := removeAll(previous, previous+"-wal"); err != nil {
+		return err
+	}
+	if err := os.Rename(path, previous); err != nil { //nolint:gosec // the path is the operator's own flag
+		return err
+	}
+	// Left by a store that could not be read.
+	if err := os.Rename(path+"-wal", previous+"-wal"); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
+		return err
+	}
+	return syncDirectory(path)
+}
+
+// mergeLog has SQLite bring the write-ahead log into the store. A store that is damaged stays as it is: that may be why it is replaced.
+func mergeLog(ctx context.Context, path string) {
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	db, err := connect(name.String())
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+}
+
+// readRestored looks up the backup that the store was restored from, if it was.
+func (s *SQLite) readRestored(ctx context.Context) error {
+	var text string
+	err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, restoredFrom).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("when it was restored from: %w", err)
+	}
+	s.restoredFrom = time.UnixMilli(at).UTC()
+	return nil
+}
+
+// RestoredFrom implements Store.
+func (s *SQLite) RestoredFrom() time.Time { return s.restoredFrom }
+
+// Replaced says that opening the store put a restored one in the place of the one before.
+func (s *SQLite) Replaced() bool { return s.replaced }
+
+func removePartial(path string) error {
+	return removeAll(path, path+"-journal", path+"-wal", path+"-shm")
+}
+
+// removeAll removes files that may not be there.
+func removeAll(paths ...string) error {
+	var errs []error
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// syncDirectory has the names of a file's directory outlive a crash of the machine.
+func syncDirectory(path string) error {
+	directory, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(directory.Sync(), directory.Close())
+}

@@ -1,0 +1,219 @@
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// likeConfig are the values with which the chart is to install what config/default does: images there have no registry, and the
+// claim for the store and all the rest are as they are by default.
+const likeConfig = `
+image: {registry: registry.example.com, tag: v1}
+`
+
+// overlay is config/default with the images of likeConfig, and components of config/.
+const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [%[1]s/default]
+components: [%[2]s]
+configurations: [image-fields.yaml]
+replacements: [{path: policy_replacements.yaml}]
+images:
+- {name: scanner-operator, newName: registry.example.com/scanner-operator, newTag: v1}
+- {name: scanner-notifier, newName: registry.example.com/scanner-notifier, newTag: v1}
+- {name: scanner-grype, newName: registry.example.com/scanner-grype, newTag: v1}
+`
+
+// imageFields tells kustomize of the worker's image.
+const imageFields = `images: [{kind: Deployment, path: spec/template/spec/containers/env/value}]`
+
+// TestChartInstallsWhatConfigDoes: the chart differs from config/ in what "alike" lists, and in nothing else.
+func TestChartInstallsWhatConfigDoes(t *testing.T) {
+	for name, test := range map[string]struct {
+		components []string
+		values     string
+	}{
+		"default": {},
+		"network policies": {components: []string{"components/network-policy"}, values: `
+networkPolicy:
+  enabled: true
+  # config/ knows the namespace of config/components/clair-trial.
+  clairFrom: &clair
+  - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: clair}}
+    podSelector: {matchLabels: {app.kubernetes.io/name: clair}}
+  managerEgress: &egress
+  - to:
+    - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: clair}}
+      podSelector: {matchLabels: {app.kubernetes.io/name: clair, app.kubernetes.io/component: clair}}
+    ports: [{port: api, protocol: TCP}]
+  notifierEgress: *egress
+`},
+		"monitoring": {components: []string{"components/prometheus"}, values: `
+monitoring:
+  serviceMonitor: {enabled: true}
+  prometheusRule: {enabled: true}
+  dashboards: {enabled: true}
+`},
+		"Clair's webhooks over TLS": {components: []string{"notifier-clair-webhooks"}, values: `
+notifier: {clairWebhooks: {enabled: true}}
+`},
+		"Clair's webhooks over plain HTTP": {components: []string{"notifier-clair-webhooks/plain-http"}, values: `
+notifier: {clairWebhooks: {enabled: true, plainHTTP: true}}
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, got := configured(t, test.components...), rendered(t, likeConfig+test.values, "--no-hooks")
+			delete(want, "Namespace "+namespace) // helm install --create-namespace makes it
+			same(t, alike(want), alike(got))
+		})
+	}
+}
+
+func same(t *testing.T, want, got objects) {
+	t.Helper()
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+		t.Errorf("objects of config/ (-) and of the chart (+):\n%s", diff)
+	}
+	for key, object := range got {
+		if want[key] == nil {
+			continue
+		}
+		if diff := cmp.Diff(want[key].Object, object.Object, unordered); diff != "" {
+			t.Errorf("%s, in config/ (-) and in the chart (+):\n%s", key, diff)
+		}
+	}
+}
+
+// unordered: a network policy's rules are a set, as are a rule's peers.
+var unordered = cmp.FilterPath(func(path cmp.Path) bool {
+	return slices.ContainsFunc(path, func(step cmp.PathStep) bool {
+		at, isMap := step.(cmp.MapIndex)
+		return isMap && (at.Key().String() == "ingress" || at.Key().String() == "egress")
+	})
+}, cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) }))
+
+// configured is what config/default installs with these components of config/.
+func configured(t *testing.T, components ...string) objects {
+	t.Helper()
+	program, dir := kubectl(t), t.TempDir()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := filepath.Rel(dir, filepath.Join(here, root, "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range components {
+		components[i] = config + "/" + components[i]
+	}
+	replacements, err := os.ReadFile(filepath.Join(root, "config", "default", "policy_replacements.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"kustomization.yaml": fmt.Sprintf(overlay, config, strings.Join(components, ", ")),
+		"image-fields.yaml":  imageFields, "policy_replacements.yaml": string(replacements),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := run(t, "", program, "kustomize", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, text)
+}
+
+// alike takes away what may differ.
+func alike(all objects) objects {
+	result := objects{}
+	for _, object := range all {
+		// Each object of a release says which it is of.
+		object.SetLabels(without(object.GetLabels(), "app.kubernetes.io/name", "helm.sh/chart", "app.kubernetes.io/instance",
+			"app.kubernetes.io/managed-by", "app.kubernetes.io/version"))
+		// CRDs are kept.
+		object.SetAnnotations(without(object.GetAnnotations(), "helm.sh/resource-policy"))
+		switch object.GetKind() {
+		case "ConfigMap", "Deployment":
+			nameConfig(object)
+		case "NetworkPolicy":
+			splitPorts(object)
+		case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+			object.SetNamespace("") // kustomize does not know that these have none
+		}
+		result[key(object)] = object
+	}
+	return result
+}
+
+// nameConfig: a changed configuration replaces the pod, in config/ by a ConfigMap of another name, in the chart by a checksum.
+func nameConfig(object *unstructured.Unstructured) {
+	if object.GetKind() == "Deployment" {
+		annotations, _, _ := unstructured.NestedStringMap(object.Object, "spec", "template", "metadata", "annotations")
+		unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "annotations")
+		if annotations = without(annotations, "checksum/config"); annotations != nil {
+			_ = unstructured.SetNestedStringMap(object.Object, annotations, "spec", "template", "metadata", "annotations")
+		}
+		nameConfigVolume(object)
+		return
+	}
+	object.SetName("scanner-operator-config")
+	text, _, _ := unstructured.NestedString(object.Object, "data", "config.yaml")
+	_ = unstructured.SetNestedField(object.Object, withoutComments(text), "data", "config.yaml")
+}
+
+// splitPorts: a rule for two ports says the same as a rule for each of them.
+func splitPorts(policy *unstructured.Unstructured) {
+	for _, direction := range []string{"ingress", "egress"} {
+		rules, _, _ := unstructured.NestedSlice(policy.Object, "spec", direction)
+		var split []any
+		for _, rule := range rules {
+			for _, port := range rule.(map[string]any)["ports"].([]any) {
+				one := maps.Clone(rule.(map[string]any))
+				one["ports"] = []any{port}
+				split = append(split, one)
+			}
+		}
+		if split != nil {
+			_ = unstructured.SetNestedSlice(policy.Object, split, "spec", direction)
+		}
+	}
+}
+
+// without is nil when nothing is left.
+func without(labels map[string]string, keys ...string) map[string]string {
+	for _, key := range keys {
+		delete(labels, key)
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
+func nameConfigVolume(deployment *unstructured.Unstructured) {
+	volumes, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "volumes")
+	for _, volume := range volumes {
+		configMap, isConfigMap := volume.(map[string]any)["configMap"].(map[string]any)
+		if isConfigMap && strings.HasPrefix(configMap["name"].(string), "scanner-operator-config-") {
+			configMap["name"] = "scanner-operator-config"
+		}
+	}
+	_ = unstructured.SetNestedSlice(deployment.Object, volumes, "spec", "template", "spec", "volumes")
+}
+
+func withoutComments(text string) string {
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(text), "\n"), func(line string) bool { return strings.HasPrefix(line, "#") })
+	return strings.Join(lines, "\n")
+}

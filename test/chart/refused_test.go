@@ -1,0 +1,112 @@
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestWrongValuesAreRefused: whatever is unknown or of the wrong type is named, and nothing is rendered.
+func TestWrongValuesAreRefused(t *testing.T) {
+	for values, want := range map[string]string{
+		"watchNamespace: [shop]":                              "watchNamespace",
+		"watchNamespaces: shop":                               "/watchNamespaces",
+		"watchNamespaces: [Shop]":                             "/watchNamespaces/0",
+		"manager: {resource: {}}":                             "resource",
+		"manager: {resources: {limit: {}}}":                   "limit",
+		"manager: {resources: {limits: {memory: lots}}}":      "/manager/resources/limits/memory",
+		"manager: {replicas: 2}":                              "replicas",
+		"manager: {args: --log-level=debug}":                  "/manager/args",
+		"manager: {memoryTarget: 1GB}":                        "/manager/memoryTarget",
+		"image: {manager: {digest: 'sha256:abc'}}":            "/image/manager/digest",
+		"image: {registry: ''}":                               "/image/registry",
+		"image: {registry: 'mirror.example.com/'}":            "/image/registry",
+		"image: {pullPolicy: Sometimes}":                      "/image/pullPolicy",
+		"config: {grype: {databse: {}}}":                      "databse",
+		"config: {grype: {database: {pollInterval: 60}}}":     "/config/grype/database/pollInterval",
+		"config: {grype: {catalog: {maxJobs: many}}}":         "/config/grype/catalog/maxJobs",
+		"config: {registries: [{name: a}]}":                   "name",
+		"proxy: {httpsProxy: 'proxy:3128'}":                   "/proxy/httpsProxy",
+		"store: {size: big}":                                  "/store/size",
+		"notifier: {allowedWebhookHosts: ['https://a.b']}":    "/notifier/allowedWebhookHosts/0",
+		"notifier: {trust: {certificates: /etc/ca.crt}}":      "/notifier/trust/certificates",
+		"crds: {keep: 'no'}":                                  "/crds/keep",
+		"networkPolicy: {kubernetesAPI: {ports: [70000]}}":    "/networkPolicy/kubernetesAPI/ports/0",
+		"monitoring: {serviceMonitor: {interval: sometimes}}": "/monitoring/serviceMonitor/interval",
+		"cleanup: {timeoutSeconds: 0}":                        "/cleanup/timeoutSeconds",
+	} {
+		_, err := template(t, values)
+		if err == nil || !strings.Contains(err.Error(), "schema") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want an error of the schema that names %s, got %v", values, want, err)
+		}
+	}
+}
+
+// TestSchemaKnowsEveryValue, so that none is refused that values.yaml has, and none accepted that it has not.
+func TestSchemaKnowsEveryValue(t *testing.T) {
+	var values, schema map[string]any
+	for file, into := range map[string]*map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
+		text, err := os.ReadFile(filepath.Join(chart, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, "", values, schema)
+}
+
+// compare goes down as long as both have fields.
+func compare(t *testing.T, path string, values, schema map[string]any) {
+	t.Helper()
+	properties, described := schema["properties"].(map[string]any)
+	if !described {
+		return // anything, or the operator's configuration
+	}
+	if schema["additionalProperties"] != false {
+		t.Errorf("%s: the schema accepts fields that nobody knows", path)
+	}
+	for name, property := range properties {
+		value, found := values[name]
+		if !found && path+"/"+name != "/global" {
+			t.Errorf("%s/%s is in the schema and not in values.yaml", path, name)
+		}
+		if fields, isMap := value.(map[string]any); isMap {
+			compare(t, path+"/"+name, fields, property.(map[string]any))
+		}
+	}
+}
+
+// TestWithinAnotherChart: Helm gives charts within charts a value "global".
+func TestWithinAnotherChart(t *testing.T) {
+	if _, err := template(t, "global: {anything: 1}"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLint: both Helms find nothing to complain of, and render the same.
+func TestLint(t *testing.T) {
+	texts := map[string]string{}
+	for _, variable := range []string{"HELM", "HELM4"} {
+		helm := program(t, variable)
+		if text, err := run(t, "", helm, "lint", "--strict", chart); err != nil {
+			t.Errorf("%s lint: %v", variable, err)
+		} else if strings.Contains(text, "[WARNING]") || strings.Contains(text, "[ERROR]") {
+			t.Errorf("%s lint:\n%s", variable, text)
+		}
+		text, err := run(t, "", helm, "template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.36.0")
+		if err != nil {
+			t.Errorf("%s template: %v", variable, err)
+		}
+		texts[variable] = text
+	}
+	three, four := decode(t, texts["HELM"]), decode(t, texts["HELM4"])
+	if len(three) < 40 {
+		t.Fatalf("Helm 3 makes only %d objects", len(three))
+	}
+	same(t, three, four)
+}

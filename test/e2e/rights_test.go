@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/scanner-operator/scanner-operator/test/privilege"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+const (
+	managerAccount  = "scanner-operator-manager"
+	notifierAccount = "scanner-operator-notifier"
+)
+
+// listing is why a right to list what is watched is seldom used.
+const listing = "the API server sends what there is as the beginning of a watch; older ones, and one that is asked for too much, do not"
+
+// seldom are rights that are for what this run does not show, or not each time.
+var seldom = []privilege.Exception{
+	{Account: managerAccount, Verb: "list", Resource: "nodes", Why: listing},
+	{Account: managerAccount, Verb: "list", Resource: "namespaces", Why: listing},
+	{Account: managerAccount, Verb: "list", Resource: "pods", Why: listing},
+	{Account: managerAccount, Verb: "list", Resource: "scanners.scanner-operator.io", Why: listing},
+	{Account: managerAccount, Verb: "list", Resource: "imagescans.scanner-operator.io", Why: listing},
+	{Account: managerAccount, Verb: "list", Resource: "vulnerabilityexceptions.scanner-operator.io", Why: listing},
+	{Account: managerAccount, Verb: "list", Resource: "clustervulnerabilityexceptions.scanner-operator.io", Why: listing},
+	{Account: managerAccount, Verb: "get", Resource: "nodes", Why: "says of a Job's pod that its node is lost"},
+	{Account: managerAccount, Verb: "get", Resource: "scanners.scanner-operator.io", Why: "looks whether another operator writes a Scanner's status, and frees Scanners when the manager has gone (manager cleanup)"},
+	{Account: managerAccount, Verb: "get", Resource: "namespaces", Why: "asks, when a Job has failed or gone, whether its namespace is being deleted"},
+	{Account: managerAccount, Verb: "create", Resource: "persistentvolumeclaims", Why: "the local cluster has no default StorageClass, so there is no claim for vulnerability databases"},
+	{Account: managerAccount, Verb: "patch", Resource: "events.events.k8s.io", Why: "an event is counted when it repeats within minutes"},
+	{Account: managerAccount, Verb: "update", Resource: "secrets", Why: "certificates are renewed after days"},
+	{Account: managerAccount, Verb: "update", Resource: "configmaps", Why: "authorities are replaced after months"},
+	{Account: managerAccount, Verb: "patch", Resource: "events", Why: "leader election says the same twice if it loses and wins within minutes"},
+}
+
+// expected are rights that tests take away, or have not given yet.
+var expected = []privilege.Exception{
+	{Account: managerAccount, Verb: "get", Resource: "secrets", Why: "no namespace has to let its pull secrets and Clair's keys be read"},
+	{Account: managerAccount, Verb: "get", Resource: "serviceaccounts", Why: "nor its ServiceAccounts, which name pull secrets"},
+	{Account: notifierAccount, Verb: "get", Resource: "secrets", Why: "a Scanner may be there before the Role for its webhook's address"},
+}
+
+// audit is the API server's log of what the operator asks; the place in it is where this run begins.
+type audit struct {
+	file string
+	from int64
+}
+
+// beginAudit has no file where the cluster writes no log.
+func beginAudit() (audit, error) {
+	log := audit{file: os.Getenv("SCANNER_AUDIT_LOG")}
+	if log.file == "" {
+		return log, nil
+	}
+	info, err := os.Stat(log.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return audit{}, nil // a cluster that was started before it had a log
+	}
+	if err != nil {
+		return audit{}, err
+	}
+	log.from = info.Size()
+	return log, nil
+}
+
+// wholeRun says whether all tests were run: some of them do not use every right. E2E_RIGHTS=1 has rights compared all the same.
+func wholeRun() bool {
+	if os.Getenv("E2E_RIGHTS") != "" {
+		return true
+	}
+	for _, name := range []string{"test.run", "test.skip"} {
+		if flag.Lookup(name).Value.String() != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// checkRights compares the rights that manager and notifier have at the end of all tests with those that they have used. It
+// comes after them, and is none itself, since it is about all others.
+func checkRights(ctx context.Context, log audit) error {
+	if log.file == "" {
+		fmt.Println("e2e: rights are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
+		return nil
+	}
+	uses, err := privilege.ReadUses(log.file, log.from, story.SystemNamespace)
+	if err != nil {
+		return err
+	}
+	var grants []privilege.Grant
+	for _, account := range []string{managerAccount, notifierAccount} {
+		of, err := privilege.GrantsOf(ctx, env.Client, story.SystemNamespace, account)
+		if err != nil {
+			return err
+		}
+		grants = append(grants, of...)
+	}
+	verdict := privilege.Judge(story.SystemNamespace, grants, uses, seldom, expected)
+	fmt.Printf("e2e: %d rights were compared with %d uses\n%s", len(grants), len(uses.Allowed), verdict)
+	if verdict.Wrong() {
+		return errors.New("rights and their use differ, see above: take the right away (or add to test/e2e/rights_test.go when it is needed)")
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// bundle is one version of the operator as OLM installs it.
+type bundle struct {
+	// tree is the checkout that it is made of.
+	tree, version string
+	// dir holds its files, and image is the image that has them, by digest.
+	dir, image string
+}
+
+// csv is the name of the bundle's ClusterServiceVersion.
+func (b bundle) csv() string { return "scanner-operator.v" + b.version }
+
+// work is a directory for what the tests of OLM make here, below bin.
+func work(parts ...string) string {
+	return filepath.Join(append([]string{env.Root, "bin", "install"}, parts...)...)
+}
+
+// makeBundle generates a bundle of a checkout and pushes it. It is an upgrade of the one that it replaces, if any.
+func makeBundle(t *testing.T, tree, version string, operator map[string]string, replaces string) bundle {
+	t.Helper()
+	made := bundle{tree: tree, version: version, dir: work("bundle-" + version)}
+	must(t, os.RemoveAll(made.dir))
+	must(t, os.MkdirAll(work(), 0o755))
+	release, err := yaml.Marshal(map[string]any{"created": time.Now().UTC().Format(time.RFC3339), "images": operator})
+	must(t, err)
+	must(t, os.WriteFile(made.dir+"-images.yaml", release, 0o644))
+	args := []string{"generate", "-tree", tree, "-images", made.dir + "-images.yaml", "-version", version, "-out", made.dir, "-replaces", replaces}
+	run(t, "bundle", args...)
+	made.image = pushDirectory(t, "demo-infra/bundle-"+version, made.dir, labels(t, made.dir))
+	return made
+}
+
+// labels are those of the bundle's image: what its annotations say.
+func labels(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "metadata", "annotations.yaml"))
+	must(t, err)
+	var metadata struct{ Annotations map[string]string }
+	must(t, yaml.Unmarshal(text, &metadata))
+	return metadata.Annotations
+}
+
+// run runs a program of bin and returns what it prints.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(env.Root, "bin", name), args...)
+	command.Dir = env.Root
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	printed, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, complaints.String())
+	}
+	return string(printed)
+}
+
+// pushDirectory pushes an image that holds the files of a directory and nothing else.
+func pushDirectory(t *testing.T, name, dir string, labels map[string]string) string {
+	t.Helper()
+	layer := layerOf(t, map[string]string{"/": dir})
+	image, err := build.Image(build.Config{Platform: v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, Labels: labels}, layer)
+	must(t, err)
+	reference, err := env.Push(t.Context(), name, image)
+	must(t, err)
+	return reference
+}
+
+// layerOf is a layer with directories of this machine at the given paths. The modes are kept: a catalog's cache counts as
+// changed when they differ.
+func layerOf(t *testing.T, dirs map[string]string) v1.Layer {
+	t.Helper()
+	files := map[string]build.File{}
+	for target, dir := range dirs {
+		must(t, filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			below, err := filepath.Rel(dir, name)
+			if err != nil || path.Join(target, below) == "/" {
+				return err
+			}
+			file := build.File{Mode: info.Mode()}
+			if !entry.IsDir() {
+				file.Content, err = os.ReadFile(name)
+			}
+			files[path.Join(target, below)] = file
+			return err
+		}))
+	}
+	layer, err := build.Files(files)
+	must(t, err)
+	return layer
+}
+
+// publishCatalog serves a catalog of bundles in the cluster, in the place of the one before: an image with opm, the catalog
+// and its cache, as a catalog's Dockerfile makes it.
+func publishCatalog(t *testing.T, bundles ...bundle) {
+	t.Helper()
+	configs, cache := work("configs"), work("cache")
+	must(t, os.RemoveAll(configs))
+	must(t, os.RemoveAll(cache))
+	args := []string{"catalog", "-out", filepath.Join(configs, "scanner-operator")}
+	for _, b := range bundles {
+		args = append(args, b.dir+"="+b.image)
+	}
+	run(t, "bundle", args...)
+	run(t, "opm", "validate", configs)
+	run(t, "opm", "serve", configs, "--cache-dir="+cache, "--cache-only")
+	opm, err := images.Load(story.ImagesDir(env.Root), images.OPM)
+	must(t, err)
+	catalog, err := mutate.AppendLayers(opm, layerOf(t, map[string]string{images.CatalogDir: configs, images.CatalogCache: cache}))
+	must(t, err)
+	reference, err := env.Push(t.Context(), "demo-infra/catalog", catalog)
+	must(t, err)
+	apply(t, "catalogsource.yaml", map[string]string{"Image": reference})
+	must(t, story.Eventually(t.Context(), 3*time.Minute, func(ctx context.Context) error { return catalogServes(ctx, reference) }))
+}

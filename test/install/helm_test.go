@@ -1,0 +1,207 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// published is the chart as the page names it: the tests have it in a directory.
+const published = "oci://ghcr.io/scanner-operator/charts/scanner-operator --version 0.1.0"
+
+// cleanupJob is the Job of the chart's pre-delete hook.
+const cleanupJob = "job/scanner-operator-cleanup"
+
+// TestHelm follows docs/install/helm.md: an earlier version installed, a first Scanner, upgraded, and uninstalled.
+func TestHelm(t *testing.T) {
+	page := readPage(t, "docs/install/helm.md")
+	useHelm(t)
+	operator, err := story.ImagesOf(filepath.Join(env.Root, "bin", "previous"))
+	must(t, err)
+	removeSystemNamespace(t)
+	page.followWith(t, "Install", published, chartOf(t, previousVersion(t), operator)+" --values "+helmValues(t))
+	ours(t)
+	ns := firstScanner(t, page)
+	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	before, found := told(t, ns, 1), findings(t, ns)
+	if len(found) == 0 || before[0].Findings != len(found) {
+		t.Fatalf("expected a summary of the %d findings that the store has, Slack got %q with %d", len(found), before[0].Headline, before[0].Findings)
+	}
+
+	page.followWith(t, "Upgrade", published, currentChart(t))
+	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	runs(t, currentImages(t)["scanner-operator"])
+	nothingIsLostOrToldAgain(t, ns, found)
+	newsArrives(t, ns)
+
+	holdPods(t, ns)
+	page.follow(t, "Uninstall")
+	nothingLeft(t, page.list(t, "What stays")...)
+	kubectl(t, "delete", "namespace", ns, "--timeout=60s") // with its pods, which nothing holds
+	page.follow(t, "What stays")
+	nothingLeft(t)
+}
+
+// TestHelmLimitedToNamespaces: an operator without rights in other namespaces does its work in those that it has, and takes
+// its kinds along when it is told to.
+func TestHelmLimitedToNamespaces(t *testing.T) {
+	page := readPage(t, "docs/install/helm.md")
+	useHelm(t)
+	ns, other := namespace(t, "team"), namespace(t, "other")
+	removeSystemNamespace(t)
+	page.followWith(t, "Install", published, fmt.Sprintf("%s --values %s --set watchNamespaces={%s} --set crds.keep=false --set networkPolicy.enabled=true",
+		currentChart(t), helmValues(t), ns))
+	ours(t)
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
+	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	told(t, ns, 1)
+	for verb, want := range map[string]string{"list": "no", "patch": "no"} {
+		answer, _ := env.Kubectl(t.Context(), "auth", "can-i", verb, "pods", "--namespace", other,
+			"--as", "system:serviceaccount:"+story.SystemNamespace+":scanner-operator-manager")
+		if strings.TrimSpace(answer) != want {
+			t.Errorf("expected the manager not to %s pods of namespace %s, the API server says %q", verb, other, answer)
+		}
+	}
+	holdPods(t, ns)
+	page.follow(t, "Uninstall")
+	nothingLeft(t)
+}
+
+// TestHelmUninstallThatFails: a clean-up that cannot run does not block for ever, and says what to do.
+func TestHelmUninstallThatFails(t *testing.T) {
+	page := readPage(t, "docs/install/helm.md")
+	useHelm(t)
+	removeSystemNamespace(t)
+	page.followWith(t, "Install", published, currentChart(t)+" --values "+helmValues(t)+" --set cleanup.timeoutSeconds=10 --set cleanup.nodeSelector.no=such-node")
+	ours(t)
+	said, err := tried(t, page.block(t, "Uninstall", "bash"))
+	if err == nil || !strings.Contains(said, "scanner-operator-cleanup") || !strings.Contains(said, "DeadlineExceeded") {
+		t.Errorf("expected uninstalling to fail and to name the Job and the reason, got %v\n%s", err, said)
+	}
+	kubectl(t, "--namespace", story.SystemNamespace, "get", cleanupJob)
+	bash(t, page.blocks(t, "When uninstalling fails", "sh")[1])
+	page.follow(t, "What stays")
+	nothingLeft(t)
+}
+
+// useHelm has the commands find "make bin/helm".
+func useHelm(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(env.Root, "bin", "helm")); err != nil {
+		t.Fatalf("make bin/helm: %v", err)
+	}
+	t.Setenv("PATH", filepath.Join(env.Root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// ours marks the namespace that a page's commands have made.
+func ours(t *testing.T) {
+	t.Helper()
+	kubectl(t, "label", "namespace", story.SystemNamespace, story.Label+"=true")
+}
+
+// helmValues are in a file what users set: the operator's configuration, and that the notifier may post to the stand-in.
+func helmValues(t *testing.T) string {
+	t.Helper()
+	text, err := env.OperatorConfig()
+	must(t, err)
+	var config map[string]any
+	must(t, yaml.Unmarshal([]byte(text), &config))
+	content, err := yaml.Marshal(map[string]any{"config": config, "notifier": map[string]any{
+		"allowedWebhookHosts": []string{story.SlackHost}, "trust": map[string]any{"certificates": string(env.SlackAuthority)},
+	}})
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	must(t, os.WriteFile(file, content, 0o644))
+	return file
+}
+
+func currentImages(t *testing.T) map[string]string {
+	t.Helper()
+	operator, err := env.OperatorImages()
+	must(t, err)
+	return operator
+}
+
+func currentChart(t *testing.T) string {
+	t.Helper()
+	version, err := os.ReadFile(filepath.Join(env.Root, "VERSION"))
+	must(t, err)
+	return chartOf(t, strings.TrimSpace(string(version)), currentImages(t))
+}
+
+// digest is the place of an image's digest in values.yaml.
+var digest = regexp.MustCompile(`repository: ([a-z-]+)\n( +#.*\n)* +digest: ""`)
+
+// chartOf is the chart as a release has it: with a version and the images by digest.
+func chartOf(t *testing.T, version string, operator map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "chart")
+	must(t, os.CopyFS(dir, os.DirFS(filepath.Join(env.Root, "charts", "scanner-operator"))))
+	rewrite(t, filepath.Join(dir, "Chart.yaml"), func(text string) string {
+		return regexp.MustCompile(`(?m)^(version|appVersion): .*$`).ReplaceAllString(text, "$1: "+version)
+	})
+	rewrite(t, filepath.Join(dir, "values.yaml"), func(text string) string {
+		pinned := 0
+		text = digest.ReplaceAllStringFunc(text, func(place string) string {
+			pinned++
+			_, image, _ := strings.Cut(operator[digest.FindStringSubmatch(place)[1]], "@")
+			return strings.Replace(place, `digest: ""`, `digest: "`+image+`"`, 1)
+		})
+		if pinned != len(operator) {
+			t.Fatalf("expected places for the digests of %d images in values.yaml, there are %d", len(operator), pinned)
+		}
+		return strings.Replace(text, "registry: ghcr.io/scanner-operator", "registry: "+env.Registry, 1)
+	})
+	return dir
+}
+
+func rewrite(t *testing.T, file string, change func(string) string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte(change(string(text))), 0o644))
+}
+
+// firstScanner does what the page says in a namespace of its own, and has its receiver wait less.
+func firstScanner(t *testing.T, page page) string {
+	t.Helper()
+	ns := namespace(t, "team")
+	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns))
+	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json", "--patch",
+		`[{"op": "add", "path": "/spec/notifications/0/groupWait", "value": "5s"}, {"op": "add", "path": "/spec/notifications/0/groupInterval", "value": "10s"}]`)
+	return ns
+}
+
+// runs checks which image the manager runs.
+func runs(t *testing.T, image string) {
+	t.Helper()
+	if got := kubectl(t, "--namespace", story.SystemNamespace, "get", story.ManagerDeployment, "--output", "jsonpath={.spec.template.spec.containers[0].image}"); got != image {
+		t.Fatalf("expected the manager to run %s, it runs %s", image, got)
+	}
+}
+
+// holdPods gives pods the finalizer that would keep them, and their namespace, from going without a manager.
+func holdPods(t *testing.T, ns string) {
+	t.Helper()
+	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"spec": {"podFinalizer": "Enabled"}}`)
+	eventually(t, func(ctx context.Context) error {
+		finalizers, err := env.Kubectl(ctx, "--namespace", ns, "get", "pods,scanners", "--output", "jsonpath={.items[*].metadata.finalizers}")
+		if err == nil && (!strings.Contains(finalizers, ".scanner-operator.io/release") || !strings.Contains(finalizers, "scanner-operator.io/pod-finalizers")) {
+			err = fmt.Errorf("expected finalizers on pods and Scanner of %s, there are %q", ns, finalizers)
+		}
+		return err
+	})
+}

@@ -1,0 +1,103 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+//go:embed manifests
+var manifests embed.FS
+
+// startOLM runs the Operator Lifecycle Manager in the cluster, and removes it after the test.
+func startOLM(t *testing.T) {
+	t.Helper()
+	values := map[string]any{
+		"Label": story.Label, "OLM": pushImage(t, images.OLM), "OPM": pushImage(t, images.OPM),
+		"Programs": map[string]string{"olm-operator": "/bin/olm", "catalog-operator": "/bin/catalog"},
+	}
+	crds := filepath.Join(env.Root, "bin", "olm-crds")
+	t.Cleanup(func() {
+		if t.Failed() {
+			diagnoseOLM(t)
+		}
+		if keep() {
+			return
+		}
+		cleaning, cancel := context.WithTimeout(context.Background(), cleanUpTime)
+		defer cancel()
+		must(t, env.DeleteText(cleaning, rendered(t, "olm.yaml", values)))
+		kubectlOrError(cleaning, t, "delete", "--filename", crds, "--ignore-not-found", "--timeout=60s")
+	})
+	kubectl(t, "apply", "--server-side", "--force-conflicts", "--filename", crds)
+	kubectl(t, "wait", "--for=condition=Established", "--timeout=60s", "--filename", crds)
+	apply(t, "olm.yaml", values)
+	must(t, env.RolledOut(t.Context(), "olm", "deployment/olm-operator", "deployment/catalog-operator"))
+}
+
+// diagnoseOLM prints what helps to find out why OLM did not do something.
+func diagnoseOLM(t *testing.T) {
+	t.Helper()
+	for _, command := range [][]string{
+		{"get", "catalogsources,subscriptions,installplans,clusterserviceversions,operatorconditions", "--all-namespaces", "--output", "yaml"},
+		{"get", "pods,jobs", "--namespace", "olm", "--output", "wide"},
+		{"logs", "--namespace", "olm", "deployment/catalog-operator", "--tail=80"},
+		{"logs", "--namespace", "olm", "deployment/olm-operator", "--tail=80"},
+	} {
+		text, err := env.Kubectl(context.Background(), command...)
+		t.Logf("kubectl %s: %v\n%s", strings.Join(command, " "), err, text)
+	}
+}
+
+// pushImage pushes one of the images of this package and returns its reference by digest.
+func pushImage(t *testing.T, name string) string {
+	t.Helper()
+	image, err := images.Load(story.ImagesDir(env.Root), name)
+	must(t, err)
+	reference, err := env.Push(t.Context(), name, image)
+	must(t, err)
+	return reference
+}
+
+// catalogServes says whether the catalog is served from an image, and OLM has connected to it.
+func catalogServes(ctx context.Context, image string) error {
+	serving, err := env.Kubectl(ctx, "--namespace", "olm", "get", "pods", "--selector", "olm.catalogSource=operatorhubio-catalog",
+		"--output", `jsonpath={range .items[*]}{.spec.containers[0].image} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+	if err != nil {
+		return err
+	}
+	state, err := env.Kubectl(ctx, "--namespace", "olm", "get", "catalogsource", "operatorhubio-catalog", "--output", "jsonpath={.status}")
+	switch {
+	case err != nil:
+		return err
+	case serving != image+" True\n":
+		return fmt.Errorf("expected one pod that serves %s, there are:\n%s\nthe CatalogSource says: %s", image, serving, state)
+	case !bytes.Contains([]byte(state), []byte(`"lastObservedState":"READY"`)):
+		return errors.New("expected OLM to be connected to the catalog, the CatalogSource says: " + state)
+	}
+	return nil
+}
+
+// apply makes the cluster have what a file of manifests says.
+func apply(t *testing.T, file string, values any) {
+	t.Helper()
+	must(t, env.ApplyText(t.Context(), rendered(t, file, values)))
+}
+
+func rendered(t *testing.T, file string, values any) string {
+	t.Helper()
+	parsed, err := template.New(file).Option("missingkey=error").ParseFS(manifests, "manifests/"+file)
+	must(t, err)
+	var text bytes.Buffer
+	must(t, parsed.Execute(&text, values))
+	return text.String()
+}

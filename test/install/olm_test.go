@@ -1,0 +1,190 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// installWithin is how long OLM may take from a Subscription to an operator that runs: it unpacks the bundle in a Job, and
+// looks again after seconds.
+const installWithin = 4 * time.Minute
+
+// TestOLM follows docs/install/olm.md: installed from a catalog, upgraded through its channel, and removed.
+func TestOLM(t *testing.T) {
+	page := readPage(t, "docs/install/olm.md")
+	startOLM(t)
+	systemNamespace(t)
+	prepareSettings(t)
+
+	earlier := previousBundle(t)
+	publishCatalog(t, earlier)
+	page.followWith(t, "Admission policies", policiesAt, policies(t, earlier))
+	install := page.block(t, "Install", "yaml")
+	must(t, env.ApplyText(t.Context(), withoutVolumes(t, withSlack(t, install))))
+	succeeded(t, earlier)
+	forgetful := namespace(t, "forgetful")
+	must(t, env.MakeScanner(t.Context(), forgetful, story.ScannerSettings{}))
+	hasCondition(t, forgetful, v1alpha1.ConditionStoreDurable, "False")
+
+	must(t, env.ApplyText(t.Context(), withSlack(t, install)))
+	hasCondition(t, forgetful, v1alpha1.ConditionStoreDurable, "True")
+	page.follow(t, "Install")
+	ns := scannedAndTold(t)
+	found := findings(t, ns)
+
+	current := currentBundle(t, earlier)
+	page.followWith(t, "Admission policies", policiesAt, policies(t, current))
+	publishCatalog(t, earlier, current)
+	succeeded(t, current)
+	upgradeable(t, current)
+	nothingIsLostOrToldAgain(t, ns, found)
+	newsArrives(t, ns)
+
+	page.followWith(t, "Remove", policiesAt, policies(t, current))
+	nothingLeft(t, page.list(t, "What stays")...)
+	page.follow(t, "What stays")
+	nothingLeft(t)
+}
+
+// policiesAt is where a release has the admission policies.
+const policiesAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/olm-policies.yaml"
+
+// policies is a file with a version's admission policies.
+func policies(t *testing.T, b bundle) string {
+	t.Helper()
+	file := work("olm-policies-" + b.version + ".yaml")
+	must(t, os.WriteFile(file, []byte(run(t, "bundle", "policies", "-tree", b.tree, "-images", b.dir+"-images.yaml")), 0o644))
+	return file
+}
+
+// prepareSettings makes what users set otherwise than by the Subscription: the operator's configuration, and the authority
+// of the Slack stand-in.
+func prepareSettings(t *testing.T) {
+	t.Helper()
+	config, err := env.OperatorConfig()
+	must(t, err)
+	configMap(t, "scanner-operator-config", "config.yaml", config)
+	configMap(t, "scanner-notifier-trust", "ca.crt", string(env.SlackAuthority))
+}
+
+func configMap(t *testing.T, name, key, content string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), key)
+	must(t, os.WriteFile(file, []byte(content), 0o644))
+	kubectl(t, "create", "configmap", name, "--namespace", story.SystemNamespace, "--from-file", file)
+}
+
+// previousBundle is the version before this one. Its notifier has no environment variable for the hosts that it may post to.
+func previousBundle(t *testing.T) bundle {
+	t.Helper()
+	tree := filepath.Join(env.Root, "bin", "previous")
+	operator, err := story.ImagesOf(tree)
+	must(t, err)
+	deployment := filepath.Join(tree, "config", "notifier", "deployment.yaml")
+	text, err := os.ReadFile(deployment)
+	must(t, err)
+	const known = "- --ca-file=/etc/scanner-operator/ca.crt"
+	if allowed := "- --allowed-webhook-hosts=" + story.SlackHost; !strings.Contains(string(text), allowed) {
+		changed := strings.Replace(string(text), known, known+"\n        "+allowed, 1)
+		must(t, os.WriteFile(deployment, []byte(changed), 0o644))
+	}
+	return makeBundle(t, tree, previousVersion(t), operator, "")
+}
+
+// previousVersion stands in the file that hack/previous.sh writes.
+func previousVersion(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(env.Root, "bin", "previous", "built"))
+	must(t, err)
+	_, version, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	return version
+}
+
+func currentBundle(t *testing.T, replaced bundle) bundle {
+	t.Helper()
+	operator, err := env.OperatorImages()
+	must(t, err)
+	version, err := os.ReadFile(filepath.Join(env.Root, "VERSION"))
+	must(t, err)
+	return makeBundle(t, env.Root, strings.TrimSpace(string(version)), operator, replaced.csv())
+}
+
+// succeeded waits until OLM has installed a version, and both programs of it run.
+func succeeded(t *testing.T, b bundle) {
+	t.Helper()
+	must(t, story.Eventually(t.Context(), installWithin, func(ctx context.Context) error {
+		phase, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "clusterserviceversion", b.csv(),
+			"--output", "jsonpath={.status.phase}: {.status.message}")
+		if err != nil {
+			return fmt.Errorf("%w\nthe Subscription says: %s", err, subscriptionSays(ctx))
+		}
+		if !strings.HasPrefix(phase, "Succeeded:") {
+			return fmt.Errorf("expected %s to be Succeeded, it is %s", b.csv(), phase)
+		}
+		return nil
+	}))
+	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+}
+
+func subscriptionSays(ctx context.Context) string {
+	said, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "subscription", "scanner-operator",
+		"--output", `jsonpath={.status.state}{range .status.conditions[*]}; {.type}={.status} {.reason} {.message}{end}`)
+	if err != nil {
+		return err.Error()
+	}
+	return said
+}
+
+// nothingIsLostOrToldAgain compares the store after an upgrade with what it held before, and the channel.
+func nothingIsLostOrToldAgain(t *testing.T, ns string, before []string) {
+	t.Helper()
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	if diff := cmp.Diff(before, findings(t, ns)); diff != "" {
+		t.Errorf("expected the findings of before the upgrade (-), got (+):\n%s", diff)
+	}
+	// Longer than the receiver's groupWait, groupInterval and the interval in which databases are looked for together.
+	must(t, story.Throughout(t.Context(), 30*time.Second, func(ctx context.Context) error {
+		messages, err := env.Messages(ctx, ns)
+		if err == nil && len(messages) != 1 {
+			err = fmt.Errorf("expected no message after the upgrade, there are %d more; the last: %s", len(messages)-1, messages[len(messages)-1].Text)
+		}
+		return err
+	}))
+}
+
+// newsArrives runs another image: only what is in that one is told.
+func newsArrives(t *testing.T, ns string) {
+	t.Helper()
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
+	must(t, env.Covered(t.Context(), ns, 2, 0))
+	news := told(t, ns, 2)[1]
+	repository, _, _ := strings.Cut(env.Reference(images.Cache), ":1.0")
+	if len(news.Lines) == 0 || slices.ContainsFunc(news.Lines, func(l story.Line) bool { return l.Repository != repository }) {
+		t.Errorf("expected news of %s alone, got %q with %v", repository, news.Headline, news.Lines)
+	}
+}
+
+// upgradeable checks what the operator tells OLM once its store is as it must be.
+func upgradeable(t *testing.T, b bundle) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		status, err := env.Kubectl(ctx, "--namespace", story.SystemNamespace, "get", "operatorcondition", b.csv(),
+			"--output", `jsonpath={.spec.conditions[?(@.type=="Upgradeable")].status}`)
+		if err == nil && status != "True" {
+			err = fmt.Errorf("expected the OperatorCondition of %s to have Upgradeable=True, it is %q", b.csv(), status)
+		}
+		return err
+	})
+}

@@ -1,0 +1,114 @@
+package install
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// page is a document whose examples are tested: what stands there is what is done here.
+type page struct {
+	name string
+	// sections by heading, each with its text up to the next heading.
+	sections map[string]string
+}
+
+var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+// readPage reads a document of the project. A # within a code block would count as a heading: comments in examples stand
+// behind what they explain.
+func readPage(t *testing.T, name string) page {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(env.Root, name))
+	must(t, err)
+	read := page{name: name, sections: map[string]string{}}
+	found := heading.FindAllSubmatchIndex(text, -1)
+	for i, at := range found {
+		end := len(text)
+		if i+1 < len(found) {
+			end = found[i+1][0]
+		}
+		read.sections[string(text[at[2]:at[3]])] = string(text[at[1]:end])
+	}
+	return read
+}
+
+// blocks are the code blocks of a language below a heading; at least one.
+func (p page) blocks(t *testing.T, section, language string) []string {
+	t.Helper()
+	fence := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
+	var blocks []string
+	for _, match := range fence.FindAllStringSubmatch(p.sections[section], -1) {
+		blocks = append(blocks, match[1])
+	}
+	if len(blocks) == 0 {
+		t.Fatalf("%s: expected a %s block below the heading %q", p.name, language, section)
+	}
+	return blocks
+}
+
+// block is the only one.
+func (p page) block(t *testing.T, section, language string) string {
+	t.Helper()
+	blocks := p.blocks(t, section, language)
+	if len(blocks) > 1 {
+		t.Fatalf("%s: expected one %s block below the heading %q, there are %d", p.name, language, section, len(blocks))
+	}
+	return blocks[0]
+}
+
+// list are the names in code that begin the rows of a table below a heading.
+func (p page) list(t *testing.T, section string) []string {
+	t.Helper()
+	var names []string
+	for _, match := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(p.sections[section], -1) {
+		names = append(names, match[1])
+	}
+	if len(names) == 0 {
+		t.Fatalf("%s: expected a table below the heading %q", p.name, section)
+	}
+	return names
+}
+
+// follow runs the commands below a heading.
+func (p page) follow(t *testing.T, section string) {
+	t.Helper()
+	for _, commands := range p.blocks(t, section, "bash") {
+		bash(t, commands)
+	}
+}
+
+// followWith runs them with other names and addresses than the page's: pairs of what stands there and what is to stand there.
+func (p page) followWith(t *testing.T, section string, replaced ...string) {
+	t.Helper()
+	for _, commands := range p.blocks(t, section, "bash") {
+		for i := 0; i < len(replaced); i += 2 {
+			if !strings.Contains(strings.Join(p.blocks(t, section, "bash"), ""), replaced[i]) {
+				t.Fatalf("%s: expected %q in the commands below the heading %q", p.name, replaced[i], section)
+			}
+		}
+		bash(t, strings.NewReplacer(replaced...).Replace(commands))
+	}
+}
+
+// bash runs commands as a user would, in the directory of the project.
+func bash(t *testing.T, commands string) {
+	t.Helper()
+	text, err := tried(t, commands)
+	if err != nil {
+		t.Fatalf("%s\n%v\n%s", strings.TrimSpace(commands), err, text)
+	}
+	t.Logf("$ %s\n%s", strings.TrimSpace(commands), text)
+}
+
+// tried is what commands print that may fail.
+func tried(t *testing.T, commands string) (string, error) {
+	t.Helper()
+	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	shell.Dir = env.Root
+	text, err := shell.CombinedOutput()
+	return string(text), err
+}

@@ -1,0 +1,129 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// deployed installs config/default, with the tests' settings on top.
+func deployed(t *testing.T) {
+	t.Helper()
+	removeSystemNamespace(t)
+	_, err := env.DeployOperator(t.Context())
+	must(t, err)
+	ours(t)
+}
+
+// foreverJob is a Job as the operator makes them, which does not end by itself.
+const foreverJob = `
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: scan-catalog-forever
+  namespace: %s
+  labels:
+    app.kubernetes.io/name: scanner-operator
+    app.kubernetes.io/managed-by: scanner-operator
+    app.kubernetes.io/component: catalog
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: worker
+        image: %s
+`
+
+// TestRemovalInWrongOrder: the operator, its kinds and a team's namespace are deleted while pods and Scanners have its
+// finalizers and a Job runs. Nothing of that can go, until "manager cleanup" is run from a workstation.
+func TestRemovalInWrongOrder(t *testing.T) {
+	deployed(t)
+	ns := scannedAndTold(t)
+	holdPods(t, ns)
+	staying := scannedAndTold(t)
+	holdPods(t, staying)
+	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
+	must(t, env.ApplyText(t.Context(), fmt.Sprintf(foreverJob, staying, env.Reference(images.API))))
+	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json",
+		"--patch", `[{"op": "add", "path": "/metadata/finalizers/-", "value": "scanner-operator.io/backend-manifests"}]`)
+	kubectl(t, "delete", "--kustomize", filepath.Join(env.Root, "bin", "story", "operator"), "--ignore-not-found", "--wait=false")
+	kubectl(t, "delete", "namespace", ns, "--wait=false")
+	if text, err := env.Kubectl(t.Context(), "wait", "--for=delete", "namespace/"+ns, "--timeout=15s"); err == nil {
+		t.Fatalf("expected namespace %s to hang while its pods are held: %s", ns, text)
+	}
+
+	bash(t, "bin/manager cleanup --scanners --stop-manager")
+	kubectl(t, "wait", "--for=delete", "namespace/"+ns, "--timeout=90s")
+	nothingLeft(t)
+	bash(t, "bin/manager cleanup --scanners --stop-manager --database --results --crds")
+	kubectl(t, "delete", "namespace", staying, "--timeout=90s")
+}
+
+// TestUndeploy: "make undeploy" leaves nothing, while pods are held and run on.
+func TestUndeploy(t *testing.T) {
+	deployed(t)
+	ns := scannedAndTold(t)
+	holdPods(t, ns)
+	bash(t, "hack/undeploy.sh")
+	nothingLeft(t)
+	if pods := kubectl(t, "--namespace", ns, "get", "pods", "--output", "name"); strings.TrimSpace(pods) != "pod/api" {
+		t.Errorf("expected the team's pod to run on, there are %q", pods)
+	}
+	bash(t, "hack/undeploy.sh")
+}
+
+// TestCleanupAsPod: config/cleanup does it with rights of its own, when the operator's have gone.
+func TestCleanupAsPod(t *testing.T) {
+	page := readPage(t, "docs/uninstall.md")
+	deployed(t)
+	ns := scannedAndTold(t)
+	holdPods(t, ns)
+	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
+	blocks := page.blocks(t, "When the operator went first", "bash")
+	t.Setenv("IMAGE", currentImages(t)["scanner-operator"])
+	t.Cleanup(func() {
+		kubectlOrError(context.Background(), t, "delete", "--kustomize", filepath.Join(env.Root, "config", "cleanup"), "--ignore-not-found")
+	})
+	bash(t, blocks[1])
+	kubectl(t, "delete", "namespace", ns, "--timeout=90s")
+	bash(t, "hack/undeploy.sh")
+	nothingLeft(t)
+}
+
+// TestBackupAndRestore follows docs/operations/backup.md: a backup, more that is found and told, the volume lost, and the backup
+// restored into an empty one. The receiver hears once more of what it was told after the backup, as a summary; nothing else.
+func TestBackupAndRestore(t *testing.T) {
+	page := readPage(t, "docs/operations/backup.md")
+	deployed(t)
+	ns := scannedAndTold(t)
+	file := filepath.Join(t.TempDir(), "store.backup")
+	bash(t, strings.ReplaceAll(page.block(t, "Make one", "bash"), "store.backup", file))
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
+	must(t, env.Covered(t.Context(), ns, 2, 0))
+	told(t, ns, 2)
+	before := findings(t, ns)
+
+	commands := strings.Split(strings.NewReplacer(
+		"store.backup", file, "ghcr.io/scanner-operator/scanner-operator:0.1.0", currentImages(t)["scanner-operator"],
+	).Replace(page.blocks(t, "Restore", "bash")[1]), "\n")
+	bash(t, commands[0]) // scaled to zero
+	kubectl(t, "--namespace", story.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
+	kubectl(t, "--namespace", story.SystemNamespace, "delete", "pvc", "scanner-operator-store", "--timeout=60s")
+	kubectl(t, "--namespace", story.SystemNamespace, "apply", "--filename", filepath.Join(env.Root, "config", "manager", "claim.yaml"))
+	bash(t, strings.Join(commands[1:], "\n"))
+	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment))
+	must(t, env.Covered(t.Context(), ns, 2, 0))
+	messages := told(t, ns, 3)
+	if last := messages[2]; !strings.Contains(last.Headline, "Restored from a backup") {
+		t.Errorf("expected one summary of what was told after the backup, Slack got %q", last.Headline)
+	}
+	if after := findings(t, ns); strings.Join(after, "\n") != strings.Join(before, "\n") {
+		t.Errorf("expected the same findings as before the restore:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+}

@@ -1,0 +1,64 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// changed is a text of YAML documents with its Subscription changed.
+func changed(t *testing.T, documents string, change func(spec map[string]any) error) string {
+	t.Helper()
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(documents)), 4096)
+	var text bytes.Buffer
+	subscriptions := 0
+	for {
+		var object unstructured.Unstructured
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if object.GetKind() == "Subscription" {
+			subscriptions++
+			spec, _, err := unstructured.NestedMap(object.Object, "spec")
+			must(t, err)
+			must(t, change(spec))
+			object.Object["spec"] = spec
+		}
+		document, err := sigsyaml.Marshal(object.Object)
+		must(t, err)
+		text.WriteString("---\n")
+		text.Write(document)
+	}
+	if subscriptions != 1 {
+		t.Fatalf("expected one Subscription, there are %d in:\n%s", subscriptions, documents)
+	}
+	return text.String()
+}
+
+// withSlack lets the notifier post to the stand-in for Slack.
+func withSlack(t *testing.T, documents string) string {
+	t.Helper()
+	return changed(t, documents, func(spec map[string]any) error {
+		return unstructured.SetNestedSlice(spec, []any{
+			map[string]any{"name": "SCANNER_NOTIFIER_ALLOWED_WEBHOOK_HOSTS", "value": story.SlackHost},
+		}, "config", "env")
+	})
+}
+
+// withoutVolumes leaves out what makes the store durable.
+func withoutVolumes(t *testing.T, documents string) string {
+	t.Helper()
+	return changed(t, documents, func(spec map[string]any) error {
+		unstructured.RemoveNestedField(spec, "config", "volumes")
+		return nil
+	})
+}

@@ -1,0 +1,129 @@
+package privilege
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Grant is one thing that an account may do.
+type Grant struct {
+	Account string
+	// Role is "ClusterRole x" or "Role x".
+	Role string
+	// Namespace is empty for everywhere.
+	Namespace string
+	Verb      string
+	Group     string
+	Resource  string
+	// Name is empty for any.
+	Name string
+}
+
+func (g Grant) String() string {
+	where := "everywhere"
+	if g.Namespace != "" {
+		where = "in " + g.Namespace
+	}
+	return fmt.Sprintf("%s: %s %s", g.Account, g.Right(), where)
+}
+
+// Right is what is granted, whoever has it.
+func (g Grant) Right() string {
+	return fmt.Sprintf("%s: %s %s", g.Role, g.Verb, strings.TrimSpace(qualified(g.Resource, g.Group)+" "+g.Name))
+}
+
+// covers says whether a use needs this right, or one like it.
+func (g Grant) covers(u Use) bool {
+	return g.Account == u.Account && g.Verb == u.Verb && g.Group == u.Group && g.Resource == u.Resource &&
+		(g.Namespace == "" || g.Namespace == u.Namespace) && (g.Name == "" || g.Name == u.Name)
+}
+
+// Expand lists what rules give, one by one. A path that is no resource counts as one without a group.
+func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
+	var grants []Grant
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				grants = append(grants, Grant{Role: role, Verb: verb, Resource: path})
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, name := range names {
+						grants = append(grants, Grant{Role: role, Verb: verb, Group: group, Resource: resource, Name: name})
+					}
+				}
+			}
+		}
+	}
+	return grants
+}
+
+// GrantsOf reads what the cluster lets a ServiceAccount do by its own name. What everybody may do is left out, and so are
+// namespaces that are being deleted: their grants go with them.
+func GrantsOf(ctx context.Context, cluster client.Client, namespace, account string) ([]Grant, error) {
+	var everywhere rbacv1.ClusterRoleBindingList
+	if err := cluster.List(ctx, &everywhere); err != nil {
+		return nil, err
+	}
+	var somewhere rbacv1.RoleBindingList
+	if err := cluster.List(ctx, &somewhere); err != nil {
+		return nil, err
+	}
+	leaving, err := leavingNamespaces(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range everywhere.Items {
+		somewhere.Items = append(somewhere.Items, rbacv1.RoleBinding{Subjects: binding.Subjects, RoleRef: binding.RoleRef})
+	}
+	var grants []Grant
+	for _, binding := range somewhere.Items {
+		subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}
+		if leaving[binding.Namespace] || !slices.Contains(binding.Subjects, subject) {
+			continue
+		}
+		rules, err := rulesOf(ctx, cluster, binding.RoleRef, binding.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, grant := range Expand(binding.RoleRef.Kind+" "+binding.RoleRef.Name, rules) {
+			grant.Account, grant.Namespace = account, binding.Namespace
+			grants = append(grants, grant)
+		}
+	}
+	return grants, nil
+}
+
+// rulesOf is empty for a role that there is not.
+func rulesOf(ctx context.Context, cluster client.Client, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+	if ref.Kind == "ClusterRole" {
+		var role rbacv1.ClusterRole
+		err := cluster.Get(ctx, client.ObjectKey{Name: ref.Name}, &role)
+		return role.Rules, client.IgnoreNotFound(err)
+	}
+	var role rbacv1.Role
+	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, &role)
+	return role.Rules, client.IgnoreNotFound(err)
+}
+
+func leavingNamespaces(ctx context.Context, cluster client.Client) (map[string]bool, error) {
+	var namespaces corev1.NamespaceList
+	if err := cluster.List(ctx, &namespaces); err != nil {
+		return nil, err
+	}
+	leaving := map[string]bool{}
+	for _, namespace := range namespaces.Items {
+		leaving[namespace.Name] = !namespace.DeletionTimestamp.IsZero()
+	}
+	return leaving, nil
+}

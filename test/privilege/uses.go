@@ -1,0 +1,97 @@
+package privilege
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// podOfToken is what the API server says of whoever has a token that the kubelet has put into a pod. A test that asks for a
+// token of a process, or acts in its name, has none of these.
+const podOfToken = "authentication.kubernetes.io/pod-name"
+
+// Use is something that a process has asked of the API server.
+type Use struct {
+	// Account is the ServiceAccount's name.
+	Account string
+	// Namespace is empty for what is in none, and for all namespaces at once.
+	Namespace string
+	Verb      string
+	Group     string
+	// Resource has its subresource: imagescans/status.
+	Resource string
+	Name     string
+}
+
+func (u Use) String() string {
+	where := u.Namespace
+	if where == "" {
+		where = "the cluster"
+	}
+	return fmt.Sprintf("%s: %s %s in %s", u.Account, u.Verb, strings.TrimSpace(qualified(u.Resource, u.Group)+" "+u.Name), where)
+}
+
+// qualified is a resource as kubectl names it: jobs.batch, imagescans.scanner-operator.io/status.
+func qualified(resource, group string) string {
+	if group == "" {
+		return resource
+	}
+	kind, sub, _ := strings.Cut(resource, "/")
+	return strings.TrimSuffix(kind+"."+group+"/"+sub, "/")
+}
+
+// Uses counts what was allowed and what was forbidden.
+type Uses struct {
+	Allowed, Denied map[Use]int
+}
+
+// ReadUses reads an audit log from a place on: the uses by pods whose ServiceAccounts are in a namespace. The API server may be
+// writing the last event.
+func ReadUses(file string, from int64, namespace string) (Uses, error) {
+	log, err := os.Open(file)
+	if err != nil {
+		return Uses{}, err
+	}
+	defer log.Close()
+	if _, err := log.Seek(from, io.SeekStart); err != nil {
+		return Uses{}, err
+	}
+	uses := Uses{Allowed: map[Use]int{}, Denied: map[Use]int{}}
+	events := json.NewDecoder(log)
+	for {
+		var event auditv1.Event
+		switch err := events.Decode(&event); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return uses, nil
+		case err != nil:
+			return Uses{}, fmt.Errorf("audit log %s: %w", file, err)
+		}
+		uses.add(&event, namespace)
+	}
+}
+
+// add counts an event. What is no resource everybody may ask, and a request that failed for want of a right, or because a
+// policy forbids it, shows no need of it.
+func (u Uses) add(event *auditv1.Event, namespace string) {
+	account, of := strings.CutPrefix(event.User.Username, "system:serviceaccount:"+namespace+":")
+	if !of || event.ImpersonatedUser != nil || event.ObjectRef == nil || len(event.User.Extra[podOfToken]) == 0 {
+		return
+	}
+	about := event.ObjectRef
+	use := Use{Account: account, Namespace: about.Namespace, Verb: event.Verb, Group: about.APIGroup,
+		Resource: strings.TrimSuffix(about.Resource+"/"+about.Subresource, "/"), Name: about.Name}
+	if about.APIGroup == "" && about.Resource == "namespaces" {
+		use.Namespace = "" // the log says of a namespace that it is in itself
+	}
+	if event.ResponseStatus != nil && event.ResponseStatus.Code == http.StatusForbidden {
+		u.Denied[use]++
+		return
+	}
+	u.Allowed[use]++
+}
