@@ -14,4 +14,4 @@ bin/manager cleanup --operator-namespace=scanner-operator-system --scanners --st
 }
 kubectl kustomize config/default | kubectl delete --ignore-not-found --filename -
 # What components of config may have added beside it.
-kubectl delete clusterrolebinding,clusterrole scanner-operator-notifier-clair-webhooks scanner-operator-cleanup --ignore-not-found
+kubectl delete clusterrolebinding,clusterrole scanner-operator-notifier-clair-webhooks scanner-operator-metrics-reader scanner-operator-cleanup --ignore-not-found

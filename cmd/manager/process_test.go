@@ -162,12 +162,6 @@ type process struct {
 // address is one that nobody listens at.
 func (c *cluster) address() string {
 	c.t.Helper()
-	return c.startsWith(nil, name, dataDir, prefix...)
-}
-
-// startsWith gives it more of an environment.
-func (c *cluster) startsWith(environment []string, name, dataDir string, prefix ...string) *process {
-	c.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	c.Expect(err).NotTo(HaveOccurred())
 	defer listener.Close()
@@ -176,6 +170,12 @@ func (c *cluster) startsWith(environment []string, name, dataDir string, prefix 
 
 // starts a manager with a data directory. A prefix is a command that runs it.
 func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
+	c.t.Helper()
+	return c.startsWith(nil, name, dataDir, prefix...)
+}
+
+// startsWith gives it more of an environment.
+func (c *cluster) startsWith(environment []string, name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
 	p := &process{probes: c.address(), metrics: c.address(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],

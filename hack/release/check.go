@@ -70,7 +70,7 @@ func (r release) checks(again string, tagged bool) []check {
 // complete looks for everything that is published.
 func (r release) complete(context.Context) error {
 	wanted := []string{
-		"install.yaml", "crds.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
+		"install.yaml", "crds.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
 		filepath.Base(r.chartFile()), filepath.Join("bundle", "manifests"),
 	}
 	for _, name := range programs {
@@ -331,7 +331,7 @@ func (r release) checksumsAreTrue(context.Context) error {
 // same compares what must not depend on when and where it was built. The bills of materials hold the time of their making.
 func (r release) same(second release) error {
 	var differing []error
-	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", filepath.Base(r.chartFile())} {
+	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", "olm-policies.yaml", filepath.Base(r.chartFile())} {
 		first, err := os.ReadFile(r.path(file))
 		again, errAgain := os.ReadFile(second.path(file))
 		if err := errors.Join(err, errAgain); err != nil {

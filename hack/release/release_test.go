@@ -45,6 +45,7 @@ func complete(t *testing.T) release {
 		}
 	}
 	write(t, r.path("install.yaml"), references)
+	write(t, r.path("olm-policies.yaml"), "kind: ValidatingAdmissionPolicy\n")
 	write(t, r.path("crds.yaml"), "kind: CustomResourceDefinition\n")
 	write(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "metadata: {name: scanner-operator.v1.2.3}\nspec:\n  version: 1.2.3\n"+references)
 	write(t, r.path("bundle", "metadata", "annotations.yaml"), "annotations: {operators.operatorframework.io.bundle.package.v1: scanner-operator}\n")

@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/test/privilege"
 )
@@ -30,6 +31,7 @@ func TestRightsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	objects = append(objects, cleanupRoles(t)...)
 	for i := range objects {
 		for _, grant := range privilege.Expand(rules(t, &objects[i])) {
 			granted[grant.Right()] = true
@@ -46,6 +48,70 @@ func TestRightsAreDocumented(t *testing.T) {
 	for right := range documented {
 		if !granted[right] {
 			t.Errorf("docs/rights.md has a row that no manifest grants: %s", right)
+		}
+	}
+}
+
+// cleanupRoles are those that only the chart has, with all that its values may add.
+func cleanupRoles(t *testing.T) []unstructured.Unstructured {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "scanner-operator", "templates", "cleanup", "rights.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := decode(template.ReplaceAllString(string(text), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// template is what Helm evaluates in a manifest.
+var template = regexp.MustCompile(`\{\{[^}]*\}\}`)
+
+// Every right that the bundle asks for is documented for the same ServiceAccount, whatever OLM calls the role.
+func TestRightsOfTheBundleAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "bundle", "manifests", "scanner-operator.clusterserviceversion.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for right := range documentedRights(t, string(page)) {
+		role, what, _ := strings.Cut(right, ": ")
+		_, name, _ := strings.Cut(role, " ")
+		for _, account := range []string{manager, notifier} {
+			if strings.HasPrefix(name, account) {
+				documented[account+": "+what] = true
+			}
+		}
+	}
+	type permissions struct {
+		ServiceAccountName string
+		Rules              []rbacv1.PolicyRule
+	}
+	var version struct {
+		Spec struct {
+			Install struct {
+				Spec struct{ ClusterPermissions, Permissions []permissions }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &version); err != nil {
+		t.Fatal(err)
+	}
+	asked := slices.Concat(version.Spec.Install.Spec.ClusterPermissions, version.Spec.Install.Spec.Permissions)
+	if len(asked) < 3 {
+		t.Fatalf("the bundle asks for %d roles", len(asked))
+	}
+	for _, role := range asked {
+		for _, grant := range privilege.Expand("", role.Rules) {
+			if right := role.ServiceAccountName + grant.Right(); !documented[right] {
+				t.Errorf("docs/rights.md does not say why: %s", right)
+			}
 		}
 	}
 }
