@@ -49,9 +49,33 @@ func TestHelm(t *testing.T) {
 	holdPods(t, ns)
 	page.follow(t, "Uninstall")
 	nothingLeft(t, page.list(t, "What stays")...)
+	goesOn(t, page, ns)
+	page.follow(t, "Uninstall")
 	kubectl(t, "delete", "namespace", ns, "--timeout=60s") // with its pods, which nothing holds
 	page.follow(t, "What stays")
 	nothingLeft(t)
+}
+
+// goesOn installs the operator once more, beside the Scanner that stayed: its receiver hears once that the baseline is new.
+func goesOn(t *testing.T, page page, ns string) {
+	t.Helper()
+	_, install, found := strings.Cut(page.block(t, "Install", "bash"), "helm install")
+	if !found {
+		t.Fatal("docs/install/helm.md: expected helm install below the heading Install")
+	}
+	before := len(told(t, ns, 2))
+	bash(t, "helm install"+strings.Replace(install, published, currentChart(t)+" --values "+helmValues(t), 1))
+	must(t, story.Eventually(t.Context(), installWithin, func(ctx context.Context) error {
+		messages, err := env.Messages(ctx, ns)
+		if err == nil && len(messages) == before {
+			err = fmt.Errorf("expected a message of %s about the new baseline, there is none", ns)
+		}
+		return err
+	}))
+	renewed := told(t, ns, before+1)[before]
+	if !renewed.Summary || !strings.Contains(renewed.Text, "has been found again") {
+		t.Errorf("expected a summary that claims nothing to be new, got %q", renewed.Text)
+	}
 }
 
 // TestHelmLimitedToNamespaces: an operator without rights in other namespaces does its work in those that it has, and takes
