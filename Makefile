@@ -116,9 +116,10 @@ vet: ## Run go vet on every module
 	for module in $(MODULES); do (cd $$module && go vet ./...); done
 
 .PHONY: lint
-lint: bin/golangci-lint bin/crdlint ## Check code, API and shell scripts
+lint: bin/golangci-lint bin/crdlint bin/actionlint ## Check code, API, shell scripts and workflows
 	for module in $(MODULES); do (cd $$module && echo "golangci-lint: $$module" && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	bin/crdlint config/crd/bases/*.yaml
+	bin/actionlint
 	@if command -v shellcheck >/dev/null; then shellcheck -x .ci/run $$(find hack -name '*.sh'); \
 	else echo "lint: shellcheck is not installed (apt-get install shellcheck): the shell scripts were not checked"; fi
 
@@ -181,6 +182,17 @@ e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests 
 e2e-on-version:
 	$(RUN) bin/image-builder push -version=$(VERSION)
 	$(AGAIN) e2e-run E2E_ARGS="-test.run '$(SMOKE)'"
+
+# For machines with Docker, such as those of pull requests.
+.PHONY: kind-up kind-e2e kind-down
+kind-up: bin/kind ## Start a kind cluster and a registry in Docker
+	hack/kind/kind.sh up
+
+kind-e2e: ## The end-to-end tests on the kind cluster
+	hack/kind/kind.sh run $(AGAIN) e2e
+
+kind-down: ## Remove the kind cluster and its registry
+	hack/kind/kind.sh down
 
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
@@ -288,7 +300,7 @@ publish-api: ## Take today's CRDs as those of the last release; only a release d
 ##@ Release
 
 # Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
-# .github/workflows/release.yaml; how it is prepared: CONTRIBUTING.md.
+# .github/workflows/release.yaml; how it is prepared: docs/releasing.md.
 RELEASE := $(shell cat VERSION)
 RELEASE_DIR ?= bin/release
 RELEASE_REGISTRY ?= ghcr.io/scanner-operator
@@ -321,7 +333,22 @@ release-manifests: bin/image-builder
 release-chart: bin/release-helper bin/helm
 	bin/release-helper chart -dir=$(RELEASE_DIR)
 	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
-	bin/helm template scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+	bin/helm template --kube-version 1.36.0 scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+
+.PHONY: release-bundle
+release-bundle: bin/release-helper bin/bundle
+	bin/release-helper lock -dir=$(RELEASE_DIR)
+	bin/bundle generate -images=$(RELEASE_DIR)/images.lock.yaml -out=$(RELEASE_DIR)/bundle
+	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
+	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
+	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
+	bin/bundle policies -images=$(RELEASE_DIR)/images.lock.yaml >$(RELEASE_DIR)/olm-policies.yaml
+
+.PHONY: release-lock
+release-lock: release-images bin/release-helper ## Write the digests of the images of VERSION to config/manifests/images.yaml, and the bundle of them
+	bin/release-helper lock -dir=$(RELEASE_DIR)
+	cp $(RELEASE_DIR)/images.lock.yaml config/manifests/images.yaml
+	$(AGAIN) bundle catalog
 
 .PHONY: release-sbom
 release-sbom: bin/syft
@@ -357,7 +384,7 @@ release-again:
 
 .PHONY: release-check
 release-check: bin/release-helper
-	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again
+	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again $(if $(TAGGED),-tagged)
 
 # Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
 .PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
@@ -380,12 +407,13 @@ bin/grype: TOOL := github.com/anchore/grype/cmd/grype
 bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
+bin/kind: TOOL := sigs.k8s.io/kind
 bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
 bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
 bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
 bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@

@@ -187,7 +187,7 @@ func TestScannersStayKnown(t *testing.T) {
 	known := scannersIn(t, dir)
 	c.Expect(known).To(HaveLen(1))
 	manager = c.startsWith(environment, "second", dir)
-	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("may not list scanners.scanner-operator.io in namespace shop"))
+	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("the operator may not list scanners.scanner-operator.io in namespace shop"))
 	// It looks for Scanners that have gone when it begins to lead.
 	c.Consistently(func() []string { return scannersIn(t, dir) }, "5s", "500ms").Should(Equal(known))
 	var scans v1alpha1.ImageScanList

@@ -153,9 +153,19 @@ func (c *cluster) coveredIn(namespace string, images int32) {
 type process struct {
 	command *exec.Cmd
 	probes  string
+	metrics string
 	log     *output
 	// ended is closed when it has ended.
 	ended chan struct{}
+}
+
+// address is one that nobody listens at.
+func (c *cluster) address() string {
+	c.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	c.Expect(err).NotTo(HaveOccurred())
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 // starts a manager with a data directory. A prefix is a command that runs it.
@@ -167,12 +177,9 @@ func (c *cluster) starts(name, dataDir string, prefix ...string) *process {
 // startsWith gives it more of an environment.
 func (c *cluster) startsWith(environment []string, name, dataDir string, prefix ...string) *process {
 	c.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	c.Expect(err).NotTo(HaveOccurred())
-	p := &process{probes: listener.Addr().String(), log: &output{}, ended: make(chan struct{})}
-	c.Expect(listener.Close()).To(Succeed())
+	p := &process{probes: c.address(), metrics: c.address(), log: &output{}, ended: make(chan struct{})}
 	arguments := append(slices.Clone(prefix), os.Args[0],
-		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address=0", "--api-bind-address=0",
+		"--data-dir="+dataDir, "--spool-dir="+c.t.TempDir(), "--health-probe-bind-address="+p.probes, "--metrics-bind-address="+p.metrics, "--api-bind-address=0",
 		"--ingest-bind-address=127.0.0.1:0", "--enable-fake-backend", "--worker-image=scanner-grype", "--namespace="+system)
 	p.command = exec.CommandContext(c.t.Context(), arguments[0], arguments[1:]...)
 	p.command.Env = append(append(os.Environ(), asManager+"=1", "KUBECONFIG="+c.kubeconfig, "POD_NAME="), environment...)

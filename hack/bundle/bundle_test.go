@@ -48,7 +48,7 @@ func TestEachCheckFindsWhatItIsFor(t *testing.T) {
 		{"validators of the catalogs", "no version of Kubernetes", drop(csvFile, "  minKubeVersion:"), "minKubeVersion"},
 		{"validators of the catalogs", "mail address that is none", edit(csvFile, "email: maintainers@", "email: maintainers-"), "email"},
 		{"validators of the catalogs", "no requests", edit(csvFile, "requests:", "limits:"), "resource"},
-		{"validators of the catalogs", "owned definition that is not there", remove(crdFile), "scanners.scanner-operator.io"},
+		{"validators of the catalogs", "owned definition that is not there", remove(crdFile), "owned CRD"},
 		{"format of the directory", "no metadata", remove(noteFile), "annotations"},
 		{"format of the directory", "another media type", edit(noteFile, "registry+v1", "plain+v0"), "plain+v0"},
 		{"scorecard", "kind without resources", edit(csvFile, "      resources:", "      ressources:"), "has no resources"},

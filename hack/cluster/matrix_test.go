@@ -14,7 +14,7 @@ func matrix(t *testing.T, versions, command string) (output, told string, err er
 	dir := t.TempDir()
 	standIn := filepath.Join(dir, "cluster")
 	script := "#!/bin/sh\n" + `echo "$1 $KUBERNETES_VERSION $CLUSTER_NAME" >>"` + dir + `/told"; [ "$1 $KUBERNETES_VERSION" != "up 1.0" ]`
-	if err := os.WriteFile(standIn, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(standIn, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	run := exec.CommandContext(t.Context(), "./matrix.sh", "bash", "-c", command)

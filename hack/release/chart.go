@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -34,19 +33,7 @@ func (r release) writeChart() error {
 	}
 	source := filepath.Join(r.root, "charts", chartName)
 	files := map[string]build.File{}
-	err = filepath.WalkDir(source, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(source, file)
-		files["/"+path.Join(chartName, filepath.ToSlash(relative))] = build.File{Content: content}
-		return err
-	})
-	if err != nil {
+	if err := addFiles(files, "/"+chartName, source); err != nil {
 		return err
 	}
 	values := path.Join("/", chartName, "values.yaml")

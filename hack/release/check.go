@@ -24,10 +24,10 @@ type check struct {
 	run  func(context.Context) error
 }
 
-// report runs all checks and prints how each went. Again is the directory of a second build of the same sources, or empty.
-func (r release) report(ctx context.Context, again string, out io.Writer) error {
+// report runs checks and prints how each went.
+func (r release) report(ctx context.Context, checks []check, out io.Writer) error {
 	failed := 0
-	for _, c := range r.checks(again) {
+	for _, c := range checks {
 		err := c.run(ctx)
 		if err == nil {
 			fmt.Fprintln(out, "  ok    ", c.what)
@@ -43,7 +43,9 @@ func (r release) report(ctx context.Context, again string, out io.Writer) error 
 	return nil
 }
 
-func (r release) checks(again string) []check {
+// checks are all. Again is the directory of a second build of the same sources, or empty; tagged says that what is committed
+// is released as it is.
+func (r release) checks(again string, tagged bool) []check {
 	checks := []check{
 		{"every artefact is there", r.complete},
 		{"images have all platforms, the version, and a user without rights", r.imagesAreAsPromised},
@@ -59,13 +61,16 @@ func (r release) checks(again string) []check {
 		second.dir = again
 		checks = append(checks, check{"a second build gives the same", func(context.Context) error { return r.same(second) }})
 	}
+	if tagged {
+		checks = append(checks, check{"the committed bundle is that of these images", r.lockIsCommitted})
+	}
 	return checks
 }
 
 // complete looks for everything that is published.
 func (r release) complete(context.Context) error {
 	wanted := []string{
-		"install.yaml", "crds.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
+		"install.yaml", "crds.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
 		filepath.Base(r.chartFile()), filepath.Join("bundle", "manifests"),
 	}
 	for _, name := range programs {
@@ -120,7 +125,7 @@ func (r release) imageIsAsPromised(name string) error {
 	return nil
 }
 
-// recordIsTrue compares images.json with the images, and with the lock file that the bundle was generated from.
+// recordIsTrue compares images.json with the images.
 func (r release) recordIsTrue(context.Context) error {
 	record, err := r.record()
 	if err != nil {
@@ -295,6 +300,19 @@ func namesMaterials(file string) error {
 	return nil
 }
 
+// lockIsCommitted holds when whoever builds the tag gets the images that its bundle names.
+func (r release) lockIsCommitted(context.Context) error {
+	built, err := os.ReadFile(r.path(lockFile))
+	committed, errCommitted := os.ReadFile(filepath.Join(r.root, committedLock))
+	if err := errors.Join(err, errCommitted); err != nil {
+		return err
+	}
+	if !bytes.Equal(built, committed) {
+		return fmt.Errorf("%s is of other images, or of another day: make release-lock, and commit", committedLock)
+	}
+	return nil
+}
+
 func (r release) checksumsAreTrue(context.Context) error {
 	want, err := r.checksums()
 	if err != nil {
@@ -313,7 +331,7 @@ func (r release) checksumsAreTrue(context.Context) error {
 // same compares what must not depend on when and where it was built. The bills of materials hold the time of their making.
 func (r release) same(second release) error {
 	var differing []error
-	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", filepath.Base(r.chartFile())} {
+	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", "olm-policies.yaml", filepath.Base(r.chartFile())} {
 		first, err := os.ReadFile(r.path(file))
 		again, errAgain := os.ReadFile(second.path(file))
 		if err := errors.Join(err, errAgain); err != nil {

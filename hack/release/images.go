@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
@@ -29,8 +30,9 @@ var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux"
 
 const (
 	recordFile = "images.json"
-	// lockFile is the record of the version that VERSION names, under version control: the bundle is generated from it.
-	lockFile = "images.lock.json"
+	// lockFile is what the bundle is generated from; that of the version in VERSION is under version control.
+	lockFile      = "images.lock.yaml"
+	committedLock = "config/manifests/images.yaml"
 )
 
 // record is which reference by digest each image has, by name.
@@ -50,23 +52,35 @@ func readRecord(file string) (map[string]string, error) {
 	return record, nil
 }
 
-// writeLock writes what the bundle needs of the record: the bundle's own image can only follow from it.
+// lock is what the bundle has to know of a release. Its own image is not in it, and can only follow from it.
+type lock struct {
+	// Created is the day of the release, as RFC 3339.
+	Created string `json:"created"`
+	// Images are references by digest, by name.
+	Images map[string]string `json:"images"`
+}
+
 func (r release) writeLock() error {
 	record, err := r.record()
 	if err != nil {
 		return err
 	}
-	locked := map[string]string{}
-	for _, name := range programs {
-		if locked[name] = record[name]; locked[name] == "" {
-			return fmt.Errorf("%s names no image %s", r.path(recordFile), name)
-		}
-	}
-	content, err := json.MarshalIndent(locked, "", "  ")
+	created, err := r.created()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.root, lockFile), append(content, '\n'), 0o644)
+	locked := lock{Created: created, Images: map[string]string{}}
+	for _, name := range programs {
+		if locked.Images[name] = record[name]; locked.Images[name] == "" {
+			return fmt.Errorf("%s names no image %s", r.path(recordFile), name)
+		}
+	}
+	content, err := yaml.Marshal(locked)
+	if err != nil {
+		return err
+	}
+	text := "# Written by \"make release-lock\": the images of the version in VERSION.\n" + string(content)
+	return os.WriteFile(r.path(lockFile), []byte(text), 0o644)
 }
 
 // index is an image as it lies in the release's directory, for all platforms.
@@ -131,11 +145,11 @@ func extract(image v1.Image, name, to string) error {
 		if header.Name != name {
 			continue
 		}
-		file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700) //nolint:gosec // it is to be run
+		file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(file, archive) //nolint:gosec // an image of our own
+		_, err = io.Copy(file, archive)
 		return errors.Join(err, file.Close())
 	}
 }

@@ -3,9 +3,12 @@
 //
 //	release notes               print what CHANGELOG.md says of the version
 //	release chart               package charts/scanner-operator with the images by digest
+//	release package IMAGE       make the image of the bundle or of the catalog, of what lies in bundle/ or catalog/
 //	release checksums           write SHA256SUMS of everything that is published as a file
-//	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources
-//	release lock                write the images' digests to images.lock.json, from which the bundle is generated
+//	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources.
+//	                            With -tagged, the committed bundle must be that of these images, too
+//	release push                push the images to where images.json says, or to -registry
+//	release lock                write images.lock.yaml, from which the bundle is generated
 package main
 
 import (
@@ -39,11 +42,13 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: release notes | chart | checksums | check | lock [-dir bin/release]")
+		return errors.New("say what to do: release notes | chart | lock | package | checksums | check | push [-dir bin/release]")
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", filepath.Join("bin", "release"), "directory of the release")
 	again := flags.String("again", "", "check: directory of a second build, which must be equal")
+	registry := flags.String("registry", "", "push: another registry and path than images.json says")
+	tagged := flags.Bool("tagged", false, "check: what is committed must name these images, as it must when a version is tagged")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -58,14 +63,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	case "chart":
 		return r.writeChart()
+	case "package":
+		return r.writePackaged(flags.Arg(0))
 	case "checksums":
 		return r.writeChecksums()
 	case "check":
-		return r.report(ctx, *again, out)
+		return r.report(ctx, r.checks(*again, *tagged), out)
+	case "push":
+		return r.push(ctx, *registry, out)
 	case "lock":
 		return r.writeLock()
 	default:
-		return fmt.Errorf("%q is not a command: use notes, chart, checksums, check or lock", args[0])
+		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums, check or push", args[0])
 	}
 }
 

@@ -6,10 +6,29 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // heading begins what CHANGELOG.md says of a version, as on https://keepachangelog.com: "## [0.1.0] - 2026-11-22".
-var heading = regexp.MustCompile(`(?m)^## \[([^]]+)\].*\n`)
+var heading = regexp.MustCompile(`(?m)^## \[([^]]+)\](?: - (\S+))?.*\n`)
+
+// neverYet is the day of a version that has none yet: that a build is made today must not show in it.
+const neverYet = "1970-01-01"
+
+// created is the day that CHANGELOG.md says the version is of, as RFC 3339.
+func (r release) created() (string, error) {
+	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+	if err != nil {
+		return "", err
+	}
+	day := neverYet
+	for _, found := range heading.FindAllStringSubmatch(string(text), -1) {
+		if _, err := time.Parse(time.DateOnly, found[2]); found[1] == r.version && err == nil {
+			day = found[2]
+		}
+	}
+	return day + "T00:00:00Z", nil
+}
 
 // notes are what CHANGELOG.md says of the version, without its heading.
 func (r release) notes() (string, error) {

@@ -7,17 +7,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-const registry = "ghcr.io/scanner-operator/"
+const home = "ghcr.io/scanner-operator/"
 
 // complete is a release as it should be, but that its programs are shell scripts.
 func complete(t *testing.T) release {
@@ -28,7 +32,7 @@ func complete(t *testing.T) release {
 	write(t, filepath.Join(r.root, "charts", chartName, "Chart.yaml"), "name: scanner-operator\nversion: 1.2.3\nappVersion: 1.2.3\n")
 	write(t, filepath.Join(r.root, "charts", chartName, "values.yaml"), values)
 	record := map[string]string{}
-	for _, name := range append(append([]string{}, programs...), packaged...) {
+	for _, name := range programs {
 		record[name] = saveImage(t, r, name, "1.2.3", "#!/bin/sh\necho '"+name+" 1.2.3 (go1.26)'\n")
 	}
 	writeRecord(t, r, record)
@@ -41,8 +45,15 @@ func complete(t *testing.T) release {
 		}
 	}
 	write(t, r.path("install.yaml"), references)
+	write(t, r.path("olm-policies.yaml"), "kind: ValidatingAdmissionPolicy\n")
 	write(t, r.path("crds.yaml"), "kind: CustomResourceDefinition\n")
 	write(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "metadata: {name: scanner-operator.v1.2.3}\nspec:\n  version: 1.2.3\n"+references)
+	write(t, r.path("bundle", "metadata", "annotations.yaml"), "annotations: {operators.operatorframework.io.bundle.package.v1: scanner-operator}\n")
+	write(t, r.path("bundle", "tests", "scorecard", "config.yaml"), "stages: []\n")
+	write(t, r.path("catalog", "scanner-operator", "catalog.yaml"), "schema: olm.package\n")
+	for _, name := range packaged {
+		must(t, r.writePackaged(name))
+	}
 	write(t, r.path("RELEASE_NOTES.md"), "- Now.\n")
 	write(t, r.path(checksumsFile+".sigstore.json"), "{}")
 	must(t, r.writeChart())
@@ -103,7 +114,7 @@ func saveImage(t *testing.T, r release, name, version, program string) string {
 	must(t, build.Save(r.path("images", name), index))
 	digest, err := index.Digest()
 	must(t, err)
-	return registry + name + "@" + digest.String()
+	return home + name + "@" + digest.String()
 }
 
 func replace(t *testing.T, file, old, with string) {
@@ -119,7 +130,7 @@ func replace(t *testing.T, file, old, with string) {
 func TestCompleteReleaseIsFit(t *testing.T) {
 	r := complete(t)
 	var out bytes.Buffer
-	if err := r.report(t.Context(), r.dir, &out); err != nil {
+	if err := r.report(t.Context(), r.checks(r.dir, false), &out); err != nil {
 		t.Errorf("want no complaint, got %v\n%s", err, out.String())
 	}
 }
@@ -142,11 +153,11 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			replace(t, r.path("install.yaml"), "scanner-notifier@", "scanner-notifier:1.2.3@")
 		}, `install.yaml says "ghcr.io/scanner-operator/scanner-notifier:1.2.3@`},
 		"an image by its bare name": {func(t *testing.T, r release) {
-			replace(t, r.path("install.yaml"), "image: "+registry+"scanner-operator@", "value: scanner-grype\nimage: "+registry+"scanner-operator@")
+			replace(t, r.path("install.yaml"), "image: "+home+"scanner-operator@", "value: scanner-grype\nimage: "+home+"scanner-operator@")
 		}, `install.yaml says "value: scanner-grype"`},
 		"the bundle's image": {func(t *testing.T, r release) {
 			file := r.path("bundle", "manifests", "x.clusterserviceversion.yaml")
-			write(t, file, "metadata: {name: scanner-operator.v1.2.3}\nspec: {version: 1.2.3}\nimage: "+registry+"scanner-operator@"+digest)
+			write(t, file, "metadata: {name: scanner-operator.v1.2.3}\nspec: {version: 1.2.3}\nimage: "+home+"scanner-operator@"+digest)
 		}, "the ClusterServiceVersion says"},
 		"the bundle's version": {func(t *testing.T, r release) {
 			replace(t, r.path("bundle", "manifests", "x.clusterserviceversion.yaml"), "v1.2.3", "v1.2.2")
@@ -158,7 +169,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"the chart's image": {func(t *testing.T, r release) {
 			record, err := r.record()
 			must(t, err)
-			record["scanner-operator"] = registry + "scanner-operator@" + digest
+			record["scanner-operator"] = home + "scanner-operator@" + digest
 			old := r.path(recordFile)
 			kept, err := os.ReadFile(old)
 			must(t, err)
@@ -179,7 +190,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			r := complete(t)
 			test.spoil(t, r)
 			var out bytes.Buffer
-			if err := r.report(t.Context(), "", &out); err == nil || !strings.Contains(out.String(), test.want) {
+			if err := r.report(t.Context(), r.checks("", false), &out); err == nil || !strings.Contains(out.String(), test.want) {
 				t.Errorf("want a complaint with %q, got %v and\n%s", test.want, err, out.String())
 			}
 		})
@@ -225,7 +236,7 @@ func TestPackagedChartKeepsCommentsAndHasFixedTimes(t *testing.T) {
 func TestChartWithoutAPlaceForADigestIsRefused(t *testing.T) {
 	record := map[string]string{}
 	for _, name := range programs {
-		record[name] = registry + name + "@sha256:" + strings.Repeat("a", 64)
+		record[name] = home + name + "@sha256:" + strings.Repeat("a", 64)
 	}
 	for what, text := range map[string]string{
 		"none": strings.Replace(values, "repository: scanner-grype", "repository: another", 1),
@@ -240,16 +251,83 @@ func TestChartWithoutAPlaceForADigestIsRefused(t *testing.T) {
 func TestLockHoldsThePrograms(t *testing.T) {
 	r := complete(t)
 	must(t, r.writeLock())
-	locked, err := readRecord(filepath.Join(r.root, lockFile))
+	content, err := os.ReadFile(r.path(lockFile))
 	must(t, err)
+	var locked lock
+	must(t, yaml.UnmarshalStrict(content, &locked))
+	if want := "2026-11-22T00:00:00Z"; locked.Created != want {
+		t.Errorf("want the day in the change log, %s, got %s", want, locked.Created)
+	}
 	record, err := r.record()
 	must(t, err)
-	if len(locked) != len(programs) {
-		t.Errorf("want %v in the lock file and nothing else, got %v", programs, locked)
+	if len(locked.Images) != len(programs) {
+		t.Errorf("want %v in the lock file and nothing else, got %v", programs, locked.Images)
 	}
 	for _, name := range programs {
-		if locked[name] == "" || locked[name] != record[name] {
-			t.Errorf("%s: want %s in the lock file, got %q", name, record[name], locked[name])
+		if locked.Images[name] == "" || locked.Images[name] != record[name] {
+			t.Errorf("%s: want %s in the lock file, got %q", name, record[name], locked.Images[name])
+		}
+	}
+}
+
+func TestTaggedReleaseHasItsImagesInTheCommittedBundle(t *testing.T) {
+	r := complete(t)
+	must(t, r.writeLock())
+	if err := r.lockIsCommitted(t.Context()); err == nil {
+		t.Error("nothing is committed, and that was taken")
+	}
+	content, err := os.ReadFile(r.path(lockFile))
+	must(t, err)
+	write(t, filepath.Join(r.root, committedLock), string(content))
+	must(t, r.lockIsCommitted(t.Context()))
+	replace(t, filepath.Join(r.root, committedLock), "sha256:", "sha256:0")
+	if err := r.lockIsCommitted(t.Context()); err == nil || !strings.Contains(err.Error(), "make release-lock") {
+		t.Errorf("want advice to run make release-lock, got %v", err)
+	}
+}
+
+func TestVersionThatIsNotReleasedHasNoDay(t *testing.T) {
+	r := complete(t)
+	replace(t, filepath.Join(r.root, "CHANGELOG.md"), "2026-11-22", "Unreleased")
+	if created, err := r.created(); err != nil || created != "1970-01-01T00:00:00Z" {
+		t.Errorf("want the same day whenever it is built, got %s (%v)", created, err)
+	}
+}
+
+func TestPushedIsWhatWasChecked(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	place := strings.TrimPrefix(server.URL, "http://") + "/tried"
+	r := complete(t)
+	var out bytes.Buffer
+	must(t, r.push(t.Context(), place, &out))
+	record, err := r.record()
+	must(t, err)
+	for name, reference := range record {
+		if want := place + strings.TrimPrefix(reference, "ghcr.io/scanner-operator"); !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("%s: want %s pushed, got\n%s", name, want, out.String())
+		}
+	}
+	saveImage(t, r, "scanner-grype", "1.2.3", "#!/bin/sh\n")
+	if err := r.push(t.Context(), place, io.Discard); err == nil || !strings.Contains(err.Error(), "scanner-grype has the digest") {
+		t.Errorf("another image than the one that was checked: want it refused, got %v", err)
+	}
+}
+
+func TestBundleImageHoldsTheBundleAndItsAnnotations(t *testing.T) {
+	r := complete(t)
+	index, err := r.index("scanner-operator-bundle")
+	must(t, err)
+	image, err := imageFor(index, v1.Platform{OS: "linux", Architecture: "arm64"})
+	must(t, err)
+	file, err := image.ConfigFile()
+	must(t, err)
+	if got := file.Config.Labels["operators.operatorframework.io.bundle.package.v1"]; got != "scanner-operator" {
+		t.Errorf("want the bundle's annotations as labels, got %v", file.Config.Labels)
+	}
+	for _, place := range []string{"manifests/x.clusterserviceversion.yaml", "metadata/annotations.yaml", "tests/scorecard/config.yaml"} {
+		if err := extract(image, place, filepath.Join(t.TempDir(), "file")); err != nil {
+			t.Errorf("want %s in the image: %v", place, err)
 		}
 	}
 }

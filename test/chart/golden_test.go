@@ -168,6 +168,9 @@ func nameConfig(object *unstructured.Unstructured) {
 		nameConfigVolume(object)
 		return
 	}
+	if !strings.HasPrefix(object.GetName(), "scanner-operator-config") {
+		return
+	}
 	object.SetName("scanner-operator-config")
 	text, _, _ := unstructured.NestedString(object.Object, "data", "config.yaml")
 	_ = unstructured.SetNestedField(object.Object, withoutComments(text), "data", "config.yaml")

@@ -65,7 +65,7 @@ const policiesAt = "https://github.com/scanner-operator/scanner-operator/release
 func policies(t *testing.T, b bundle) string {
 	t.Helper()
 	file := work("olm-policies-" + b.version + ".yaml")
-	must(t, os.WriteFile(file, []byte(run(t, "bundle", "policies", "-tree", b.tree, "-images", b.dir+"-images.yaml")), 0o644))
+	must(t, os.WriteFile(file, []byte(run(t, "bundle", "policies", "-tree", b.tree, "-version", b.version, "-images", b.dir+"-images.yaml")), 0o644))
 	return file
 }
 

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,10 +35,14 @@ const root = "../.."
 
 var update = flag.Bool("update", false, "write the table of docs/operations/metrics.md")
 
+var inCode = sync.OnceValues(func() (map[string]Metric, error) {
+	return Declared(root, "cmd", "controllers", "notifier", "pkg")
+})
+
 // declared are all metrics of the code.
 func declared(t *testing.T) map[string]Metric {
 	t.Helper()
-	all, err := Declared(root, "cmd", "controllers", "notifier", "pkg")
+	all, err := inCode()
 	if err != nil {
 		t.Fatal(err)
 	}

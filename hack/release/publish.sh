@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Publish what "make release-dry-run" has made: push images and chart, sign what was pushed and the checksums, and verify it.
+#
+#   publish.sh DIR REGISTRY VERSION
+#
+# The registry's credentials are those of "docker login". cosign signs with the identity of the workflow that runs this
+# (keyless), or, where COSIGN_KEY names one, with a key and without any service: so it is tried out.
+set -euo pipefail
+[ $# = 3 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2; }
+release=$1 registry=$2 version=$3
+
+sign=(--yes) verify=()
+if [ -n "${COSIGN_KEY:-}" ]; then
+  sign+=(--key "$COSIGN_KEY" --tlog-upload=false --use-signing-config=false)
+  verify+=(--key "${COSIGN_KEY%.key}.pub" --insecure-ignore-tlog)
+else
+  verify+=(--certificate-oidc-issuer https://token.actions.githubusercontent.com
+    --certificate-identity "https://github.com/scanner-operator/scanner-operator/.github/workflows/release.yaml@refs/tags/v$version")
+fi
+
+bin/release-helper push -dir="$release" -registry="$registry" | tee "$release/pushed"
+while read -r image; do
+  bin/cosign sign "${sign[@]}" --recursive "$image"
+  bin/cosign verify "${verify[@]}" "$image" >/dev/null
+done <"$release/pushed"
+
+bin/helm push "$release/scanner-operator-$version.tgz" "oci://$registry/charts"
+
+rm -f "$release/SHA256SUMS.sigstore.json"
+bin/cosign sign-blob "${sign[@]}" --bundle "$release/SHA256SUMS.sigstore.json" "$release/SHA256SUMS"
+bin/cosign verify-blob "${verify[@]}" --bundle "$release/SHA256SUMS.sigstore.json" "$release/SHA256SUMS"
