@@ -339,6 +339,7 @@ release-chart: bin/release-helper bin/helm
 release-bundle: bin/release-helper bin/bundle
 	bin/release-helper lock -dir=$(RELEASE_DIR)
 	bin/bundle generate -images=$(RELEASE_DIR)/images.lock.yaml -out=$(RELEASE_DIR)/bundle
+	bin/bundle policies -images=$(RELEASE_DIR)/images.lock.yaml >$(RELEASE_DIR)/olm-policies.yaml
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
 	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
@@ -413,14 +414,11 @@ bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
 bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
 bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/opm: TOOL := github.com/operator-framework/operator-registry/cmd/opm
+bin/opm: TAGS := -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/opm bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
-	@cd hack/tools/$* && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
-	@touch $@
-
-bin/opm: hack/tools/opm/go.mod hack/tools/opm/go.sum
-	@echo "building $@ (pinned in $<)"
-	@cd hack/tools/opm && $(GO_BUILD) -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-registry/cmd/opm
+	@cd hack/tools/$* && $(GO_BUILD) $(TAGS) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@
 
 bin/operator-sdk: hack/tools/operator-sdk/go.mod hack/tools/operator-sdk/go.sum

@@ -299,7 +299,7 @@ func TestStoppedReceiver(t *testing.T) {
 	}
 	delete(w.receivers.outcomes, "slack-broken")
 	w.after(5 * time.Minute)
-	w.wantEvent("Normal Delivered receiver broken took a message")
+	w.wantEvent("Normal Delivered receiver broken took a message, after it had not")
 }
 
 // TestNothingToNotify: without receivers, suspended, or gone, nothing is sent.

@@ -65,15 +65,15 @@ func (c *cluster) grants(namespace, role string) {
 	c.creates(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}, Subjects: subjects(), RoleRef: toClusterRole(role)})
 }
 
-// roleWithout makes a ClusterRole that is the manager's but for a verb of a resource.
-func (c *cluster) roleWithout(name, verb, resource string) {
+// roleWithout makes a ClusterRole that is the manager's but for some verbs of a resource.
+func (c *cluster) roleWithout(name, resource string, verbs ...string) {
 	c.t.Helper()
 	var role rbacv1.ClusterRole
 	c.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Name: roleOf}, &role)).To(Succeed())
 	role.ObjectMeta = metav1.ObjectMeta{Name: name}
 	for i := range role.Rules {
 		if slices.Contains(role.Rules[i].Resources, resource) {
-			role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(v string) bool { return v == verb })
+			role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(v string) bool { return slices.Contains(verbs, v) })
 		}
 	}
 	c.creates(&role)
@@ -119,14 +119,14 @@ func TestNamespaceWithoutRights(t *testing.T) {
 	c.grants(system, roleOf)
 	c.grants("shop", roleOf)
 	c.grants("elsewhere", roleOf)
-	c.roleWithout("without-pods", "list", "pods")
+	c.roleWithout("without-pods", "pods", "list", "watch")
 	c.grants("blind", "without-pods")
 	manager := c.startsWith([]string{"SCANNER_WATCH_NAMESPACES=bank,blind,shop"}, "namespaced", t.TempDir())
 	c.becomesReady(manager)
 	c.covered(1)
 
 	command := "kubectl -n %s create rolebinding scanner-operator-manager --clusterrole=scanner-operator-manager --serviceaccount=scanner-operator-system:scanner-operator-manager"
-	c.Eventually(c.readyOf("blind"), patience, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list pods in namespace blind: "))
+	c.Eventually(c.readyOf("blind"), patience, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not list, watch pods in namespace blind: "))
 	c.Eventually(manager.log.String, patience, "250ms").Should(And(ContainSubstring("Rights are missing"), ContainSubstring("scanners.scanner-operator.io"),
 		ContainSubstring(command[:len("kubectl -n ")]+"bank"+command[len("kubectl -n %s"):])), "the Scanner there cannot even be read")
 	c.Expect(c.readyOf("bank")()).To(Equal("nothing"))
@@ -142,7 +142,7 @@ func TestNamespaceWithoutRights(t *testing.T) {
 
 	// A right that is taken away while the manager runs.
 	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
-	c.roleWithout("without-scans", "create", "imagescans")
+	c.roleWithout("without-scans", "imagescans", "create")
 	c.grants("shop", "without-scans")
 	c.runs("b")
 	c.Eventually(c.readyOf("shop"), patience, "250ms").Should(HavePrefix("stalled MissingRights: the operator may not create imagescans.scanner-operator.io in namespace shop: "))
@@ -157,7 +157,7 @@ func TestNamespaceWithoutRights(t *testing.T) {
 func TestMissingRuleEverywhere(t *testing.T) {
 	c := restricted(t)
 	c.runs("a")
-	c.roleWithout("without-jobs", "create", "jobs")
+	c.roleWithout("without-jobs", "jobs", "create")
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Subjects: subjects(), RoleRef: toClusterRole("without-jobs")}
 	c.creates(binding)
 	manager := c.starts("everywhere", t.TempDir())
@@ -182,12 +182,13 @@ func TestScannersStayKnown(t *testing.T) {
 	c.signals(manager, os.Interrupt)
 	c.ends(manager)
 	c.Expect(c.client.Delete(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: roleOf}})).To(Succeed())
-	c.roleWithout("without-scanners", "list", "scanners")
+	// An API server streams lists to those who may only watch.
+	c.roleWithout("without-scanners", "scanners", "list", "watch")
 	c.grants("shop", "without-scanners")
 	known := scannersIn(t, dir)
 	c.Expect(known).To(HaveLen(1))
 	manager = c.startsWith(environment, "second", dir)
-	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("the operator may not list scanners.scanner-operator.io in namespace shop"))
+	c.Eventually(manager.log.String, patience, "250ms").Should(ContainSubstring("the operator may not list, watch scanners.scanner-operator.io in namespace shop"))
 	// It looks for Scanners that have gone when it begins to lead.
 	c.Consistently(func() []string { return scannersIn(t, dir) }, "5s", "500ms").Should(Equal(known))
 	var scans v1alpha1.ImageScanList

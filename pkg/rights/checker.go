@@ -25,7 +25,7 @@ const (
 var missing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "scanner_operator_missing_rights",
 	Help: "Rights that the operator needs in a namespace that it watches (empty: in all of them) and does not have.",
-}, []string{"namespace"})
+}, []string{"scanner_namespace"})
 
 // Checker knows what the operator may not do in the namespaces that it watches. A nil one knows of nothing that is missing.
 type Checker struct {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -26,6 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 	"github.com/scanner-operator/scanner-operator/pkg/rest"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 	"github.com/scanner-operator/scanner-operator/pkg/server"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -75,6 +77,16 @@ func (r recorder) MustRegister(all ...prometheus.Collector) {
 	}
 }
 
+// refusing ends whoever registers before it does anything else.
+type refusing struct{ recorder }
+
+var errRefused = errors.New("no more than names are wanted")
+
+func (r refusing) Register(c prometheus.Collector) error {
+	_ = r.recorder.Register(c)
+	return errRefused
+}
+
 func (recorder) Unregister(prometheus.Collector) bool { return false }
 
 // registered are the metrics that the parts of manager and notifier register.
@@ -96,6 +108,9 @@ func registered(t *testing.T) recorder {
 	}
 	t.Cleanup(func() { _ = opened.Close() })
 	all.MustRegister(opened)
+	if err := (&rights.Checker{Metrics: refusing{all}}).Run(t.Context()); !errors.Is(err, errRefused) {
+		t.Fatalf("it registers nothing: %v", err)
+	}
 	for _, api := range []interface{ Handler() (http.Handler, error) }{
 		&server.Ingest{SpoolDir: t.TempDir(), Log: logr.Discard(), Metrics: all},
 		&rest.API{Clock: clock.RealClock{}, Log: logr.Discard(), Metrics: all},

@@ -74,7 +74,7 @@ func concerns(t *testing.T, peers []networkingv1.NetworkPolicyPeer, home string,
 	t.Helper()
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
 		if peer.IPBlock != nil {
-			return other.address != "" && within(t, peer.IPBlock, other.address)
+			return other.address != "" && within(peer.IPBlock, other.address)
 		}
 		if other.address != "" {
 			return false
@@ -85,8 +85,7 @@ func concerns(t *testing.T, peers []networkingv1.NetworkPolicyPeer, home string,
 	})
 }
 
-func within(t *testing.T, block *networkingv1.IPBlock, address string) bool {
-	t.Helper()
+func within(block *networkingv1.IPBlock, address string) bool {
 	holds := func(cidr string) bool { return netip.MustParsePrefix(cidr).Contains(netip.MustParseAddr(address)) }
 	return holds(block.CIDR) && !slices.ContainsFunc(block.Except, holds)
 }

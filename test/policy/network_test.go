@@ -49,10 +49,8 @@ func ends(t *testing.T, objects []unstructured.Unstructured, namespace string) m
 	return found
 }
 
-// Nobody but the kubelet's probes needs these.
+// unasked are ports that only the kubelet needs.
 var unasked = map[string]bool{"probes": true}
-
-const clair = "clair"
 
 // traffic has for each row of the table who asks whom, as "from to port".
 var traffic = map[string][]string{
@@ -93,7 +91,8 @@ var forbidden = []string{
 // connection reads "from to port", in which names of ends may have spaces.
 func connection(t *testing.T, text string, known map[string]end) (from, to end, port networkingv1.NetworkPolicyPort) {
 	t.Helper()
-	names, number, _ := cutLast(text)
+	last := strings.LastIndex(text, " ")
+	names, number := text[:last], text[last+1:]
 	port = networkingv1.NetworkPolicyPort{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.Parse(number))}
 	for name := range known {
 		rest, begins := strings.CutPrefix(names, name+" ")
@@ -103,11 +102,6 @@ func connection(t *testing.T, text string, known map[string]end) (from, to end, 
 	}
 	t.Fatalf("who is meant by %q?", text)
 	return end{}, end{}, port
-}
-
-func cutLast(text string) (before, after string, found bool) {
-	at := strings.LastIndex(text, " ")
-	return text[:max(at, 0)], text[at+1:], at >= 0
 }
 
 // What the documentation says goes through the network does, whatever the namespace, and what is shut is shut.
@@ -225,7 +219,7 @@ func TestNetworkPoliciesSelectTheOperatorsPods(t *testing.T) {
 		if err := strict.Create(t.Context(), policy.DeepCopy(), client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", policy.Name, err)
 		}
-		for what, name := range map[string]string{manager: manager, notifier: notifier, "worker": home, "match worker": home, "neighbour": "", clair: ""} {
+		for what, name := range map[string]string{manager: manager, notifier: notifier, "worker": home, "match worker": home, "neighbour": "", "clair": ""} {
 			if name == home {
 				name = "scanner-operator-workers"
 			}
