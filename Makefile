@@ -352,12 +352,12 @@ release-lock: release-images bin/release-helper ## Write the digests of the imag
 	$(AGAIN) bundle catalog
 
 .PHONY: release-sbom
-release-sbom: bin/syft
+release-sbom: bin/syft bin/release-helper
+	bin/release-helper platforms -dir=$(RELEASE_DIR)
 	mkdir -p $(RELEASE_DIR)/sbom
-	for name in scanner-operator scanner-notifier scanner-grype; do for platform in $(subst $(comma), ,$(RELEASE_PLATFORMS)); do \
-	  SYFT_CHECK_FOR_APP_UPDATE=false bin/syft scan --quiet --platform $$platform --source-name $(RELEASE_REGISTRY)/$$name --source-version $(RELEASE) \
-	    --output spdx-json=$(RELEASE_DIR)/sbom/$${name}_$${platform/\//_}.spdx.json oci-dir:$(RELEASE_DIR)/images/$$name; \
-	done; done
+	cd $(RELEASE_DIR)/platforms && for image in *; do SYFT_CHECK_FOR_APP_UPDATE=false $(CURDIR)/bin/syft scan --quiet \
+	  --source-name $(RELEASE_REGISTRY)/$${image%%_*} --source-version $(RELEASE) --output spdx-json=../sbom/$$image.spdx.json oci-dir:$$image; done
+	rm -r $(RELEASE_DIR)/platforms
 
 .PHONY: release-checksums
 release-checksums: bin/release-helper
