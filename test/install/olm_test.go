@@ -21,7 +21,7 @@ import (
 // looks again after seconds.
 const installWithin = 4 * time.Minute
 
-// patience is the groupWait of the Scanner, longer than an upgrade takes: OLM 0.38.0 runs the old version for some seconds
+// patience is the groupWait of the Scanner, longer than an upgrade takes: OLM 0.38.0 may run the old version for some seconds
 // without the config of its Subscription (its findOwner looks for the version that is installed, which is the new one by
 // then), and that one knows nothing of what was told. docs/install/olm.md says so.
 const patience = time.Minute
