@@ -55,6 +55,7 @@ func (r *ScannerReconciler) awaitRights(ctx context.Context, scanner *v1alpha1.S
 	}
 	before := scanner.DeepCopy()
 	r.setReady(s)
+	r.Metrics.covers(s)
 	return ctrl.Result{RequeueAfter: rightsPause}, r.patchStatus(ctx, before, s)
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
 const (
@@ -37,12 +37,12 @@ func cleanup(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	setLogger("info")
-	config, err := ctrl.GetConfig()
+	cluster, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("no cluster: set KUBECONFIG, or run it in a pod: %w", err)
 	}
-	config.QPS, config.Burst = cleanupQPS, 2*cleanupQPS
-	if work.Client, err = client.New(config, client.Options{Scheme: newScheme()}); err != nil {
+	cluster.QPS, cluster.Burst = cleanupQPS, 2*cleanupQPS
+	if work.Client, err = client.New(cluster, client.Options{Scheme: newScheme()}); err != nil {
 		return err
 	}
 	if err := work.Run(ctx); err != nil {
@@ -70,8 +70,9 @@ func parseCleanup(args []string, work *controllers.Cleanup) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%q is not a flag of manager cleanup", flags.Arg(0))
 	}
-	if *namespaces != "" {
-		work.Namespaces = strings.Split(*namespaces, ",")
+	var err error
+	if work.Namespaces, err = config.ParseNamespaces(*namespaces); err != nil {
+		return fmt.Errorf("--namespace: %w", err)
 	}
 	if *database {
 		work.Claims = append(work.Claims, claim(grype.DatabaseClaim))

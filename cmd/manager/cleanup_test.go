@@ -216,6 +216,7 @@ func TestCleanupRefused(t *testing.T) {
 		"no flag":         {[]string{"shop"}, `"shop" is not a flag`},
 		"no cluster":      {nil, "KUBECONFIG"},
 		"kinds of one":    {[]string{"--crds", "--namespace=shop"}, "--crds"},
+		"an empty name":   {[]string{"--namespace=shop,"}, "--namespace: \"\" is no name of a namespace"},
 		"no time":         {[]string{"--timeout=0s"}, "--timeout"},
 	} {
 		if err := cleanup(t.Context(), tt.args, io.Discard); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxNamespaces bounds a list of namespaces: each has watches of its own, for which a cluster with more of them needs all
-// namespaces to be watched at once.
+// maxNamespaces bounds a list of namespaces: each that is watched has watches of its own, for which a cluster with more of them
+// needs all namespaces to be watched at once.
 const maxNamespaces = 100
 
-// ParseNamespaces reads the value of --watch-namespaces: names with commas between them. None means all namespaces.
+// ParseNamespaces reads a flag's list of namespaces: names with commas between them, which it sorts. None means all namespaces. A
+// list with an empty name is wrong: the API would take that one for all of them.
 func ParseNamespaces(text string) ([]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -21,7 +22,7 @@ func ParseNamespaces(text string) ([]string, error) {
 	var errs []error
 	names := strings.Split(text, ",")
 	if len(names) > maxNamespaces {
-		return nil, fmt.Errorf("%d namespaces are more than %d: watch all of them", len(names), maxNamespaces)
+		return nil, fmt.Errorf("%d namespaces are more than %d", len(names), maxNamespaces)
 	}
 	for i, name := range names {
 		names[i] = strings.TrimSpace(name)

@@ -59,13 +59,17 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestRequests: answers are counted by status, and requests without answer too.
+// TestRequests: answers are counted by status, and requests without answer too. A server cannot make labels of its own.
 func TestRequests(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }))
+	answers := []int{http.StatusTooManyRequests, http.StatusTooManyRequests, 499, 799}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(answers[0])
+		answers = answers[1:]
+	}))
 	address := server.URL
 	registry := prometheus.NewRegistry()
 	client := &http.Client{Transport: NewRequests(registry).Transport("registry", http.DefaultTransport)}
-	for range 2 {
+	for range len(answers) {
 		response, err := client.Get(address)
 		if err != nil {
 			t.Fatal(err)
@@ -76,11 +80,11 @@ func TestRequests(t *testing.T) {
 	if _, err := client.Get(address); err == nil {
 		t.Fatal("a server that is closed answers")
 	}
-	want := map[string]float64{"code=429 method=GET server=registry ": 2, "code=error method=GET server=registry ": 1}
+	want := map[string]float64{"code=429 method=GET server=registry ": 2, "code=other method=GET server=registry ": 2, "code=error method=GET server=registry ": 1}
 	if diff := cmp.Diff(want, counted(t, registry, "scanner_operator_client_requests_total")); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	if got := counted(t, registry, "scanner_operator_client_request_duration_seconds")["method=GET server=registry "]; got != 3 {
-		t.Errorf("%v requests were timed, want 3", got)
+	if got := counted(t, registry, "scanner_operator_client_request_duration_seconds")["method=GET server=registry "]; got != 5 {
+		t.Errorf("%v requests were timed, want 5", got)
 	}
 }

@@ -22,7 +22,7 @@ func NewRequests(registry prometheus.Registerer) *Requests {
 	return &Requests{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_client_requests_total",
-			Help: "Requests to other servers, by HTTP status; code is error where there was no answer.",
+			Help: "Requests to other servers, by HTTP status; code is error where there was no answer, and other for a status that HTTP does not have.",
 		}, []string{"server", "method", "code"}),
 		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scanner_operator_client_request_duration_seconds",
@@ -52,10 +52,7 @@ type transport struct {
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	began := time.Now()
 	response, err := t.next.RoundTrip(request)
-	code := "error"
-	if err == nil {
-		code = strconv.Itoa(response.StatusCode)
-	}
+	code := codeOf(response, err)
 	method := methodOf(request)
 	t.requests.seconds.WithLabelValues(t.server, method).Observe(time.Since(began).Seconds())
 	t.requests.requests.WithLabelValues(t.server, method, code).Inc()
@@ -71,3 +68,14 @@ func (t transport) CloseIdleConnections() {
 
 // methodOf is as net/http understands it.
 func methodOf(request *http.Request) string { return cmp.Or(request.Method, http.MethodGet) }
+
+// codeOf is an answer's HTTP status. Those that HTTP does not have are one: other servers, which users may choose, send what they like.
+func codeOf(response *http.Response, err error) string {
+	switch {
+	case err != nil:
+		return "error"
+	case http.StatusText(response.StatusCode) == "":
+		return "other"
+	}
+	return strconv.Itoa(response.StatusCode)
+}
