@@ -269,7 +269,7 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 ##@ OLM
 
 # The image that the bundle is published in. What it is an upgrade of stands in config/manifests: spec.replaces.
-BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:v$(shell cat VERSION)
+BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:$(shell cat VERSION)
 
 .PHONY: bundle
 bundle: bin/bundle ## Write bundle/ for OLM, of config/default with the images of config/manifests/images.yaml
