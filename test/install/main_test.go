@@ -92,8 +92,6 @@ func eventually(t *testing.T, check func(context.Context) error) {
 func systemNamespace(t *testing.T) {
 	t.Helper()
 	must(t, env.MakeNamespace(t.Context(), story.SystemNamespace))
-	// Once more, as somebody else: a page that makes the namespace again, without the label, leaves it then.
-	kubectl(t, "label", "--overwrite", "--field-manager=tests", "namespace", story.SystemNamespace, story.Label+"=true")
 	removeSystemNamespace(t)
 }
 
