@@ -52,8 +52,9 @@ type Checker struct {
 // state is what was found out about a namespace. Nothing is known before the first look.
 type state struct {
 	lacking []Right
-	// filled says that the cache has all of the namespace, as far as reading is allowed.
-	filled bool
+	// filled says that the cache has all of the namespace, as far as reading is allowed; begun that it has some of each kind. An
+	// informer that was just allowed to list adds one object after another, so that the look after that counts.
+	begun, filled bool
 	// suspect wants another look.
 	suspect bool
 }
@@ -163,7 +164,7 @@ func (c *Checker) lookAt(ctx context.Context, scope string) error {
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, scope) {
 		needed = NeededAtHome
 	}
-	now := &state{}
+	now, before := &state{}, c.known(scope)
 	for _, right := range needed {
 		allowed, err := c.may(ctx, scope, right)
 		if err != nil {
@@ -174,13 +175,13 @@ func (c *Checker) lookAt(ctx context.Context, scope string) error {
 		}
 	}
 	var err error
-	if now.filled = !slices.ContainsFunc(now.lacking, Right.fillsCache); now.filled && len(needed) == len(Needed) {
-		if now.filled, err = c.filled(ctx, scope); err != nil {
+	if now.begun = !slices.ContainsFunc(now.lacking, Right.fillsCache); now.begun && len(needed) == len(Needed) {
+		if now.begun, err = c.cached(ctx, scope); err != nil {
 			return err
 		}
 	}
+	now.filled = now.begun && (before == nil || before.begun) // when the manager starts, it waits for lists
 	c.mutex.Lock()
-	before := c.states[scope]
 	if c.states == nil {
 		c.states = map[string]*state{}
 	}
@@ -188,6 +189,13 @@ func (c *Checker) lookAt(ctx context.Context, scope string) error {
 	c.mutex.Unlock()
 	c.tell(ctx, scope, before, now)
 	return nil
+}
+
+// known is what was found out about a namespace; nil before the first look.
+func (c *Checker) known(scope string) *state {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.states[scope]
 }
 
 // tell says what has changed, in the log and to whoever wants to know. Nothing is said of what was well from the start.
@@ -222,8 +230,8 @@ func (c *Checker) may(ctx context.Context, namespace string, right Right) (bool,
 	return review.Status.Allowed, nil
 }
 
-// filled compares the cache with the API server: an informer that could not list at first has nothing where there is something.
-func (c *Checker) filled(ctx context.Context, namespace string) (bool, error) {
+// cached compares the cache with the API server: an informer that could not list at first has nothing where there is something.
+func (c *Checker) cached(ctx context.Context, namespace string) (bool, error) {
 	for resource, list := range watched() {
 		cached := watched()[resource]
 		if err := c.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil {

@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,7 +49,9 @@ func remark(backup []byte, before, after string) []byte {
 func files(t testing.TB, path string) (names []string) {
 	t.Helper()
 	for _, entry := range got[[]fs.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
-		names = append(names, strings.TrimPrefix(entry.Name(), filepath.Base(path)))
+		if name := strings.TrimPrefix(entry.Name(), filepath.Base(path)); name != restoringSuffix { // a lock stays, and holds nothing
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -333,6 +337,53 @@ func TestTwoRestores(t *testing.T) {
 		if found := got[bool](t)(CancelRestore(path)); found != want {
 			t.Errorf("taking it back found one: %t, want %t", found, want)
 		}
+	}
+}
+
+// TestRestoreLockStays: whoever came for the lock just before a restore ended does not get what is staged into its hands: a manager that
+// starts removes what was broken off, and a second restore writes, both only with the lock.
+func TestRestoreLockStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := newStore(t)
+	noted(t, f.SQLite, "first")
+	in, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { _, err := StageRestore(t.Context(), in, path); done <- err }()
+	backup := backupOf(t, f.SQLite)
+	_, err := out.Write(backup[:len(backup)/2])
+	must(t, err)
+	var locked []string // what the restore holds while it is under way
+	for _, file := range got[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
+		another := got[*os.File](t)(os.OpenFile(filepath.Join(filepath.Dir(path), file.Name()), os.O_RDWR, 0))
+		if errors.Is(syscall.Flock(int(another.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+			locked = append(locked, file.Name())
+		}
+		must(t, another.Close())
+	}
+	_, err = out.Write(backup[len(backup)/2:])
+	must(t, err)
+	must(t, out.Close())
+	must(t, <-done)
+	if want := []string{"store.db" + restoringSuffix}; !slices.Equal(locked, want) {
+		t.Errorf("locked were %q, want %q, which is never renamed", locked, want)
+	}
+}
+
+// TestCancelHalfTaken: a restore is not taken back when the store before has been put aside: the next start would make an empty one.
+func TestCancelHalfTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	before := openStore(t, path)
+	noted(t, before.SQLite, "first")
+	backup := backupOf(t, before.SQLite)
+	must(t, before.Close())
+	_, err := StageRestore(t.Context(), bytes.NewReader(backup), path)
+	must(t, err)
+	must(t, os.Rename(path, path+PreviousSuffix))
+	if _, err := CancelRestore(path); !errors.Is(err, ErrHalfTaken) {
+		t.Errorf("taking it back: %v, want %v", err, ErrHalfTaken)
+	}
+	if text := note(t, openStore(t, path).SQLite); text != "first" {
+		t.Errorf("the store says %q, want what was restored", text)
 	}
 }
 

@@ -20,11 +20,15 @@ import (
 const PreviousSuffix = ".previous"
 
 // partialSuffix ends that of a restored store that is being written and checked, stagedSuffix that of one that the manager takes at
-// its next start.
-const partialSuffix, stagedSuffix = ".partial", ".restore"
+// its next start, and restoringSuffix that of the file whose lock whoever writes one has: those get other names, a lock must not.
+const partialSuffix, stagedSuffix, restoringSuffix = ".partial", ".restore", ".restoring"
 
-// ErrRestoring says that another process reads a backup for the same store.
-var ErrRestoring = errors.New("another restore into this directory is under way: wait for it")
+var (
+	// ErrRestoring says that another process reads a backup for the same store.
+	ErrRestoring = errors.New("another restore into this directory is under way: wait for it")
+	// ErrHalfTaken says that a restore cannot be taken back any more: there would be no store.
+	ErrHalfTaken = errors.New("the manager has put the store before aside already: start it, it takes the restored one")
+)
 
 // StageRestore reads a backup to its end, checks it, and has the store at path be replaced by it the next time that it is opened for
 // writing. Until then the store, and whoever has it open, notices nothing; with an error it never will. A backup that was staged
@@ -33,11 +37,24 @@ func StageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return info, err
 	}
-	partial := path + partialSuffix
-	file, err := lockFile(partial)
+	lock, err := lockFile(path + restoringSuffix)
 	if errors.Is(err, ErrLocked) {
 		return info, ErrRestoring
 	}
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	return stageRestore(ctx, in, path)
+}
+
+// stageRestore is for who has the lock.
+func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupInfo, err error) {
+	partial := path + partialSuffix
+	if err := removePartial(partial); err != nil {
+		return info, err
+	}
+	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
 		return info, err
 	}
@@ -48,9 +65,6 @@ func StageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 		}
 		err = errors.Join(err, file.Close())
 	}()
-	if err := file.Truncate(0); err != nil {
-		return info, err
-	}
 	if info, err = readBackup(in, func(info BackupInfo) error { return roomFor(file, info) }, file); err != nil {
 		return info, err
 	}
@@ -68,11 +82,21 @@ func StageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 
 // CancelRestore takes back a backup that was staged and not taken yet; false if there is none.
 func CancelRestore(path string) (bool, error) {
-	err := os.Remove(path + stagedSuffix)
+	staged := path + stagedSuffix
+	if exists(staged) && exists(path+PreviousSuffix) && !exists(path) {
+		return false, ErrHalfTaken
+	}
+	err := os.Remove(staged)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// exists says whether there is such a file.
+func exists(path string) bool {
+	_, err := os.Stat(path) //nolint:gosec // the path is the operator's own flag
+	return err == nil
 }
 
 // roomFor refuses what would leave the volume full for the store that is in use.
@@ -99,7 +123,9 @@ func prepareRestore(ctx context.Context, path string, info BackupInfo) (err erro
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
-	if err := checkRestored(ctx, db, info); err != nil {
+	if err := checkRestored(ctx, db, info); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
 		return fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
 	}
 	_, err = db.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES ('id', ?), (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
@@ -163,14 +189,14 @@ func discardPartial(path string) error {
 	if _, err := os.Stat(partial); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return nil
 	}
-	file, err := lockFile(partial)
+	lock, err := lockFile(path + restoringSuffix)
 	if errors.Is(err, ErrLocked) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(removePartial(partial), file.Close())
+	return errors.Join(removePartial(partial), lock.Close())
 }
 
 // putAsideStore renames the store that is there, as one file if it can be read.

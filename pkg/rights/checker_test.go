@@ -1,0 +1,91 @@
+package rights
+
+import (
+	"context"
+	"testing"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// watching is a Checker of one namespace with a pod, the cache that it compares with, and what is forbidden.
+type watching struct {
+	*Checker
+	cache     client.Client
+	forbidden map[string]bool
+}
+
+func newWatching(t *testing.T) *watching {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &watching{cache: fake.NewClientBuilder().WithScheme(scheme).Build(), forbidden: map[string]bool{}}
+	review := func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		asked := o.(*authorizationv1.SelfSubjectAccessReview)
+		asked.Status.Allowed = !w.forbidden[asked.Spec.ResourceAttributes.Verb+" "+asked.Spec.ResourceAttributes.Resource]
+		return nil
+	}
+	w.Checker = &Checker{
+		Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(aPod()).WithInterceptorFuncs(interceptor.Funcs{Create: review}).Build(),
+		Cache:   w.cache,
+		Watched: []string{"shop"}, Home: "home", Account: "home:manager", Log: logr.Discard(), Changed: func(context.Context, string, string) {},
+	}
+	return w
+}
+
+func aPod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}
+}
+
+func (w *watching) wants(t *testing.T, readable bool, when string) {
+	t.Helper()
+	if got := w.Readable("shop"); got != readable {
+		t.Errorf("%s: readable %t, want %t", when, got, readable)
+	}
+}
+
+// TestReadable: a namespace that could not be read counts as read when its cache has had something for a whole look: an informer
+// adds what it was just allowed to list one by one, and what it has not added yet has not gone.
+func TestReadable(t *testing.T) {
+	w := newWatching(t)
+	w.wants(t, false, "before the first look")
+	w.forbidden["list pods"] = true
+	w.look(t.Context(), true)
+	w.wants(t, false, "without the right")
+	delete(w.forbidden, "list pods")
+	w.look(t.Context(), false)
+	w.wants(t, false, "with the right, before the informer has listed")
+	if err := w.cache.Create(t.Context(), aPod()); err != nil {
+		t.Fatal(err)
+	}
+	w.look(t.Context(), false)
+	w.wants(t, false, "as the informer may still be adding")
+	w.look(t.Context(), false)
+	w.wants(t, true, "at the look after that")
+	if advice := w.Missing("shop"); advice != "" {
+		t.Errorf("missing is %q, want nothing", advice)
+	}
+}
+
+// TestReadableFromTheStart: the manager waits for its first lists, so that the first look is enough where they were allowed.
+func TestReadableFromTheStart(t *testing.T) {
+	w := newWatching(t)
+	if err := w.cache.Create(t.Context(), aPod()); err != nil {
+		t.Fatal(err)
+	}
+	w.look(t.Context(), true)
+	w.wants(t, true, "after the first look")
+}
