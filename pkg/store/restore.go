@@ -105,7 +105,7 @@ func roomFor(file *os.File, info BackupInfo) error {
 	if err := syscall.Statfs(file.Name(), &volume); err != nil {
 		return err
 	}
-	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minRoom //nolint:gosec // sizes are not negative
+	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minRoom
 	if free < wanted {
 		return fmt.Errorf("the volume has no room for the restored store beside the one in use: %d MiB are free and %d MiB are needed; enlarge it",
 			free>>20, wanted>>20)
@@ -271,7 +271,7 @@ func removeAll(paths ...string) error {
 
 // syncDirectory has the names of a file's directory outlive a crash of the machine.
 func syncDirectory(path string) error {
-	directory, err := os.Open(filepath.Dir(path))
+	directory, err := os.Open(filepath.Dir(path)) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
 		return err
 	}

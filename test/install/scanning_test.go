@@ -85,9 +85,3 @@ func hasCondition(t *testing.T, ns, kind, status string) {
 		return nil
 	})
 }
-
-// removeScanners does the first step of every removal: the operator takes back what it left elsewhere.
-func removeScanners(t *testing.T) {
-	t.Helper()
-	kubectl(t, "delete", "scanners.scanner-operator.io", "--all", "--all-namespaces", "--timeout=60s")
-}
