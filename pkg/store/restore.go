@@ -54,7 +54,7 @@ func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 	if err := removePartial(partial); err != nil {
 		return info, err
 	}
-	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
+	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return info, err
 	}
@@ -95,7 +95,7 @@ func CancelRestore(path string) (bool, error) {
 
 // exists says whether there is such a file.
 func exists(path string) bool {
-	_, err := os.Stat(path) //nolint:gosec // the path is the operator's own flag
+	_, err := os.Stat(path)
 	return err == nil
 }
 
