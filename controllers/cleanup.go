@@ -81,7 +81,7 @@ func (c *Cleanup) Run(ctx context.Context) error {
 		stopped = err == nil
 	}
 	failed = append(failed, c.takeBack(ctx), c.removeWorkers(ctx), c.removeOwn(ctx, stopped))
-	if c.Kinds {
+	if c.Kinds && stopped {
 		failed = append(failed, c.removeKinds(ctx))
 	}
 	if ctx.Err() != nil {

@@ -224,6 +224,26 @@ func TestCleanupResults(t *testing.T) {
 	p.Expect(p.gone(scan)()).To(BeTrue())
 }
 
+// TestCleanupKinds: with the kinds all results go, and a manager that runs cannot work without them: they stay as long as it does.
+func TestCleanupKinds(t *testing.T) {
+	p := newPlace(t)
+	var deleted []string
+	kinds := interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+		deleted = append(deleted, o.GetName()) // other tests need them
+		return nil
+	}}
+	all := func(c *Cleanup) { c.Kinds = true }
+	deployment := p.aManager(1)
+	_, err := p.cleans(false, kinds, all)
+	p.Expect(err).To(MatchError(ContainSubstring("the manager was not stopped")))
+	p.Expect(deleted).To(BeEmpty())
+	p.deletes(deployment)
+	_, err = p.cleans(false, kinds, all)
+	p.must(err)
+	p.Expect(deleted).To(ConsistOf("scanners.scanner-operator.io", "imagescans.scanner-operator.io",
+		"vulnerabilityexceptions.scanner-operator.io", "clustervulnerabilityexceptions.scanner-operator.io"))
+}
+
 // TestCleanupForbidden: a right that is missing is named, and costs only what needs it.
 func TestCleanupForbidden(t *testing.T) {
 	p := newPlace(t)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,13 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
 // measured are the values of all metrics whose names begin so, with their labels, but for conditions.
@@ -186,5 +190,29 @@ func TestDataEvents(t *testing.T) {
 	u.reconcileScanner()
 	if got := u.said(); len(got) != 0 {
 		t.Errorf("events %q for newer data", got)
+	}
+}
+
+// TestUnreadableScannerMetrics: a Scanner whose namespace may not be read is not ready in its metrics either.
+func TestUnreadableScannerMetrics(t *testing.T) {
+	u := newUnit(t, theScanner())
+	registry := prometheus.NewRegistry()
+	u.scanners.Metrics = NewMetrics(registry)
+	u.reconcileScanner()
+	if ready := measured(t, registry)["scanner_condition Ready"]; ready != 1 {
+		t.Fatalf("Ready is %v before, want 1", ready)
+	}
+	ctx, done := context.WithCancel(t.Context())
+	denied := interceptor.NewClient(u.client, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return nil // of a review: nothing is allowed
+	}})
+	u.scanners.Rights = &rights.Checker{
+		Client: denied, Cache: u.client, Home: "home", Account: "home:manager", Log: logr.Discard(), Metrics: prometheus.NewRegistry(),
+		Changed: func(context.Context, string, string) { done() },
+	}
+	u.must(u.scanners.Rights.Run(ctx))
+	u.reconcileScanner()
+	if got, found := measured(t, registry)["scanner_condition Ready"]; !found || got != 0 || u.readyReason() != v1alpha1.ReasonMissingRights {
+		t.Errorf("Ready is %v (%v) for %s, want 0 for %s", got, found, u.readyReason(), v1alpha1.ReasonMissingRights)
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,8 +41,8 @@ type dataState struct {
 	crashed        time.Time
 	crashedProblem string
 	crashes        int
-	// waits is what keeps a match worker from starting; empty if nothing does.
-	waits string
+	// workers are what keeps match workers from starting, by the UID of their Jobs; empty for one that works.
+	workers map[string]string
 }
 
 // DataProblem implements backend.DataReporter.
@@ -67,23 +69,48 @@ func (d *dataState) problem(current time.Time) string {
 	if !current.IsZero() && !d.listed.Built.IsZero() && !d.listed.Built.After(current) {
 		refused = ""
 	}
-	return cmp.Or(d.waits, refused, d.crashedProblem, d.listingProblem)
+	return cmp.Or(d.waits(), refused, d.crashedProblem, d.listingProblem)
 }
 
 // workerProblem is why images wait for a match worker, if something is wrong with those.
 func (d *dataState) workerProblem() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return cmp.Or(d.waits, d.crashedProblem)
+	return cmp.Or(d.waits(), d.crashedProblem)
 }
 
-// workerWaits takes note of what keeps a match worker from starting; nil for nothing.
-func (d *dataState) workerWaits(trouble *backend.Failure) {
+// waits is what keeps match workers from starting, as long as none works. Whoever calls has the mutex.
+func (d *dataState) waits() (why string) {
+	for _, uid := range slices.Sorted(maps.Keys(d.workers)) {
+		if why = d.workers[uid]; why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+// workerStands takes note of what keeps a match worker from starting, nil for nothing, and says whether waits begins or ends with that.
+func (d *dataState) workerStands(uid string, trouble *backend.Failure) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waits = ""; trouble != nil {
-		d.waits = "the match worker does not start: " + trouble.Error()
+	before, why := d.waits(), ""
+	if trouble != nil {
+		why = "the match worker does not start: " + trouble.Error()
 	}
+	if d.workers == nil {
+		d.workers = map[string]string{}
+	}
+	d.workers[uid] = why
+	return (before == "") != (d.waits() == "")
+}
+
+// workerGone forgets a match worker, and says whether waits begins or ends with that.
+func (d *dataState) workerGone(uid string) (changed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.waits()
+	delete(d.workers, uid)
+	return (before == "") != (d.waits() == "")
 }
 
 // listingRetry is how soon a listing that could not be read is read again, if that is not sooner anyway.
@@ -284,7 +311,6 @@ func (d *dataState) isListed(built time.Time) bool {
 func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waits = ""
 	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or somebody wanted it gone
 		d.crashed, d.crashedProblem, d.crashes = time.Time{}, "", 0
 		return true

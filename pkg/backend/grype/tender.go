@@ -126,15 +126,24 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 		return err
 	case now.over:
 		return b.ended(ctx, record, now.end, false)
-	case b.troubles.note(record, now.failure): // to be shown
-		if record.Purpose == store.JobCatalog {
+	}
+	b.show(ctx, record, now.failure)
+	return nil
+}
+
+// show has people see what keeps a Job from starting; nil for nothing.
+func (b *Backend) show(ctx context.Context, record store.Job, trouble *backend.Failure) {
+	news := b.troubles.note(record, trouble)
+	if record.Purpose == store.JobCatalog {
+		if news {
 			b.Wake(ctx, record.Key.Digest)
-			return nil
 		}
-		b.data.workerWaits(now.failure)
+		return
+	}
+	// A match worker that is too young to be looked at neither works nor waits.
+	if b.age(record) >= firstLook && b.data.workerStands(record.UID, trouble) || news {
 		b.DataChanged(ctx)
 	}
-	return nil
 }
 
 // ended takes note of a Job's end. A finished one may stay to be looked at; of any other, something still runs.
@@ -151,7 +160,7 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 		return err
 	}
 	if finished {
-		b.forget(record)
+		b.forget(ctx, record)
 		err = b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), failed)
 	} else {
 		err = b.giveUp(ctx, record)
@@ -167,7 +176,7 @@ func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
 	if err == nil || record.Purpose != store.JobCatalog {
 		return err
 	}
-	b.forget(record)
+	b.forget(ctx, record)
 	return errors.Join(err, b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), true))
 }
 
@@ -215,21 +224,24 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) && (!apierrors.IsForbidden(err) || !b.outlived(record)) {
 		return err
 	}
-	b.forget(record)
+	b.forget(ctx, record)
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
 }
 
-// outlived says that a Job has ended by its own deadline and gone by its own lifetime, if nobody has changed these: where the
-// operator may not look any more, that is all that can be known.
+// outlived says that a catalog Job has ended by its own deadline and gone by its own lifetime, if nobody has changed these: where
+// the operator may not look any more, that is all that can be known. A match worker works as long as there is work.
 func (b *Backend) outlived(record store.Job) bool {
 	catalog := b.Config.Grype.Catalog
-	return b.age(record) >= catalog.Deadline.Duration+catalog.History.TTL.Duration+slowPatience
+	return record.Purpose == store.JobCatalog && b.age(record) >= catalog.Deadline.Duration+catalog.History.TTL.Duration+slowPatience
 }
 
 // forget what is known of a Job beside its record.
-func (b *Backend) forget(record store.Job) {
+func (b *Backend) forget(ctx context.Context, record store.Job) {
 	b.troubles.note(record, nil)
 	b.asked.forget(record)
+	if b.data.workerGone(record.UID) {
+		b.DataChanged(ctx)
+	}
 }
 
 // finished returns the condition by which a Job has ended; nil while it has not.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -644,6 +645,57 @@ func TestMatchWorkerWaits(t *testing.T) {
 			e.pass(tt.patience)
 			said("the last match worker failed: " + tt.want)
 		})
+	}
+}
+
+// TestMatchWorkerWaitsForNobody: what kept a match worker from starting is no problem any more when nobody needs it.
+func TestMatchWorkerWaitsForNobody(t *testing.T) {
+	e := newEngine(t)
+	e.installs(build(0))
+	e.uses(public("web"))
+	e.catalogues(public("web"))
+	e.tends()
+	e.pod(e.job("match"), pending, unschedulable)
+	e.pass(firstLook)
+	e.tends()
+	if e.DataProblem(store.DataVersion{}) == "" {
+		t.Fatal("that the match worker does not start is no problem")
+	}
+	e.must(e.Store.ForgetScanners(t.Context(), []string{scannerUID}))
+	e.tends()
+	if problem := e.DataProblem(store.DataVersion{}); problem != "" {
+		t.Errorf("without a match worker the data's problem is %q, want none", problem)
+	}
+}
+
+// TestOneOfTwoMatchWorkersWaits: as long as one match worker works, that there is no room for another is no problem with the data.
+func TestOneOfTwoMatchWorkersWaits(t *testing.T) {
+	e := newEngine(t, func(o *Options) { o.Config.Grype.Match.ImagesPerWorker = 1 })
+	e.installs(build(0))
+	for _, img := range []backend.Image{public("web"), public("db")} {
+		e.uses(img)
+		e.catalogues(img)
+	}
+	e.tends()
+	first := e.job("match")
+	works := e.pod(first, runningOn("node"))
+	e.tends()
+	for _, job := range e.jobs("match") {
+		if job.Name != first.Name {
+			e.pod(&job, pending, unschedulable)
+		}
+	}
+	changes := e.dataChanges
+	e.pass(firstLook)
+	e.tends()
+	if jobs, problem := len(e.jobs("match")), e.DataProblem(store.DataVersion{}); jobs != 2 || problem != "" {
+		t.Errorf("of %d match workers one works, and the data's problem is %q; want 2 and none", jobs, problem)
+	}
+	e.must(e.cluster.Delete(t.Context(), works))
+	e.must(e.cluster.Delete(t.Context(), first))
+	e.tends()
+	if problem := e.DataProblem(store.DataVersion{}); !strings.Contains(problem, "the match worker does not start: Unschedulable") || e.dataChanges == changes {
+		t.Errorf("when that one has gone the data's problem is %q, and Scanners were woken %d times; want that the other does not start", problem, e.dataChanges-changes)
 	}
 }
 
