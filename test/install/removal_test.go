@@ -96,6 +96,30 @@ func TestCleanupAsPod(t *testing.T) {
 	nothingLeft(t)
 }
 
+// TestRemovalWithKubectlAlone: what the page says for whoever has nothing but kubectl lets a namespace go that is being
+// deleted, and leaves what others put on a Scanner.
+func TestRemovalWithKubectlAlone(t *testing.T) {
+	blocks := readPage(t, "docs/uninstall.md").blocks(t, "When the operator went first", "bash")
+	deployed(t)
+	ns := scannedAndTold(t)
+	holdPods(t, ns)
+	staying := scannedAndTold(t)
+	holdPods(t, staying)
+	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
+	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=json",
+		"--patch", `[{"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/theirs"}]`)
+	kubectl(t, "delete", "namespace", ns, "--wait=false")
+	bash(t, strings.Join(blocks[2:], "\n"))
+	kubectl(t, "wait", "--for=delete", "namespace/"+ns, "--timeout=90s")
+	kept := kubectl(t, "--namespace", staying, "get", "pods,scanners", "--output", "jsonpath={.items[*].metadata.finalizers}")
+	if kept != `["example.com/theirs"]` {
+		t.Errorf("expected only the finalizer of others to be left in %s, there are %s", staying, kept)
+	}
+	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
+	bash(t, "hack/undeploy.sh")
+	nothingLeft(t)
+}
+
 // TestBackupAndRestore follows docs/operations/backup.md: a backup, more that is found and told, the volume lost, and the backup
 // restored into an empty one. The receiver hears once more of what it was told after the backup, as a summary; nothing else.
 func TestBackupAndRestore(t *testing.T) {
