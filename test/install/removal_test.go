@@ -96,6 +96,30 @@ func TestCleanupAsPod(t *testing.T) {
 	nothingLeft(t)
 }
 
+// TestRemovalWithKubectlAlone: what the page says for whoever has nothing but kubectl lets a namespace go that is being
+// deleted, and leaves what others put on a Scanner.
+func TestRemovalWithKubectlAlone(t *testing.T) {
+	blocks := readPage(t, "docs/uninstall.md").blocks(t, "When the operator went first", "bash")
+	deployed(t)
+	ns := scannedAndTold(t)
+	holdPods(t, ns)
+	staying := scannedAndTold(t)
+	holdPods(t, staying)
+	kubectl(t, "delete", "namespace", story.SystemNamespace, "--timeout=120s")
+	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=json",
+		"--patch", `[{"op": "add", "path": "/metadata/finalizers/0", "value": "example.com/theirs"}]`)
+	kubectl(t, "delete", "namespace", ns, "--wait=false")
+	bash(t, strings.Join(blocks[2:], "\n"))
+	kubectl(t, "wait", "--for=delete", "namespace/"+ns, "--timeout=90s")
+	kept := kubectl(t, "--namespace", staying, "get", "pods,scanners", "--output", "jsonpath={.items[*].metadata.finalizers}")
+	if kept != `["example.com/theirs"]` {
+		t.Errorf("expected only the finalizer of others to be left in %s, there are %s", staying, kept)
+	}
+	kubectl(t, "--namespace", staying, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
+	bash(t, "hack/undeploy.sh")
+	nothingLeft(t)
+}
+
 // TestBackupAndRestore follows docs/operations/backup.md: a backup, more that is found and told, the volume lost, and the backup
 // restored into an empty one. The receiver hears once more of what it was told after the backup, as a summary; nothing else.
 func TestBackupAndRestore(t *testing.T) {
@@ -109,15 +133,10 @@ func TestBackupAndRestore(t *testing.T) {
 	told(t, ns, 2)
 	before := findings(t, ns)
 
-	commands := strings.Split(strings.NewReplacer(
-		"store.backup", file, "ghcr.io/scanner-operator/scanner-operator:0.1.0", currentImages(t)["scanner-operator"],
-	).Replace(page.blocks(t, "Restore", "bash")[1]), "\n")
-	bash(t, commands[0]) // scaled to zero
-	kubectl(t, "--namespace", story.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
-	kubectl(t, "--namespace", story.SystemNamespace, "delete", "pvc", "scanner-operator-store", "--timeout=60s")
-	kubectl(t, "--namespace", story.SystemNamespace, "apply", "--filename", filepath.Join(env.Root, "config", "manager", "claim.yaml"))
-	bash(t, strings.Join(commands[1:], "\n"))
-	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment))
+	restored(t, file, func() {
+		kubectl(t, "--namespace", story.SystemNamespace, "delete", "pvc", "scanner-operator-store", "--timeout=60s")
+		kubectl(t, "--namespace", story.SystemNamespace, "apply", "--filename", filepath.Join(env.Root, "config", "manager", "claim.yaml"))
+	})
 	must(t, env.Covered(t.Context(), ns, 2, 0))
 	messages := told(t, ns, 3)
 	if last := messages[2]; !strings.Contains(last.Headline, "Restored from a backup") {
@@ -126,4 +145,45 @@ func TestBackupAndRestore(t *testing.T) {
 	if after := findings(t, ns); strings.Join(after, "\n") != strings.Join(before, "\n") {
 		t.Errorf("expected the same findings as before the restore:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
+}
+
+// TestReinstallation keeps what docs/uninstall.md says, removes everything, and installs anew with it: nobody is told anything.
+func TestReinstallation(t *testing.T) {
+	page := readPage(t, "docs/uninstall.md")
+	deployed(t)
+	ns := scannedAndTold(t)
+	dir := t.TempDir()
+	inDir := strings.NewReplacer("store.backup", filepath.Join(dir, "store.backup"), "scanners-and-exceptions.yaml", filepath.Join(dir, "kept.yaml"))
+	keep := page.blocks(t, "To keep what was found", "bash")
+	bash(t, inDir.Replace(keep[0]))
+	before := findings(t, ns)
+	bash(t, "hack/undeploy.sh")
+	nothingLeft(t)
+
+	_, err := env.DeployOperator(t.Context())
+	must(t, err)
+	restored(t, filepath.Join(dir, "store.backup"), func() { bash(t, inDir.Replace(keep[1])) })
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	if after := findings(t, ns); strings.Join(after, "\n") != strings.Join(before, "\n") {
+		t.Errorf("expected the same findings as before:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	// Only what is new is told: the first message since then is about this.
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
+	must(t, env.Covered(t.Context(), ns, 2, 0))
+	if last := told(t, ns, 2)[1]; strings.Contains(last.Headline, "Restored") {
+		t.Errorf("expected nothing to be told of what was told before, Slack got %q", last.Headline)
+	}
+}
+
+// restored follows docs/operations/backup.md for a manager that is stopped, and does something while it is.
+func restored(t *testing.T, file string, meanwhile func()) {
+	t.Helper()
+	commands := strings.Split(strings.NewReplacer(
+		"store.backup", file, "ghcr.io/scanner-operator/scanner-operator:0.1.0", currentImages(t)["scanner-operator"],
+	).Replace(readPage(t, "docs/operations/backup.md").blocks(t, "Restore", "bash")[1]), "\n")
+	bash(t, commands[0]) // scaled to zero
+	kubectl(t, "--namespace", story.SystemNamespace, "wait", "--for=delete", "pod", "--selector=app.kubernetes.io/component=manager", "--timeout=60s")
+	meanwhile()
+	bash(t, strings.Join(commands[1:], "\n"))
+	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment))
 }
