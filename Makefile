@@ -142,8 +142,7 @@ tidy: ## Bring go.mod and go.sum of every module up to date
 
 .PHONY: test
 test: export HELM := $(CURDIR)/bin/helm
-test: export HELM4 := $(CURDIR)/bin/helm4
-test: bin/grype bin/helm bin/helm4 bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
+test: bin/grype bin/helm bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
 	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
 	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
@@ -167,7 +166,8 @@ e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 .PHONY: e2e-install
-e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/bundle bin/helm bin/helm4 bin/manager bin/install.test ## Install, upgrade and remove with each installer, on a real cluster; E2E_ARGS='-test.run OLM' selects
+	HELM=$(CURDIR)/bin/helm HELM4=$(CURDIR)/bin/helm4 go test -count=1 -run 'Lint|Helm4' ./test/chart
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
 # What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
@@ -269,7 +269,7 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 ##@ OLM
 
 # The image that the bundle is published in. What it is an upgrade of stands in config/manifests: spec.replaces.
-BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:v$(shell cat VERSION)
+BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:$(shell cat VERSION)
 
 .PHONY: bundle
 bundle: bin/bundle ## Write bundle/ for OLM, of config/default with the images of config/manifests/images.yaml
@@ -352,12 +352,12 @@ release-lock: release-images bin/release-helper ## Write the digests of the imag
 	$(AGAIN) bundle catalog
 
 .PHONY: release-sbom
-release-sbom: bin/syft
+release-sbom: bin/syft bin/release-helper
+	bin/release-helper platforms -dir=$(RELEASE_DIR)
 	mkdir -p $(RELEASE_DIR)/sbom
-	for name in scanner-operator scanner-notifier scanner-grype; do for platform in $(subst $(comma), ,$(RELEASE_PLATFORMS)); do \
-	  SYFT_CHECK_FOR_APP_UPDATE=false bin/syft scan --quiet --platform $$platform --source-name $(RELEASE_REGISTRY)/$$name --source-version $(RELEASE) \
-	    --output spdx-json=$(RELEASE_DIR)/sbom/$${name}_$${platform/\//_}.spdx.json oci-dir:$(RELEASE_DIR)/images/$$name; \
-	done; done
+	cd $(RELEASE_DIR)/platforms && for image in *; do SYFT_CHECK_FOR_APP_UPDATE=false $(CURDIR)/bin/syft scan --quiet \
+	  --source-name $(RELEASE_REGISTRY)/$${image%%_*} --source-version $(RELEASE) --output spdx-json=../sbom/$$image.spdx.json oci-dir:$$image; done
+	rm -r $(RELEASE_DIR)/platforms
 
 .PHONY: release-checksums
 release-checksums: bin/release-helper

@@ -168,14 +168,14 @@ func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) e
 	}
 	err := c.Client.Delete(ctx, o, options...)
 	if err == nil {
-		c.say(o, "delete", "d")
+		c.say(o, "delete")
 	}
 	return err
 }
 
-// say prints a line about an object: what was done to it, or would be.
-func (c *Cleanup) say(o *metav1.PartialObjectMetadata, verb, past string, what ...string) {
-	done := verb + past
+// say prints a line about an object: what was done to it, or would be. The verb ends in "e".
+func (c *Cleanup) say(o *metav1.PartialObjectMetadata, verb string, what ...string) {
+	done := verb + "d"
 	if c.DryRun {
 		done = "would " + verb
 	}

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -33,11 +34,11 @@ func (m managerState) works() bool {
 func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
 	deployment := &appsv1.Deployment{}
 	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Home, Name: c.Manager}, deployment)
-	if client.IgnoreNotFound(err) != nil {
-		return managerState{}, fmt.Errorf("looking whether a manager runs: %w", err)
-	}
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
 		return managerState{}, nil
+	case err != nil:
+		return managerState{}, fmt.Errorf("looking whether a manager runs: %w", err)
 	}
 	return managerState{deployment}, nil
 }
@@ -58,7 +59,7 @@ func (c *Cleanup) stopManager(ctx context.Context, manager managerState) error {
 			return fmt.Errorf("%s: cannot be scaled to zero: %w", nameOf(named), err)
 		}
 	}
-	c.say(named, "scale", "d", "to zero")
+	c.say(named, "scale", "to zero")
 	if c.DryRun {
 		return nil
 	}

@@ -50,7 +50,7 @@ func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadat
 			return err
 		}
 	}
-	c.say(pod, "remove", "d", strings.Join(slices.Concat(change.remove, keys), ", "))
+	c.say(pod, "remove", strings.Join(slices.Concat(change.remove, keys), ", "))
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (c *Cleanup) cleanScanner(ctx context.Context, scanner *metav1.PartialObjec
 			return err
 		}
 	}
-	c.say(scanner, "remove", "d", removed)
+	c.say(scanner, "remove", removed)
 	return nil
 }
 

@@ -127,7 +127,7 @@ func relatedImages(csv *registry.ClusterServiceVersion, own string) ([]declcfg.R
 	if err := json.Unmarshal(csv.Spec, &spec); err != nil {
 		return nil, err
 	}
-	related := append(spec.RelatedImages, declcfg.RelatedImage{Image: own})
+	related := slices.Concat(spec.RelatedImages, []declcfg.RelatedImage{{Image: own}})
 	slices.SortFunc(related, func(a, b declcfg.RelatedImage) int { return strings.Compare(a.Image, b.Image) })
 	return related, nil
 }

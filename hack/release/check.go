@@ -170,7 +170,7 @@ func (r release) programsSayTheVersion(ctx context.Context) error {
 func (r release) versionsAgree(context.Context) error {
 	chart, _, chartErr := r.chart()
 	if chartErr == nil && (chart.Version != r.version || chart.AppVersion != r.version) {
-		chartErr = fmt.Errorf("Chart.yaml has version %s and appVersion %s; VERSION has %s", chart.Version, chart.AppVersion, r.version)
+		chartErr = fmt.Errorf("the file Chart.yaml has version %s and appVersion %s; VERSION has %s", chart.Version, chart.AppVersion, r.version)
 	}
 	csv, csvErr := r.clusterServiceVersion()
 	if csvErr == nil && (csv.Spec.Version != r.version || csv.Metadata.Name != "scanner-operator.v"+r.version) {

@@ -110,6 +110,30 @@ func imageFor(index v1.ImageIndex, platform v1.Platform) (v1.Image, error) {
 	return nil, fmt.Errorf("no image for %s", platform)
 }
 
+// writePlatforms writes the image of each platform by itself, to platforms/NAME_OS_ARCHITECTURE: Syft reads no index of several.
+func (r release) writePlatforms() error {
+	for _, name := range programs {
+		index, err := r.index(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, platform := range platforms {
+			image, err := imageFor(index, platform)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			to := r.path("platforms", name+"_"+platform.OS+"_"+platform.Architecture)
+			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+				return err
+			}
+			if err := build.Save(to, image); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // printedVersion runs the program of an image with --version. It works for this machine's own platform.
 func printedVersion(ctx context.Context, index v1.ImageIndex, name string) (string, error) {
 	image, err := imageFor(index, v1.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH})

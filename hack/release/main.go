@@ -7,6 +7,7 @@
 //	release checksums           write SHA256SUMS of everything that is published as a file
 //	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources.
 //	                            With -tagged, the committed bundle must be that of these images, too
+//	release platforms           write the image of each platform by itself to platforms/
 //	release push                push the images to where images.json says, or to -registry
 //	release lock                write images.lock.yaml, from which the bundle is generated
 package main
@@ -42,7 +43,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: release notes | chart | lock | package | checksums | check | push [-dir bin/release]")
+		return errors.New("say what to do: release notes | chart | lock | package | checksums | check | platforms | push [-dir bin/release]")
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", filepath.Join("bin", "release"), "directory of the release")
@@ -69,12 +70,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return r.writeChecksums()
 	case "check":
 		return r.report(ctx, r.checks(*again, *tagged), out)
+	case "platforms":
+		return r.writePlatforms()
 	case "push":
 		return r.push(ctx, *registry, out)
 	case "lock":
 		return r.writeLock()
 	default:
-		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums, check or push", args[0])
+		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums, check, platforms or push", args[0])
 	}
 }
 

@@ -9,10 +9,11 @@ set -euo pipefail
 [ $# = 3 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2; }
 release=$1 registry=$2 version=$3
 
-sign=(--yes) verify=()
+sign=(--yes) verify=() push=()
 if [ -n "${COSIGN_KEY:-}" ]; then
   sign+=(--key "$COSIGN_KEY" --tlog-upload=false --use-signing-config=false)
   verify+=(--key "${COSIGN_KEY%.key}.pub" --insecure-ignore-tlog)
+  push+=(--plain-http) # a registry on this machine
 else
   verify+=(--certificate-oidc-issuer https://token.actions.githubusercontent.com
     --certificate-identity "https://github.com/scanner-operator/scanner-operator/.github/workflows/release.yaml@refs/tags/v$version")
@@ -24,7 +25,7 @@ while read -r image; do
   bin/cosign verify "${verify[@]}" "$image" >/dev/null
 done <"$release/pushed"
 
-bin/helm push "$release/scanner-operator-$version.tgz" "oci://$registry/charts"
+bin/helm push "$release/scanner-operator-$version.tgz" "oci://$registry/charts" "${push[@]}"
 
 rm -f "$release/SHA256SUMS.sigstore.json"
 bin/cosign sign-blob "${sign[@]}" --bundle "$release/SHA256SUMS.sigstore.json" "$release/SHA256SUMS"

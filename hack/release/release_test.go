@@ -331,3 +331,21 @@ func TestBundleImageHoldsTheBundleAndItsAnnotations(t *testing.T) {
 		}
 	}
 }
+
+func TestPlatformsAreImagesByThemselves(t *testing.T) {
+	r := complete(t)
+	must(t, r.writePlatforms())
+	for _, platform := range platforms {
+		saved, err := build.Load(r.path("platforms", "scanner-grype_"+platform.OS+"_"+platform.Architecture))
+		must(t, err)
+		image, ok := saved.(v1.Image)
+		if !ok {
+			t.Fatalf("%s: want an image, got %T", platform, saved)
+		}
+		file, err := image.ConfigFile()
+		must(t, err)
+		if file.Architecture != platform.Architecture {
+			t.Errorf("want an image for %s, got one for %s", platform, file.Architecture)
+		}
+	}
+}

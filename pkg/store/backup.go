@@ -181,7 +181,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 // unreadable says that reading failed, unless it was writing.
 func unreadable(err, writing error) error {
 	if writing != nil {
-		return nil
+		return nil //nolint:nilerr // it is said elsewhere
 	}
 	return fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
 }

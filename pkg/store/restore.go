@@ -54,7 +54,7 @@ func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 	if err := removePartial(partial); err != nil {
 		return info, err
 	}
-	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
+	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return info, err
 	}
@@ -95,7 +95,7 @@ func CancelRestore(path string) (bool, error) {
 
 // exists says whether there is such a file.
 func exists(path string) bool {
-	_, err := os.Stat(path) //nolint:gosec // the path is the operator's own flag
+	_, err := os.Stat(path)
 	return err == nil
 }
 
@@ -105,7 +105,7 @@ func roomFor(file *os.File, info BackupInfo) error {
 	if err := syscall.Statfs(file.Name(), &volume); err != nil {
 		return err
 	}
-	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minRoom //nolint:gosec // sizes are not negative
+	free, wanted := volume.Bavail*uint64(volume.Bsize), uint64(info.size())+minRoom
 	if free < wanted {
 		return fmt.Errorf("the volume has no room for the restored store beside the one in use: %d MiB are free and %d MiB are needed; enlarge it",
 			free>>20, wanted>>20)
@@ -271,7 +271,7 @@ func removeAll(paths ...string) error {
 
 // syncDirectory has the names of a file's directory outlive a crash of the machine.
 func syncDirectory(path string) error {
-	directory, err := os.Open(filepath.Dir(path))
+	directory, err := os.Open(filepath.Dir(path)) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
 		return err
 	}

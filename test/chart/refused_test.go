@@ -88,25 +88,32 @@ func TestWithinAnotherChart(t *testing.T) {
 	}
 }
 
-// TestLint: both Helms find nothing to complain of, and render the same.
+// TestLint: Helm 3 finds nothing to complain of.
 func TestLint(t *testing.T) {
-	texts := map[string]string{}
-	for _, variable := range []string{"HELM", "HELM4"} {
-		helm := program(t, variable)
-		if text, err := run(t, "", helm, "lint", "--strict", chart); err != nil {
-			t.Errorf("%s lint: %v", variable, err)
-		} else if strings.Contains(text, "[WARNING]") || strings.Contains(text, "[ERROR]") {
-			t.Errorf("%s lint:\n%s", variable, text)
-		}
-		text, err := run(t, "", helm, "template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.36.0")
-		if err != nil {
-			t.Errorf("%s template: %v", variable, err)
-		}
-		texts[variable] = text
+	if len(decode(t, linted(t, program(t, "HELM")))) < 40 {
+		t.Error("Helm 3 makes fewer objects than there are")
 	}
-	three, four := decode(t, texts["HELM"]), decode(t, texts["HELM4"])
-	if len(three) < 40 {
-		t.Fatalf("Helm 3 makes only %d objects", len(three))
+}
+
+// TestHelm4: neither does Helm 4, which renders the same.
+func TestHelm4(t *testing.T) {
+	if os.Getenv("HELM4") == "" {
+		t.Skip("HELM4 names no Helm 4, which takes long to compile: make e2e-install does")
 	}
-	same(t, three, four)
+	same(t, decode(t, linted(t, program(t, "HELM"))), decode(t, linted(t, program(t, "HELM4"))))
+}
+
+// linted checks the chart and returns what a Helm makes of it.
+func linted(t *testing.T, helm string) string {
+	t.Helper()
+	if text, err := run(t, "", helm, "lint", "--strict", chart); err != nil {
+		t.Errorf("%s lint: %v", helm, err)
+	} else if strings.Contains(text, "[WARNING]") || strings.Contains(text, "[ERROR]") {
+		t.Errorf("%s lint:\n%s", helm, text)
+	}
+	text, err := run(t, "", helm, "template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.36.0")
+	if err != nil {
+		t.Errorf("%s template: %v", helm, err)
+	}
+	return text
 }

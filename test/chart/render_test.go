@@ -28,7 +28,7 @@ func program(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
 	if path == "" {
-		t.Skipf("needs %s: make bin/helm bin/helm4, and %[1]s=$PWD/bin/…, or \"make test\"", variable)
+		t.Skipf("needs %s: make bin/helm, and %[1]s=$PWD/bin/helm, or \"make test\"", variable)
 	}
 	return path
 }

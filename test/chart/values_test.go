@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -11,10 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Keys of what tests look at most.
@@ -278,127 +274,5 @@ notifier:
 	}
 	if got := pod.Volumes[0].ConfigMap.Name; got != trust.Name {
 		t.Errorf("the notifier trusts what is in the ConfigMap %s", got)
-	}
-}
-
-// TestSwitches: each is off where it is said to be off, and brings what it is for.
-func TestSwitches(t *testing.T) {
-	for name, test := range map[string]struct {
-		on, off string
-		keys    []string
-	}{
-		"crds": {"", "crds: {enabled: false}", []string{"CustomResourceDefinition scanners.scanner-operator.io"}},
-		"admission policies": {"", "admissionPolicies: {enabled: false}", []string{
-			"ValidatingAdmissionPolicy scanner-operator-manager-pods", "ValidatingAdmissionPolicyBinding scanner-operator-manager-pods",
-		}},
-		"clean-up": {"", "cleanup: {enabled: false}", []string{
-			cleanupKey, "ClusterRole scanner-operator-cleanup", "ClusterRoleBinding scanner-operator-cleanup",
-			"Role " + namespace + "/scanner-operator-cleanup", "ServiceAccount " + namespace + "/scanner-operator-cleanup",
-		}},
-		"network policies": {"networkPolicy: {enabled: true}", "", []string{
-			"NetworkPolicy " + namespace + "/scanner-operator-manager", "NetworkPolicy " + namespace + "/scanner-operator-notifier",
-			"NetworkPolicy " + namespace + "/scanner-operator-workers",
-		}},
-		"disruption budgets": {"manager: &on {podDisruptionBudget: {enabled: true}}\nnotifier: *on", "", []string{
-			"PodDisruptionBudget " + namespace + "/scanner-operator-manager", "PodDisruptionBudget " + namespace + "/scanner-operator-notifier",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			on, off := rendered(t, test.on), rendered(t, test.off)
-			for _, key := range test.keys {
-				if on[key] == nil || off[key] != nil {
-					t.Errorf("%s: want it when it is on (%t) and not when it is off (%t)", key, on[key] != nil, off[key] != nil)
-				}
-			}
-		})
-	}
-}
-
-// TestDisruptionBudget selects the pods of its component.
-func TestDisruptionBudget(t *testing.T) {
-	all := rendered(t, "manager: {podDisruptionBudget: {enabled: true, maxUnavailable: 0}}")
-	budget := into[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget "+namespace+"/scanner-operator-manager")
-	if diff := cmp.Diff(into[appsv1.Deployment](t, all, managerKey).Spec.Selector, budget.Spec.Selector); diff != "" || budget.Spec.MaxUnavailable.String() != "0" {
-		t.Errorf("budget %v, pods of the Deployment (-) and of the budget (+):\n%s", budget.Spec.MaxUnavailable, diff)
-	}
-}
-
-// TestKeptKinds: Helm keeps the CRDs unless it is told not to.
-func TestKeptKinds(t *testing.T) {
-	for values, want := range map[string]string{"": "keep", "crds: {keep: false}": ""} {
-		kinds := 0
-		for _, object := range rendered(t, values) {
-			if object.GetKind() == "CustomResourceDefinition" {
-				kinds++
-				if got := object.GetAnnotations()["helm.sh/resource-policy"]; got != want {
-					t.Errorf("values %q: %s: want the policy %q, got %q", values, object.GetName(), want, got)
-				}
-			}
-		}
-		if kinds != 4 {
-			t.Errorf("values %q: want 4 kinds, got %d", values, kinds)
-		}
-	}
-}
-
-// TestNetworkPolicies: with the API servers known, nothing else that is private can be reached.
-func TestNetworkPolicies(t *testing.T) {
-	all := rendered(t, `
-networkPolicy:
-  enabled: true
-  kubernetesAPI: {peers: [{ipBlock: {cidr: 192.0.2.1/32}}], ports: [6443]}
-  dns: {namespaceLabels: {kubernetes.io/metadata.name: openshift-dns}, ports: [5353]}
-  metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
-  workerEgress: [{to: [{ipBlock: {cidr: 10.1.2.3/32}}], ports: [{port: 5000}]}]
-`)
-	manager := into[networkingv1.NetworkPolicy](t, all, "NetworkPolicy "+namespace+"/scanner-operator-manager").Spec
-	for _, rule := range manager.Egress {
-		for _, peer := range rule.To {
-			if peer.IPBlock != nil && peer.IPBlock.CIDR == "0.0.0.0/0" && !slices.Contains(peer.IPBlock.Except, "10.0.0.0/8") {
-				t.Errorf("the manager may reach private addresses: %v", rule)
-			}
-		}
-	}
-	workers := into[networkingv1.NetworkPolicy](t, all, "NetworkPolicy "+namespace+"/scanner-operator-workers").Spec
-	last := workers.Egress[len(workers.Egress)-1]
-	if len(workers.Ingress) != 0 || len(workers.PolicyTypes) != 2 || last.To[0].IPBlock.CIDR != "10.1.2.3/32" {
-		t.Errorf("workers: want no ingress and the rule of the values, got %+v", workers)
-	}
-}
-
-// TestMonitoring: what Prometheus and Grafana find things by is in the values.
-func TestMonitoring(t *testing.T) {
-	all := rendered(t, `
-monitoring:
-  serviceMonitor: {enabled: true, labels: {release: prometheus}, interval: 30s}
-  prometheusRule: {enabled: true, labels: {release: prometheus}}
-  dashboards: {enabled: true, labels: {grafana: "yes"}, annotations: {folder: Security}}
-`)
-	for _, key := range []string{
-		"ServiceMonitor " + namespace + "/scanner-operator-manager", "ServiceMonitor " + namespace + "/scanner-operator-notifier",
-		"PrometheusRule " + namespace + "/scanner-operator",
-	} {
-		if all[key] == nil || all[key].GetLabels()["release"] != "prometheus" {
-			t.Errorf("there is no %s that a Prometheus finds", key)
-			continue
-		}
-		endpoints, _, _ := unstructured.NestedSlice(all[key].Object, "spec", "endpoints")
-		for _, endpoint := range endpoints {
-			if got := endpoint.(map[string]any)["interval"]; got != "30s" {
-				t.Errorf("%s: interval: want 30s, got %v", key, got)
-			}
-		}
-	}
-	dashboards := into[corev1.ConfigMap](t, all, "ConfigMap "+namespace+"/scanner-operator-dashboards")
-	if dashboards.Labels["grafana"] != "yes" || dashboards.Annotations["folder"] != "Security" {
-		t.Errorf("Grafana does not find the dashboards: %v %v", dashboards.Labels, dashboards.Annotations)
-	}
-	for name, text := range dashboards.Data {
-		if !json.Valid([]byte(text)) || !strings.HasSuffix(name, ".json") {
-			t.Errorf("%s is no dashboard", name)
-		}
-	}
-	if len(dashboards.Data) == 0 {
-		t.Error("there are no dashboards")
 	}
 }

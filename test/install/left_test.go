@@ -38,7 +38,7 @@ func nothingLeft(t *testing.T, kept ...string) {
 }
 
 func matches(object, pattern string) bool {
-	if prefix, any := strings.CutSuffix(pattern, "*"); any {
+	if prefix, open := strings.CutSuffix(pattern, "*"); open {
 		return strings.HasPrefix(object, prefix)
 	}
 	return object == pattern

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -16,9 +17,15 @@ import (
 // found, and Slack got the summary. It returns the namespace.
 func scannedAndTold(t *testing.T) string {
 	t.Helper()
+	return scannedAndToldWith(t, story.ScannerSettings{})
+}
+
+// scannedAndToldWith does so with other settings of the Scanner.
+func scannedAndToldWith(t *testing.T, settings story.ScannerSettings) string {
+	t.Helper()
 	ns := namespace(t, "team")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
-	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
+	must(t, env.MakeScanner(t.Context(), ns, settings))
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 	messages := told(t, ns, 1)
 	found := findings(t, ns)
@@ -28,17 +35,20 @@ func scannedAndTold(t *testing.T) string {
 	return ns
 }
 
+// toldWithin is how long news may take, the longest groupWait of a test included.
+const toldWithin = 2 * time.Minute
+
 // told waits until a namespace's channel has got so many messages and returns them. More are an error.
 func told(t *testing.T, ns string, count int) []story.Message {
 	t.Helper()
 	var messages []story.Message
-	eventually(t, func(ctx context.Context) error {
+	must(t, story.Eventually(t.Context(), toldWithin, func(ctx context.Context) error {
 		var err error
 		if messages, err = env.Messages(ctx, ns); err == nil && len(messages) < count {
 			err = fmt.Errorf("expected %d messages of %s in Slack, there are %d", count, ns, len(messages))
 		}
 		return err
-	})
+	}))
 	if len(messages) > count {
 		t.Fatalf("expected %d messages of %s in Slack, there are %d; the last: %s", count, ns, len(messages), messages[len(messages)-1].Text)
 	}
@@ -74,10 +84,4 @@ func hasCondition(t *testing.T, ns, kind, status string) {
 		}
 		return nil
 	})
-}
-
-// removeScanners does the first step of every removal: the operator takes back what it left elsewhere.
-func removeScanners(t *testing.T) {
-	t.Helper()
-	kubectl(t, "delete", "scanners.scanner-operator.io", "--all", "--all-namespaces", "--timeout=60s")
 }

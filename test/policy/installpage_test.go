@@ -73,6 +73,11 @@ func checkExample(t *testing.T, files map[string]string) {
 		t.Errorf("some images are not from the mirror")
 	}
 	for i := range objects {
+		for path, text := range texts(objects[i].Object, "") {
+			if strings.HasSuffix(path, ".namespace") && text == "system" {
+				t.Errorf("%s %s: %s is %q", objects[i].GetKind(), objects[i].GetName(), path, text)
+			}
+		}
 		if objects[i].GetKind() == "Deployment" && objects[i].GetNamespace() != want {
 			t.Errorf("%s is in %s", objects[i].GetName(), objects[i].GetNamespace())
 		}

@@ -130,6 +130,20 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	denied(t, create(copied), "claims", "spec: the scanner-operator's manager claims an empty volume, and no certain one")
 }
 
+// Where RBAC lets it make objects in all namespaces, as OLM does, it makes them in its own nevertheless.
+func TestStolenTokenMakesNothingElsewhere(t *testing.T) {
+	c := theCluster(t)
+	elsewhere := claim("scanner-operator-vulnerability-database")
+	elsewhere.Namespace = shop
+	for policy, object := range map[string]client.Object{
+		"secrets":    &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "scanner-operator-authority"}},
+		"configmaps": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "scanner-operator-ca"}},
+		"claims":     elsewhere,
+	} {
+		denied(t, c.mighty.Create(t.Context(), object, client.DryRunAll), policy, "in its own namespace only")
+	}
+}
+
 // The manager removes its own Jobs and nobody else's.
 func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	c := theCluster(t)

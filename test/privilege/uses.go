@@ -16,6 +16,9 @@ import (
 // token of a process, or acts in its name, has none of these.
 const podOfToken = "authentication.kubernetes.io/pod-name"
 
+// decision is what RBAC said, whatever came after it.
+const decision = "authorization.k8s.io/decision"
+
 // Use is something that a process has asked of the API server.
 type Use struct {
 	// Account is the ServiceAccount's name.
@@ -76,8 +79,8 @@ func ReadUses(file string, from int64, namespace string) (Uses, error) {
 	}
 }
 
-// add counts an event. What is no resource everybody may ask, and a request that failed for want of a right, or because a
-// policy forbids it, shows no need of it.
+// add counts an event. Everybody may ask for what is no resource. A request that is refused for another reason than the want
+// of a right (by a policy, or since its namespace is being deleted) shows neither that it is needed nor that it is missing.
 func (u Uses) add(event *auditv1.Event, namespace string) {
 	account, of := strings.CutPrefix(event.User.Username, "system:serviceaccount:"+namespace+":")
 	if !of || event.ImpersonatedUser != nil || event.ObjectRef == nil || len(event.User.Extra[podOfToken]) == 0 {
@@ -89,9 +92,10 @@ func (u Uses) add(event *auditv1.Event, namespace string) {
 	if about.APIGroup == "" && about.Resource == "namespaces" {
 		use.Namespace = "" // the log says of a namespace that it is in itself
 	}
-	if event.ResponseStatus != nil && event.ResponseStatus.Code == http.StatusForbidden {
+	switch {
+	case event.Annotations[decision] == "forbid":
 		u.Denied[use]++
-		return
+	case event.ResponseStatus == nil || event.ResponseStatus.Code != http.StatusForbidden:
+		u.Allowed[use]++
 	}
-	u.Allowed[use]++
 }

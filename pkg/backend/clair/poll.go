@@ -127,7 +127,7 @@ func (i *instance) poll(ctx context.Context) (last error) {
 		}
 		err := i.pollOver(ctx, l, !brought[l.key.authorities])
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // being told to end is no failure of Clair's
 		}
 		if err != nil {
 			last = err

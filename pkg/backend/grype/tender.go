@@ -221,7 +221,7 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 		opts = append(opts, client.Preconditions{UID: &uid})
 	}
 	err := b.Client.Delete(ctx, job, opts...)
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) && !(apierrors.IsForbidden(err) && b.outlived(record)) {
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) && (!apierrors.IsForbidden(err) || !b.outlived(record)) {
 		return err
 	}
 	b.forget(ctx, record)
