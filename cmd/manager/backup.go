@@ -19,9 +19,14 @@ import (
 // Names of backups that --directory makes: their order is that of their times.
 const (
 	backupPrefix = "scanner-operator-"
-	backupSuffix = ".backup"
-	backupTime   = "20060102T150405Z"
+	// incompletePrefix comes before the name of one that is being written.
+	incompletePrefix = "."
+	backupSuffix     = ".backup"
+	backupTime       = "20060102T150405Z"
 )
+
+// brokenOffAge is from when on a file that is not complete is nobody's any more.
+const brokenOffAge = 24 * time.Hour
 
 // backup writes the whole store, beside the manager that uses it, to standard output or a file. Nothing else goes to standard
 // output; what it says goes to says.
@@ -45,6 +50,11 @@ func backup(ctx context.Context, args []string, out *os.File, says io.Writer) er
 	db, err := store.OpenSQLiteReadOnly(filepath.Join(*dataDir, storeFile))
 	if err != nil {
 		return err
+	}
+	if *keep > 0 { // first, since they may take the room that is needed
+		if err := deleteBrokenOff(*directory); err != nil {
+			return errors.Join(err, db.Close())
+		}
 	}
 	info, err := writeBackup(ctx, db, *output, *directory, out)
 	if err = errors.Join(err, db.Close()); err != nil {
@@ -72,7 +82,7 @@ func writeBackup(ctx context.Context, db *store.SQLite, output, directory string
 
 // backupFile writes a file that is there when it is complete, and readable by nobody else.
 func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.BackupInfo, err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".") // with mode 0600
+	file, err := os.CreateTemp(filepath.Dir(path), incompletePrefix+filepath.Base(path)+".") // with mode 0600
 	if err != nil {
 		return info, err
 	}
@@ -86,6 +96,24 @@ func backupFile(ctx context.Context, db *store.SQLite, path string) (info store.
 		return info, errors.Join(err, os.Remove(file.Name()))
 	}
 	return info, nil
+}
+
+// deleteBrokenOff removes what --directory left where it was killed while it wrote.
+func deleteBrokenOff(directory string) error {
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), incompletePrefix+backupPrefix) || !strings.Contains(entry.Name(), backupSuffix+".") {
+			continue
+		}
+		if status, err := entry.Info(); err == nil && time.Since(status.ModTime()) >= brokenOffAge {
+			errs = append(errs, os.Remove(filepath.Join(directory, entry.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // deleteOldBackups keeps the newest files that --directory made.
@@ -107,50 +135,4 @@ func deleteOldBackups(directory string, keep int) error {
 		errs = append(errs, os.Remove(filepath.Join(directory, name)))
 	}
 	return errors.Join(errs...)
-}
-
-// restore reads a backup from a file or in, checks it, and has the manager take it when it starts the next time.
-func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) error {
-	flags := flag.NewFlagSet("manager restore", flag.ContinueOnError)
-	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
-	cancel := flags.Bool("cancel", false, "take back a restore that the manager has not taken yet")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	path := filepath.Join(*dataDir, storeFile)
-	switch {
-	case flags.NArg() > 1:
-		return fmt.Errorf("%q: only one backup can be restored", flags.Args())
-	case *cancel && flags.NArg() > 0:
-		return errors.New("--cancel: reads no backup")
-	case *cancel:
-		return cancelRestore(path, says)
-	case flags.NArg() == 1 && flags.Arg(0) != "-":
-		file, err := os.Open(flags.Arg(0))
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		in = file
-	}
-	info, err := store.StageRestore(ctx, in, path)
-	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
-	fmt.Fprintf(says, "the backup of store %s as of %s is complete; the manager takes it when it starts the next time: restart it now\n",
-		info.Store, info.CreatedAt.Format(time.RFC3339))
-	return nil
-}
-
-func cancelRestore(path string, says io.Writer) error {
-	found, err := store.CancelRestore(path)
-	switch {
-	case err != nil:
-		return err
-	case found:
-		fmt.Fprintln(says, "the restore was taken back")
-	default:
-		fmt.Fprintln(says, "there is no restore that the manager has not taken yet")
-	}
-	return nil
 }

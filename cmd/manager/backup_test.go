@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -101,7 +102,16 @@ func TestBackupFiles(t *testing.T) {
 	} {
 		must(t, os.WriteFile(filepath.Join(backups, name), nil, 0o600))
 	}
+	begun, brokenOff := filepath.Join(backups, ".scanner-operator-20250103T000000Z.backup.1"), filepath.Join(backups, ".scanner-operator-20250102T000000Z.backup.2")
+	for _, path := range []string{begun, brokenOff} {
+		must(t, os.WriteFile(path, nil, 0o600))
+	}
+	must(t, os.Chtimes(brokenOff, time.Time{}, time.Now().Add(-brokenOffAge)))
 	must(t, backup(t.Context(), []string{"--data-dir=" + dir, "--directory=" + backups, "--keep=2"}, os.Stdout, io.Discard))
+	if _, err := os.Stat(brokenOff); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was broken off a day ago: %v, want that it is gone", err)
+	}
+	must(t, os.Remove(begun)) // which somebody may be writing
 	kept := names()
 	if len(kept) != 4 || slices.Contains(kept, "scanner-operator-20250101T000000Z.backup") || !slices.Contains(kept, "scanner-operator-20250102T000000Z.backup") {
 		t.Errorf("%q are left, want the newest two backups and both files that are none", kept)

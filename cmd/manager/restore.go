@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// restore reads a backup from a file or in, checks it, and has the manager take it when it starts the next time.
+func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) error {
+	flags := flag.NewFlagSet("manager restore", flag.ContinueOnError)
+	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
+	cancel := flags.Bool("cancel", false, "take back a restore that the manager has not taken yet")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	path := filepath.Join(*dataDir, storeFile)
+	switch {
+	case flags.NArg() > 1:
+		return fmt.Errorf("%q: only one backup can be restored", flags.Args())
+	case *cancel && flags.NArg() > 0:
+		return errors.New("--cancel: reads no backup")
+	case *cancel:
+		return cancelRestore(path, says)
+	case flags.NArg() == 1 && flags.Arg(0) != "-":
+		file, err := os.Open(flags.Arg(0))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	}
+	info, err := store.StageRestore(ctx, in, path)
+	if err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	fmt.Fprintf(says, "the backup of store %s as of %s is complete; the manager takes it when it starts the next time: restart it now\n",
+		info.Store, info.CreatedAt.Format(time.RFC3339))
+	return nil
+}
+
+func cancelRestore(path string, says io.Writer) error {
+	found, err := store.CancelRestore(path)
+	switch {
+	case err != nil:
+		return err
+	case found:
+		fmt.Fprintln(says, "the restore was taken back")
+	default:
+		fmt.Fprintln(says, "there is no restore that the manager has not taken yet")
+	}
+	return nil
+}

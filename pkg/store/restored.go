@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+)
+
+// takeRestored replaces the store by one that is staged, and says whether there was one. The one before is kept, until the next time. Whoever
+// calls has the lock. It may be broken off anywhere: the next call goes on.
+func takeRestored(ctx context.Context, path string) (bool, error) {
+	staged := path + stagedSuffix
+	if _, err := os.Stat(staged); err != nil { //nolint:gosec // the path is the operator's own flag
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	if err := putAsideStore(ctx, path); err != nil {
+		return false, fmt.Errorf("put aside the store before the restored one: %w", err)
+	}
+	// Whatever belongs to the store before would be taken for the restored one's.
+	if err := putAsideLeftLog(path); err != nil {
+		return false, err
+	}
+	if err := removeAll(path + "-shm"); err != nil {
+		return false, err
+	}
+	if err := os.Rename(staged, path); err != nil { //nolint:gosec // the path is the operator's own flag
+		return false, err
+	}
+	return true, syncDirectory(path)
+}
+
+// putAsideStore renames the store that is there, as one file if it can be read.
+func putAsideStore(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
+		return nil
+	}
+	mergeLog(ctx, path)
+	previous := path + PreviousSuffix
+	if err := removeAll(previous, previous+"-wal"); err != nil {
+		return err
+	}
+	if err := os.Rename(path, previous); err != nil { //nolint:gosec // the path is the operator's own flag
+		return err
+	}
+	// Left by a store that could not be read.
+	if err := os.Rename(path+"-wal", previous+"-wal"); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
+		return err
+	}
+	return syncDirectory(path)
+}
+
+// mergeLog has SQLite bring the write-ahead log into the store. A store that is damaged stays as it is: that may be why it is replaced.
+func mergeLog(ctx context.Context, path string) {
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	db, err := connect(name.String())
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+}
+
+// readRestored looks up the backup that the store was restored from, if it was.
+func (s *SQLite) readRestored(ctx context.Context) error {
+	var text string
+	err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, restoredFrom).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("when it was restored from: %w", err)
+	}
+	s.restoredFrom = time.UnixMilli(at).UTC()
+	return nil
+}
+
+// RestoredFrom implements Store.
+func (s *SQLite) RestoredFrom() time.Time { return s.restoredFrom }
+
+// Replaced says that opening the store put a restored one in the place of the one before.
+func (s *SQLite) Replaced() bool { return s.replaced }
