@@ -9,26 +9,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // storeDurability looks at the process's own pod: is the data directory on a volume that outlives it? Outside
 // a cluster nothing speaks against it.
-func (op *operator) storeDurability(ctx context.Context) (durable bool, advice string, err error) {
-	if op.options.PodName == "" {
+func storeDurability(ctx context.Context, direct client.Reader, o options) (durable bool, advice string, err error) {
+	if o.PodName == "" {
 		return true, "", nil
 	}
 	var pod corev1.Pod
-	err = op.manager.GetAPIReader().Get(ctx, types.NamespacedName{Namespace: op.options.Namespace, Name: op.options.PodName}, &pod)
+	err = direct.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.PodName}, &pod)
 	if apierrors.IsNotFound(err) {
-		return false, "", fmt.Errorf("--pod-name: there is no pod %s/%s", op.options.Namespace, op.options.PodName)
+		return false, "", fmt.Errorf("--pod-name: there is no pod %s/%s", o.Namespace, o.PodName)
 	}
 	if err != nil {
 		return false, "", err
 	}
-	durable = onDurableVolume(&pod, op.options.DataDir)
+	durable = onDurableVolume(&pod, o.DataDir)
 	if !durable {
 		advice = fmt.Sprintf("findings are lost with the operator's pod: mount a PersistentVolumeClaim at %s of the Deployment "+
-			"(with OLM: spec.config.volumes and volumeMounts of the Subscription)", op.options.DataDir)
+			"(with OLM: spec.config.volumes and volumeMounts of the Subscription)", o.DataDir)
 	}
 	return durable, advice, nil
 }

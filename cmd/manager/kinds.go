@@ -113,6 +113,6 @@ func kindsClients() (openapi.Client, client.Client, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	direct, err := client.New(config, client.Options{Scheme: newScheme()})
+	direct, err := directClient()
 	return served.OpenAPIV3(), direct, err
 }

@@ -99,13 +99,16 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err := awaitKinds(ctx, o); err != nil {
 		return nil, err
 	}
+	if err := awaitVolume(ctx, o, op.store.ID()); err != nil {
+		return nil, fmt.Errorf("looking where the store is: %w", err)
+	}
 	if collector, ok := op.store.(prometheus.Collector); ok {
 		ctrlmetrics.Registry.MustRegister(collector)
 	}
 	if op.manager, err = newManager(o); err != nil {
 		return nil, err
 	}
-	direct, err := ctrlclient.New(op.manager.GetConfig(), ctrlclient.Options{Scheme: op.manager.GetScheme()})
+	direct, err := directClient()
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +127,15 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 		}
 	}
 	return op, nil
+}
+
+// directClient asks the API server, and remembers nothing.
+func directClient() (ctrlclient.Client, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, err
+	}
+	return ctrlclient.New(config, ctrlclient.Options{Scheme: newScheme()})
 }
 
 // run works until the context ends, and then closes the store in order.
@@ -299,7 +311,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 		return err
 	}
 	client, events := op.manager.GetClient(), op.manager.GetEventRecorder("scanner-operator")
-	durable, advice, err := op.storeDurability(ctx)
+	durable, advice, err := storeDurability(ctx, op.manager.GetAPIReader(), op.options)
 	if err != nil {
 		return err
 	}

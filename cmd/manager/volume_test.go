@@ -1,0 +1,53 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// TestVolumeIsMissing: a manager without a volume does not begin anew what others had on one, which would be told a second
+// time. It begins when they have none any more.
+func TestVolumeIsMissing(t *testing.T) {
+	c := newCluster(t)
+	c.runs("a")
+	dataDir := t.TempDir()
+	c.creates(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "manager"},
+		Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{Name: "store", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			Containers: []corev1.Container{{
+				Name: "manager", Image: "scanner-operator", VolumeMounts: []corev1.VolumeMount{{Name: "store", MountPath: dataDir}},
+			}},
+		},
+	})
+	c.remembers(metav1.ConditionTrue)
+	manager := c.startsWith([]string{"POD_NAME=manager"}, "without", dataDir)
+	c.Eventually(func() string { _, text := manager.probe("/readyz"); return text }, patience, "250ms").
+		Should(ContainSubstring("waiting for the volume with the store that Scanners remember"))
+	c.Expect(manager.alive()).To(Equal(http.StatusOK), "it is not started again and again")
+	var scans v1alpha1.ImageScanList
+	c.Expect(c.client.List(t.Context(), &scans)).To(Succeed())
+	c.Expect(scans.Items).To(BeEmpty(), "nothing is scanned anew")
+
+	c.remembers(metav1.ConditionFalse)
+	c.becomesReady(manager)
+	c.Eventually(func() (int, error) { err := c.client.List(t.Context(), &scans); return len(scans.Items), err }, patience, "250ms").Should(Equal(1))
+}
+
+// remembers has the Scanner say that its results are in another store, and whether that outlives pods.
+func (c *cluster) remembers(durable metav1.ConditionStatus) {
+	c.t.Helper()
+	var scanner v1alpha1.Scanner
+	c.Expect(c.client.Get(c.t.Context(), client.ObjectKey{Namespace: "shop", Name: "default"}, &scanner)).To(Succeed())
+	scanner.Status.StoreID = "another"
+	meta.SetStatusCondition(&scanner.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionStoreDurable, Status: durable, Reason: "Test", Message: "test"})
+	c.Expect(c.client.Status().Update(c.t.Context(), &scanner)).To(Succeed())
+}
