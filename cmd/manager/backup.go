@@ -60,7 +60,7 @@ func backup(ctx context.Context, args []string, out *os.File, says io.Writer) er
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(says, "backed up store %s (schema %d, %d MiB) as of %s\n", info.Store, info.Schema, info.Pages*info.PageSize>>20, info.CreatedAt.Format(time.RFC3339))
+	fmt.Fprintf(says, "backed up store %s (schema %d, %d KiB) as of %s\n", info.Store, info.Schema, info.Pages*info.PageSize>>10, info.CreatedAt.Format(time.RFC3339))
 	if *keep > 0 {
 		return deleteOldBackups(*directory, *keep)
 	}
