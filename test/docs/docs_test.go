@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,31 +107,6 @@ func fieldsOf(typ reflect.Type, path string) []string {
 		paths = append(paths, fieldsOf(typ.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
 	}
 	return paths
-}
-
-var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
-
-// TestLinksLead: a link from one document to another file of the project leads somewhere.
-func TestLinksLead(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	deeper, err := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(append(pages, deeper...), filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range link.FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), match[1])); err != nil {
-				t.Errorf("%s: the link to %s leads nowhere", strings.TrimPrefix(page, root+"/"), match[1])
-			}
-		}
-	}
 }
 
 func read(t *testing.T, path string) string {

@@ -2,7 +2,6 @@ package docs
 
 import (
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,24 +10,29 @@ import (
 
 var testName = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 
-// TestEvidenceExists: each test that the page on capability levels names as evidence is there.
+// TestEvidenceExists: each test that the page on capability levels names as evidence is there, and so are those that other
+// pages name.
 func TestEvidenceExists(t *testing.T) {
-	named := testName.FindAllStringSubmatch(read(t, "docs/capabilities.md"), -1)
-	if len(named) < 20 {
+	if named := testName.FindAllString(read(t, "docs/capabilities.md"), -1); len(named) < 20 {
 		t.Fatalf("docs/capabilities.md names only %d tests: is this test looking for the right thing?", len(named))
 	}
-	existing := testsOfTheProject(t)
-	for _, match := range named {
-		if !strings.Contains(existing, "\nfunc "+match[1]+"(t *testing.T)") {
-			t.Errorf("docs/capabilities.md: there is no test %s", match[1])
+	var existing strings.Builder
+	for _, file := range filesEndingIn(t, "_test.go") {
+		existing.WriteString(read(t, file))
+	}
+	for _, page := range pages(t) {
+		for _, match := range testName.FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(existing.String(), "\nfunc "+match[1]+"(t *testing.T)") {
+				t.Errorf("%s: there is no test %s", page, match[1])
+			}
 		}
 	}
 }
 
-// testsOfTheProject is the text of all files with tests.
-func testsOfTheProject(t *testing.T) string {
+// filesEndingIn are all files of the project with such names, as seen from its root.
+func filesEndingIn(t *testing.T, suffix string) []string {
 	t.Helper()
-	var text strings.Builder
+	var files []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -36,15 +40,13 @@ func testsOfTheProject(t *testing.T) string {
 		if entry.IsDir() && (entry.Name() == "bin" || entry.Name() == ".git") {
 			return filepath.SkipDir
 		}
-		if !strings.HasSuffix(path, "_test.go") {
-			return nil
+		if strings.HasSuffix(path, suffix) {
+			files = append(files, strings.TrimPrefix(path, root+"/"))
 		}
-		content, err := os.ReadFile(path)
-		text.Write(content)
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text.String()
+	return files
 }

@@ -1,0 +1,62 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var (
+	// link is one to a file of the project, with or without a heading in it, or to a heading of the same page.
+	link    = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
+	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	// linked is a link in a heading, whose words are in the anchor; notInAnchors is what is not.
+	linked       = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+	notInAnchors = regexp.MustCompile(`[^\pL\pN_ -]`)
+)
+
+// TestLinksLead: a link from one document to another file of the project, or to a heading, leads somewhere.
+func TestLinksLead(t *testing.T) {
+	links := 0
+	for _, page := range pages(t) {
+		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+			links++
+			file, anchor := filepath.Join(filepath.Dir(page), match[1]), match[2]
+			if match[1] == "" {
+				file = page
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", page, match[1])
+			} else if anchor != "" && strings.HasSuffix(file, ".md") && !anchors(read(t, file))[anchor] {
+				t.Errorf("%s: %s has no heading #%s", page, file, anchor)
+			}
+		}
+	}
+	if links < 300 {
+		t.Errorf("only %d links were found: is this test looking for the right thing?", links)
+	}
+}
+
+// pages are all documents of the project.
+func pages(t *testing.T) []string {
+	t.Helper()
+	return filesEndingIn(t, ".md")
+}
+
+// anchors are those that GitHub gives to a page's headings.
+func anchors(page string) map[string]bool {
+	known := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		text := notInAnchors.ReplaceAllString(strings.ToLower(linked.ReplaceAllString(match[1], "$1")), "")
+		anchor := strings.ReplaceAll(text, " ", "-")
+		for number, first := 1, anchor; known[anchor]; number++ {
+			anchor = first + "-" + strconv.Itoa(number)
+		}
+		known[anchor] = true
+	}
+	return known
+}
