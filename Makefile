@@ -92,7 +92,7 @@ generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated f
 	bin/oapi-codegen -config api/rest/v1/generate.yaml api/rest/v1/openapi.yaml
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_scanners.yaml docs/scanner.md
 	go run ./hack/apidoc config/crd/bases/scanner-operator.io_imagescans.yaml docs/imagescan.md
-	go run ./hack/apidoc config/crd/bases/scanner-operator.io_vulnerabilityexceptions.yaml docs/exceptions.md
+	go run ./hack/apidoc config/crd/bases/scanner-operator.io_{,cluster}vulnerabilityexceptions.yaml docs/exceptions.md
 	go run ./hack/chart config charts/scanner-operator
 	go run ./hack/apidoc charts/scanner-operator/values.yaml docs/install/helm.md
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)

@@ -11,22 +11,37 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
+const labelSelector = "[LabelSelector](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors)"
+
 // standard types of Kubernetes are described by Kubernetes: their own fields would bury ours.
 var standard = map[string]string{
 	"resources":   "[ResourceRequirements](https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/)",
-	"podSelector": "[LabelSelector](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors)",
+	"podSelector": labelSelector, "namespaceSelector": labelSelector,
 	"tolerations": "list of [Toleration](https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/)",
 	"conditions":  "list of [Condition](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/condition/)",
 }
+
+const tableHead = "\n### %s\n\n| field | type | meaning |\n|---|---|---|\n"
 
 // fields describes spec and status, a table each.
 func fields(schema *apiextensionsv1.JSONSchemaProps) string {
 	var text strings.Builder
 	for _, part := range []string{"spec", "status"} {
-		fmt.Fprintf(&text, "\n### %s\n\n| field | type | meaning |\n|---|---|---|\n", part)
+		fmt.Fprintf(&text, tableHead, part)
 		below(&text, part, schema.Properties[part])
 	}
-	text.WriteString("\n")
+	return text.String()
+}
+
+// beyond is a table of the rows about a kind that are not among those about another one.
+func beyond(another, kind, described string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, tableHead, "Only in a "+kind)
+	for row := range strings.Lines(described) {
+		if strings.HasPrefix(row, "| `") && !strings.Contains(another, row) {
+			text.WriteString(row)
+		}
+	}
 	return text.String()
 }
 

@@ -35,6 +35,16 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// TestBeyond: of a kind that is like another one, only what is different is said.
+func TestBeyond(t *testing.T) {
+	one := "\n### spec\n\n| `spec.a` | string | a. |\n| `spec.b` | string | b. |\n"
+	other := "\n### spec\n\n| `spec.a` | string | a. |\n| `spec.b` | string | b, but more. |\n| `spec.c` | string | c. |\n"
+	want := "\n### Only in a Thing\n\n| field | type | meaning |\n|---|---|---|\n| `spec.b` | string | b, but more. |\n| `spec.c` | string | c. |\n"
+	if got := beyond(one, "Thing", other); got != want {
+		t.Errorf("the table is\n%s, want\n%s", got, want)
+	}
+}
+
 // TestReplace: only what is between the markers changes, as often as it is done.
 func TestReplace(t *testing.T) {
 	page := "# Kind\n" + begin + "\nold\n" + end + "\nwords\n"

@@ -1,8 +1,10 @@
 // Command apidoc writes the fields of a kind, as its CustomResourceDefinition has them, or the values of a chart, into a page,
 // between two marker lines. What people write around them stays.
 //
-//	apidoc CRD.yaml PAGE.md
+//	apidoc CRD.yaml… PAGE.md
 //	apidoc values.yaml PAGE.md
+//
+// Of a second CustomResourceDefinition the page has what the first one has not.
 package main
 
 import (
@@ -23,50 +25,64 @@ const (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: apidoc CRD.yaml|values.yaml PAGE.md")
+	last := len(os.Args) - 1
+	if last < 2 {
+		fmt.Fprintln(os.Stderr, "usage: apidoc CRD.yaml…|values.yaml PAGE.md")
 		os.Exit(2)
 	}
-	if err := update(os.Args[1], os.Args[2]); err != nil {
+	if err := update(os.Args[1:last], os.Args[last]); err != nil {
 		fmt.Fprintln(os.Stderr, "apidoc:", err)
 		os.Exit(1)
 	}
 }
 
-func update(source, page string) error {
-	raw, err := os.ReadFile(source)
+func update(sources []string, page string) error {
+	tables, err := describe(sources)
 	if err != nil {
 		return err
-	}
-	describe := kindFields
-	if filepath.Base(source) == "values.yaml" {
-		describe = values
-	}
-	table, err := describe(raw)
-	if err != nil {
-		return fmt.Errorf("%s: %w", source, err)
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	changed, err := replace(string(text), table)
+	changed, err := replace(string(text), tables)
 	if err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}
 	return os.WriteFile(page, []byte(changed), 0o644)
 }
 
+func describe(sources []string) (tables string, err error) {
+	for _, source := range sources {
+		raw, err := os.ReadFile(source)
+		if err != nil {
+			return "", err
+		}
+		if filepath.Base(source) == "values.yaml" {
+			return values(raw)
+		}
+		kind, described, err := kindFields(raw)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", source, err)
+		}
+		if tables != "" {
+			described = beyond(tables, kind, described)
+		}
+		tables += described
+	}
+	return tables + "\n", nil
+}
+
 // kindFields describes the fields of a CustomResourceDefinition.
-func kindFields(raw []byte) (string, error) {
+func kindFields(raw []byte) (kind, tables string, err error) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(raw, &crd); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if len(crd.Spec.Versions) != 1 {
-		return "", fmt.Errorf("has %d versions, this program knows how to describe one", len(crd.Spec.Versions))
+		return "", "", fmt.Errorf("has %d versions, this program knows how to describe one", len(crd.Spec.Versions))
 	}
-	return fields(crd.Spec.Versions[0].Schema.OpenAPIV3Schema), nil
+	return crd.Spec.Names.Kind, fields(crd.Spec.Versions[0].Schema.OpenAPIV3Schema), nil
 }
 
 // replace puts text between the markers of a page.
