@@ -24,18 +24,6 @@ export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 MODULES := . workerapi registry worker hack/bundle
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
-# Where concurrency is, the race detector looks on. It needs a C compiler.
-RACED := ./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/notify/client/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...
-
-# Under the race detector random histories are cut short (-short); of these packages they run in full without it.
-IN_FULL := ./pkg/server ./pkg/store
-
-# What the manager shares with the worker is tested with the versions of both: each has its own of the registry client.
-SHARED := github.com/scanner-operator/scanner-operator/registry
-
-# In the worker only what runs at the same time: under the race detector Grype is slow.
-WORKER_RACED := TestManyMatches|TestWorks|TestToldToStop|TestOneBad|TestServerWants|TestNewerBuild
-
 # With KUBECONFIG set, that cluster is used and the local one is left alone.
 AGAIN := $(MAKE) --no-print-directory
 RUN := hack/cluster/run.sh
@@ -138,20 +126,15 @@ verify: generate tidy ## Regenerate everything and fail when a file differs from
 tidy: ## Bring go.mod and go.sum of every module up to date
 	for module in $(ALL_MODULES); do (cd $$module && go mod tidy) || { echo "tidy: go mod tidy failed in $$module"; exit 1; }; done
 
+.PHONY: clean
+clean: ## Remove bin/ (built programs of the cluster stay in the cache)
+	rm -rf bin
+
 ##@ Tests
 
 .PHONY: test
-test: export HELM := $(CURDIR)/bin/helm
 test: bin/grype bin/helm bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
-	@if [ -z "$${KUBEBUILDER_ASSETS:-}" ]; then echo "test: API server and etcd for the controller tests"; \
-	  KUBEBUILDER_ASSETS=$$($(CLUSTER) assets); fi; export KUBEBUILDER_ASSETS; \
-	race=; if [ "$$(env -u CGO_ENABLED go env CGO_ENABLED)" = 1 ]; then race=-race; export CGO_ENABLED=1; \
-	else echo "test: no C compiler here, so the race detector does not look on"; fi; \
-	raced=$$(go list $(RACED)); others=$$(go list ./... | grep -vE '/test/(e2e|install)$$' | grep -vxF "$$raced"); \
-	failed=; CGO_ENABLED=0 go test $$others $(IN_FULL) $(SHARED) || failed=1; go test $$race -short -timeout 25m $$raced || failed=1; \
-	(cd worker && go test $$race -short -run '$(WORKER_RACED)' ./match ./leases ./database) || failed=1; export CGO_ENABLED=0; \
-	for module in workerapi registry worker hack/bundle; do (cd $$module && GRYPE_COMMAND=$(CURDIR)/bin/grype go test ./...) || failed=1; done; \
-	[ -z "$$failed" ] || { echo "test: something failed; look for FAIL above"; exit 1; }
+	@hack/test.sh
 
 # What the tests need besides the operator's images. Compiled before: beside the local cluster there is no module proxy.
 E2E_PROGRAMS := story-images clair-images bin/e2e.test bin/grype bin/clairctl
@@ -293,10 +276,6 @@ bundle-submission: bin/bundle ## Write to bin/submission what a pull request to 
 olm-policies: bin/bundle ## Write bin/olm-policies.yaml: the admission policies, which a bundle cannot carry; NAMESPACE of the operator
 	bin/bundle policies -namespace=$(or $(NAMESPACE),scanner-operator-system) >bin/olm-policies.yaml
 
-.PHONY: publish-api
-publish-api: ## Take today's CRDs as those of the last release; only a release does that. From then on they may change by OLM v1's rules alone
-	cp config/crd/bases/*.yaml config/crd/published/
-
 ##@ Release
 
 # Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
@@ -304,7 +283,6 @@ publish-api: ## Take today's CRDs as those of the last release; only a release d
 RELEASE := $(shell cat VERSION)
 RELEASE_DIR ?= bin/release
 RELEASE_REGISTRY ?= ghcr.io/scanner-operator
-comma := ,
 RELEASE_PLATFORMS := linux/amd64,linux/arm64
 
 .PHONY: release-dry-run
@@ -343,13 +321,16 @@ release-bundle: bin/release-helper bin/bundle
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
 	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
-	bin/bundle policies -images=$(RELEASE_DIR)/images.lock.yaml >$(RELEASE_DIR)/olm-policies.yaml
 
 .PHONY: release-lock
 release-lock: release-images bin/release-helper ## Write the digests of the images of VERSION to config/manifests/images.yaml, and the bundle of them
 	bin/release-helper lock -dir=$(RELEASE_DIR)
 	cp $(RELEASE_DIR)/images.lock.yaml config/manifests/images.yaml
 	$(AGAIN) bundle catalog
+
+.PHONY: publish-api
+publish-api: ## Take today's CRDs as those of the last release; only a release does that. From then on they may change by OLM v1's rules alone
+	cp config/crd/bases/*.yaml config/crd/published/
 
 .PHONY: release-sbom
 release-sbom: bin/syft bin/release-helper
@@ -387,7 +368,7 @@ release-again:
 release-check: bin/release-helper
 	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again $(if $(TAGGED),-tagged)
 
-# Programs of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
+# The programs that the rules above use. Those of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
 .PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
@@ -416,14 +397,11 @@ bin/helm: TOOL := helm.sh/helm/v3/cmd/helm
 bin/helm4: TOOL := helm.sh/helm/v4/cmd/helm
 bin/opm: TOOL := github.com/operator-framework/operator-registry/cmd/opm
 bin/opm: TAGS := -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/opm bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/operator-sdk: TOOL := github.com/operator-framework/operator-sdk/cmd/operator-sdk
+bin/operator-sdk: TAGS := -tags containers_image_openpgp
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/opm bin/operator-sdk bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) $(TAGS) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
-	@touch $@
-
-bin/operator-sdk: hack/tools/operator-sdk/go.mod hack/tools/operator-sdk/go.sum
-	@echo "building $@ (pinned in $<)"
-	@cd hack/tools/operator-sdk && $(GO_BUILD) -tags containers_image_openpgp -ldflags '-s -w' -o $(CURDIR)/$@ github.com/operator-framework/operator-sdk/cmd/operator-sdk
 	@touch $@
 
 bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
@@ -434,7 +412,3 @@ bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
 # Debian's, for the tests of the alerts; without it they are skipped.
 bin/promtool:
 	@hack/promtool.sh
-
-.PHONY: clean
-clean: ## Remove bin/ (built programs of the cluster stay in the cache)
-	rm -rf bin
