@@ -34,7 +34,7 @@ NEED_CLUSTER := $(if $(KUBECONFIG),,cluster-up)
 
 .PHONY: help
 help: ## Explain every target
-	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.36), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demonstration: grype or clair), SCANNER_CACHE\n'
 
 .PHONY: demo
