@@ -1,0 +1,29 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// named is a version of the operator where somebody copies it: in an address, an image, a chart, a tag.
+var named = regexp.MustCompile(`(?:releases/download/v|\?ref=v|scanner-operator/v|checkout v|--version |\bversion=|scanner-operator-|/scanner-[a-z]+:|\$image:)(\d+\.\d+\.\d+)`)
+
+// TestPagesNameTheVersion: what users copy installs the version that the pages are about.
+func TestPagesNameTheVersion(t *testing.T) {
+	version, places := strings.TrimSpace(read(t, "VERSION")), 0
+	for _, page := range pages(t) {
+		// These are about versions as such.
+		if page == "CHANGELOG.md" || page == "docs/releasing.md" || strings.HasPrefix(page, "docs/decisions/") {
+			continue
+		}
+		for _, match := range named.FindAllStringSubmatch(read(t, page), -1) {
+			if places++; match[1] != version {
+				t.Errorf("%s: %q is not the version of the file VERSION, %s", page, match[0], version)
+			}
+		}
+	}
+	if places < 20 {
+		t.Errorf("only %d places were found: is this test looking for the right thing?", places)
+	}
+}
