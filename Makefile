@@ -343,7 +343,6 @@ release-bundle: bin/release-helper bin/bundle
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-bundle
 	bin/bundle catalog -out=$(RELEASE_DIR)/catalog $(RELEASE_DIR)/bundle=$$(sed -n 's/.*"scanner-operator-bundle": "\(.*\)".*/\1/p' $(RELEASE_DIR)/images.json)
 	bin/release-helper package -dir=$(RELEASE_DIR) scanner-operator-catalog
-	bin/bundle policies -images=$(RELEASE_DIR)/images.lock.yaml >$(RELEASE_DIR)/olm-policies.yaml
 
 .PHONY: release-lock
 release-lock: release-images bin/release-helper ## Write the digests of the images of VERSION to config/manifests/images.yaml, and the bundle of them
