@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
@@ -111,9 +112,9 @@ func runs(pod *corev1.Pod) bool {
 }
 
 // selects says whether a Scanner is about a pod of its namespace. A pod that is being deleted is not counted: it may
-// hang for long on a node that is gone.
+// hang for long on a node that is gone. Neither are workers: a namespace would be told of the operator's image.
 func selects(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	if !runs(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
+	if grype.IsWorkerPod(pod) || !runs(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
 	if scanner.Spec.PodSelector == nil {

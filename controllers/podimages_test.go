@@ -86,6 +86,10 @@ func TestImagesOf(t *testing.T) {
 // TestSelects: which pods a Scanner is about.
 func TestSelects(t *testing.T) {
 	now := metav1.NewTime(noon)
+	ofWorker := slices.Clip([]func(*corev1.Pod){
+		labelled("app.kubernetes.io/name", "scanner-operator"), labelled("app.kubernetes.io/managed-by", "scanner-operator"),
+		labelled("app.kubernetes.io/component", "catalog"),
+	})
 	for name, tt := range map[string]struct {
 		scanner *v1alpha1.Scanner
 		pod     *corev1.Pod
@@ -102,6 +106,9 @@ func TestSelects(t *testing.T) {
 		"pending":             {theScanner(), aPod(shop, "a", inPhase(corev1.PodPending)), true},
 		"succeeded":           {theScanner(), aPod(shop, "a", inPhase(corev1.PodSucceeded)), false},
 		"failed":              {theScanner(), aPod(shop, "a", inPhase(corev1.PodFailed)), false},
+		"a worker":            {theScanner(), aPod(shop, "a", append(ofWorker, ownedBy("batch/v1", "Job", "scan-catalog-x1", "u"))...), false},
+		"only like a worker":  {theScanner(), aPod(shop, "a", ofWorker...), true},
+		"another Job's":       {theScanner(), aPod(shop, "a", append(ofWorker, ownedBy("batch/v1", "Job", "backup-x1", "u"))...), true},
 		"a Scanner that goes": {theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp = &now }), aPod(shop, "a"), false},
 		"a selector that the API server could not check": {theScanner(func(s *v1alpha1.Scanner) {
 			s.Spec.PodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}

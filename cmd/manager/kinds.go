@@ -71,26 +71,32 @@ func (o *options) applyKinds() string {
 }
 
 // watchKinds looks at the definitions now and then. It returns an error, by which the process ends and begins anew, waiting,
-// when older ones have taken the place of those that this version needs.
+// when older ones have taken the place of those that this version needs. It looks twice: an API server that has just started
+// serves its documents a moment later.
 func (op *operator) watchKinds(ctx context.Context) error {
 	served, _, err := kindsClients()
 	if err != nil {
 		return err
 	}
-	ticker := time.NewTicker(kindsInterval)
-	defer ticker.Stop()
+	var before *kinds.Outdated
 	for {
+		wait := kindsInterval
+		if before != nil {
+			wait = kindsRetry
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-time.After(wait):
 		}
 		var outdated *kinds.Outdated
-		if err := checkKinds(served); errors.As(err, &outdated) {
-			return err
-		} else if err != nil {
+		if err := checkKinds(served); !errors.As(err, &outdated) && err != nil {
 			ctrl.Log.Error(err, "Looking at the definitions of the operator's kinds")
 		}
+		if outdated != nil && before != nil {
+			return outdated
+		}
+		before = outdated
 	}
 }
 

@@ -30,7 +30,15 @@ func WorkerSelector() labels.Selector { return labels.SelectorFromSet(workerLabe
 
 // IsWorker says whether a Job looks like the operator's. Anybody may put its labels on a Job of their own, so that the name
 // and the component have to fit as well.
-func IsWorker(job metav1.Object) bool {
-	name := workerNames.FindStringSubmatch(job.GetName())
-	return name != nil && name[1] == job.GetLabels()[componentLabel] && labels.SelectorFromSet(workerLabels).Matches(labels.Set(job.GetLabels()))
+func IsWorker(job metav1.Object) bool { return isWorker(job.GetName(), job.GetLabels()) }
+
+// IsWorkerPod says the same of the pod of such a Job.
+func IsWorkerPod(pod metav1.Object) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "Job" && isWorker(owner.Name, pod.GetLabels())
+}
+
+func isWorker(job string, given labels.Set) bool {
+	name := workerNames.FindStringSubmatch(job)
+	return name != nil && name[1] == given[componentLabel] && labels.SelectorFromSet(workerLabels).Matches(given)
 }
