@@ -220,5 +220,10 @@ func (e *Environment) removeOperator(ctx context.Context) error {
 		return err
 	}
 	_, err = e.kubectl(ctx, rendered, "delete", "--ignore-not-found", "--timeout=120s", "-f", "-")
+	if err != nil {
+		return err
+	}
+	// With Clair, a component is beside it.
+	_, err = e.Kubectl(ctx, "delete", "clusterrolebinding,clusterrole", "scanner-operator-notifier-clair-webhooks", "--ignore-not-found")
 	return err
 }
