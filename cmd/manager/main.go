@@ -1,12 +1,5 @@
 // Command manager runs the operator: its controllers, the ingest API that workers report to, and the store.
-//
-//	manager [flags]            run
-//	manager findings [flags]   print what the store knows, for use with kubectl exec
-//	manager backup [flags]     write the whole store to standard output or a file, while the manager runs
-//	manager restore [FILE]     have the manager take a backup when it starts the next time
-//	manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
-//	manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
-//	manager version            print the version
+// Its other commands are in the text that --help prints.
 package main
 
 import (
@@ -26,6 +19,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/kinds"
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
+
+// usage is printed before the flags.
+const usage = `Usage:
+  manager [flags]            run the operator
+  manager findings [flags]   print what the store knows, for use with kubectl exec
+  manager backup [flags]     write the whole store to standard output or a file, while the manager runs
+  manager restore [FILE]     have the manager take a backup when it starts the next time
+  manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
+  manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
+  manager version            print the version
+
+Flags; each may also be given as an environment variable, such as SCANNER_LOG_LEVEL for --log-level:
+`
 
 func main() {
 	ctx := ctrl.SetupSignalHandler()
@@ -64,6 +70,10 @@ func run(ctx context.Context, args []string) error {
 	var o options
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	o.addFlags(flags)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
 	if err := o.parse(flags, args); err != nil {
 		return err
 	}
