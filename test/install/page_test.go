@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,16 +17,19 @@ type page struct {
 	sections map[string]string
 }
 
-var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+var (
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	code    = regexp.MustCompile("(?ms)^```.*?^```$")
+)
 
-// readPage reads a document of the project. A # within a code block would count as a heading: comments in examples stand
-// behind what they explain.
+// readPage reads a document of the project. What stands behind a # within a code block is no heading.
 func readPage(t *testing.T, name string) page {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(env.Root, name))
 	must(t, err)
 	read := page{name: name, sections: map[string]string{}}
-	found := heading.FindAllSubmatchIndex(text, -1)
+	prose := code.ReplaceAllFunc(text, func(block []byte) []byte { return bytes.ReplaceAll(block, []byte("#"), []byte(" ")) })
+	found := heading.FindAllSubmatchIndex(prose, -1)
 	for i, at := range found {
 		end := len(text)
 		if i+1 < len(found) {

@@ -1,0 +1,74 @@
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/images"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// Where the page finds what a release has, and the samples.
+const (
+	manifestAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/install.yaml"
+	samplesAt  = "'https://github.com/scanner-operator/scanner-operator/config/samples?ref=v0.1.0'"
+)
+
+// TestKustomize follows docs/install/kustomize.md: installed with a configuration of one's own, a first Scanner, and removed.
+func TestKustomize(t *testing.T) {
+	page := readPage(t, "docs/install/kustomize.md")
+	removeSystemNamespace(t)
+	here := "cd " + ownKustomization(t, page) + "\n"
+	for _, commands := range page.blocks(t, "Install", "bash") {
+		bash(t, here+commands)
+	}
+	ours(t)
+
+	ns := namespace(t, "team")
+	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
+	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns), samplesAt, "config/samples")
+	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
+	must(t, env.Covered(t.Context(), ns, 1, 0))
+	if message := told(t, ns, 1)[0]; message.Findings == 0 || message.Findings != len(findings(t, ns)) {
+		t.Errorf("expected a summary of the %d findings that the store has, Slack got %q with %d", len(findings(t, ns)), message.Headline, message.Findings)
+	}
+
+	bash(t, here+page.blocks(t, "Remove", "bash")[0])
+	nothingLeft(t)
+}
+
+// ownKustomization is a directory with the page's example of a configuration of one's own: the tests', and what the notifier needs for
+// the Slack stand-in. The release's manifest is that of the images of the last "make images".
+func ownKustomization(t *testing.T, page page) string {
+	t.Helper()
+	overlay := exec.CommandContext(t.Context(), filepath.Join("bin", "image-builder"), "overlay", "-registry="+env.Registry)
+	overlay.Dir = env.Root
+	if text, err := overlay.CombinedOutput(); err != nil {
+		t.Fatalf("images of the operator: %v\n%s", err, text)
+	}
+	config, err := env.OperatorConfig()
+	must(t, err)
+	authority, err := json.Marshal(string(env.SlackAuthority)) // a YAML string, too
+	must(t, err)
+	dir := t.TempDir()
+	kustomization := strings.Replace(page.blocks(t, "Configuration", "yaml")[0], manifestAt, "install.yaml\n- trust.yaml", 1)
+	for name, text := range map[string]string{
+		"install.yaml": kubectl(t, "kustomize", filepath.Join(env.Root, "bin", "deploy")),
+		"config.yaml":  config,
+		"trust.yaml": fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scanner-notifier-trust, namespace: %s}\ndata: {ca.crt: %s}\n",
+			story.SystemNamespace, authority),
+		"kustomization.yaml": kustomization + fmt.Sprintf(`- target: {kind: Deployment, name: scanner-operator-notifier}
+  patch: |
+    - {op: add, path: /spec/template/spec/containers/0/args/-, value: "--allowed-webhook-hosts=%s"}
+`, story.SlackHost),
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	return dir
+}
