@@ -74,16 +74,27 @@ func silent(t *testing.T) (host string, connections *atomic.Int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
 	connections = new(atomic.Int32)
+	var accepted []net.Conn // a connection that nobody holds is closed by the garbage collector
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		for {
-			if _, err := listener.Accept(); err != nil {
+			connection, err := listener.Accept()
+			if err != nil {
 				return
 			}
+			accepted = append(accepted, connection)
 			connections.Add(1)
 		}
 	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-done
+		for _, connection := range accepted {
+			connection.Close()
+		}
+	})
 	return listener.Addr().String(), connections
 }
 

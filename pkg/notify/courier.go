@@ -55,9 +55,11 @@ func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, c
 	}
 	if coverage.Known {
 		settings.Filter.Settled = coverage.settledRepositories()
-	}
-	if coverage.Known && !state.Baseline.tellsAll() {
-		if err := c.Store.FollowUp(ctx, scanner, settings.Receiver, settings.Filter); err != nil {
+		followUp := c.Store.FollowUp
+		if state.Baseline.tellsAll() {
+			followUp = c.Store.FollowExceptions
+		}
+		if err := followUp(ctx, scanner, settings.Receiver, settings.Filter); err != nil {
 			return Progress{Before: state, After: state}, fmt.Errorf("follow up what receiver %s was told: %w", settings.Receiver, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
@@ -278,5 +279,30 @@ func TestEngineChangedLate(t *testing.T) {
 	s.wantNext(baselinePatience - s.settings.GroupWait)
 	if d := only(t, s.next()); d.Kind != KindFirstScan || d.Remaining.Pending != 1 {
 		t.Errorf("message %+v, want the first summary, with one image that waits", d)
+	}
+}
+
+// TestExceptionEndsDuringASummary: what was told, and is not in the summary since an exception covered it then, is told when the
+// exception is over, however long the summary was on its way.
+func TestExceptionEndsDuringASummary(t *testing.T) {
+	s := told(t, FirstScanSummary)
+	s.switchTo(clair)
+	s.visit()
+	s.next()
+	s.find("web", finding.Critical, 1, 5)
+	s.settings.Filter.Exceptions = exception.NewSet([]exception.Exception{
+		{UID: "1", Namespace: "shop", Name: "accepted", Vulnerabilities: []string{"CVE-2026-0002"}},
+	}, s.now)
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+	only(t, s.visit())
+	s.settings.Filter.Exceptions = exception.Set{}
+	if d := only(t, s.next()); d.Kind != KindEngineChanged || d.Totals.Critical != 4 {
+		t.Fatalf("message %+v, want the summary of the four findings that no exception covered", d)
+	}
+	sent := len(s.sent)
+	s.rest()
+	d := only(t, s.sent[sent:])
+	if d.Kind != KindNews || d.Totals.Total() != 1 || d.Sections[0].Items[0].ID != "CVE-2026-0002" || !d.Sections[0].Items[0].ExceptionEnded {
+		t.Errorf("message %+v, want the finding whose exception has ended", d)
 	}
 }

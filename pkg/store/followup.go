@@ -15,14 +15,26 @@ const maxRounds = 4
 // FollowUp implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
 // than it takes to look at those repositories in which there is.
 func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter) error {
+	return s.follow(ctx, "follow-up", scanner, receiver, f, (*look).followChanges, (*look).followGone, (*look).followExceptions, (*look).fillUp)
+}
+
+// FollowExceptions implements Announcements.
+func (s *SQLite) FollowExceptions(ctx context.Context, scanner, receiver string, f NewsFilter) error {
+	return s.follow(ctx, "follow-exceptions", scanner, receiver, f, (*look).followExceptions)
+}
+
+// step gives the edits that bring some records of a repository up to date.
+type step func(l *look, ctx context.Context, now time.Time) ([]edit, error)
+
+func (s *SQLite) follow(ctx context.Context, purpose, scanner, receiver string, f NewsFilter, steps ...step) error {
 	const action = "follow up what was said"
-	teller, err := s.newTeller(ctx, "follow-up", scanner, receiver, f)
+	teller, err := s.newTeller(ctx, purpose, scanner, receiver, f)
 	if err != nil {
 		return err
 	}
 	var edits []edit
 	err = s.read(ctx, action, func(ctx context.Context, q query) error {
-		edits, err = teller.followUp(ctx, q, s.now())
+		edits, err = teller.edits(ctx, q, s.now(), steps)
 		return err
 	})
 	if err != nil || len(edits) == 0 {
@@ -44,7 +56,7 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 			teller.only[e.repository] = true
 		}
 		for range maxRounds {
-			edits, err := teller.followUp(ctx, tx, s.now())
+			edits, err := teller.edits(ctx, tx, s.now(), steps)
 			if err != nil || len(edits) == 0 {
 				return err
 			}
@@ -92,12 +104,12 @@ const (
 			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0`
 )
 
-// followUp gives the edits that bring the records up to date.
-func (t *teller) followUp(ctx context.Context, q query, now time.Time) (edits []edit, err error) {
+// edits are those of all repositories.
+func (t *teller) edits(ctx context.Context, q query, now time.Time, steps []step) (edits []edit, err error) {
 	err = t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
 		before := len(edits)
-		for _, step := range []func(context.Context, time.Time) ([]edit, error){l.followChanges, l.followGone, l.followExceptions, l.fillUp} {
-			more, err := step(ctx, now)
+		for _, step := range steps {
+			more, err := step(l, ctx, now)
 			if err != nil {
 				return false, err
 			}
