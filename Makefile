@@ -177,6 +177,13 @@ kind-e2e: ## The end-to-end tests on the kind cluster
 kind-down: ## Remove the kind cluster and its registry
 	hack/kind/kind.sh down
 
+# The tests that compare random histories with a plain model.
+HISTORIES := TestEverythingIsToldOnce|TestWhatIsToldAgreesWithAPlainModel|TestTheStoreAgreesWithAPlainModel|TestLivesAgreeWithAPlainModel
+
+.PHONY: explore
+explore: ## Other random histories of findings and messages than "make test" draws, CHECKS=1000 of each kind; SEED repeats
+	go test ./pkg/notify ./pkg/store -timeout 0 -run '$(HISTORIES)' -rapid.seed=$(or $(SEED),0) -rapid.checks=$(or $(CHECKS),1000)
+
 .PHONY: e2e-crash
 e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go out, then count lost and doubled ones; KILLS=20 is quick, SEED repeats
 	$(GO_BUILD) -o bin/ ./cmd/...

@@ -20,11 +20,14 @@ const (
 	samplesAt  = "'https://github.com/scanner-operator/scanner-operator/config/samples?ref=v0.1.0'"
 )
 
-// TestKustomize follows docs/install/kustomize.md: installed with a configuration of one's own, a first Scanner, and removed.
+// TestKustomize follows docs/install/kustomize.md: an earlier version installed with a configuration of one's own, a first Scanner,
+// upgraded, and removed.
 func TestKustomize(t *testing.T) {
 	page := readPage(t, "docs/install/kustomize.md")
 	removeSystemNamespace(t)
-	here := "cd " + ownKustomization(t, page) + "\n"
+	dir := ownKustomization(t, page)
+	release(t, dir, filepath.Join(env.Root, "bin", "previous"))
+	here := "cd " + dir + "\n"
 	for _, commands := range page.blocks(t, "Install", "bash") {
 		bash(t, here+commands)
 	}
@@ -35,23 +38,30 @@ func TestKustomize(t *testing.T) {
 	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns), samplesAt, "config/samples")
 	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
 	must(t, env.Covered(t.Context(), ns, 1, 0))
-	if message := told(t, ns, 1)[0]; message.Findings == 0 || message.Findings != len(findings(t, ns)) {
-		t.Errorf("expected a summary of the %d findings that the store has, Slack got %q with %d", len(findings(t, ns)), message.Headline, message.Findings)
+	message, found := told(t, ns, 1)[0], findings(t, ns)
+	if message.Findings == 0 || message.Findings != len(found) {
+		t.Errorf("expected a summary of the %d findings that the store has, Slack got %q with %d", len(found), message.Headline, message.Findings)
 	}
+
+	release(t, dir, env.Root)
+	upgrade := page.blocks(t, "Upgrade", "bash")
+	if text, err := tried(t, here+upgrade[0]); err == nil || !strings.Contains(text, "+        image: "+currentImages(t)["scanner-operator"]) {
+		t.Errorf("expected the difference to have the new image, error %v:\n%s", err, text)
+	}
+	bash(t, here+upgrade[1])
+	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	runs(t, currentImages(t)["scanner-operator"])
+	nothingIsLostOrToldAgain(t, ns, found)
+	newsArrives(t, ns)
 
 	bash(t, here+page.blocks(t, "Remove", "bash")[0])
 	nothingLeft(t)
 }
 
 // ownKustomization is a directory with the page's example of a configuration of one's own: the tests', and what the notifier needs for
-// the Slack stand-in. The release's manifest is that of the images of the last "make images".
+// the Slack stand-in.
 func ownKustomization(t *testing.T, page page) string {
 	t.Helper()
-	overlay := exec.CommandContext(t.Context(), filepath.Join("bin", "image-builder"), "overlay", "-registry="+env.Registry)
-	overlay.Dir = env.Root
-	if text, err := overlay.CombinedOutput(); err != nil {
-		t.Fatalf("images of the operator: %v\n%s", err, text)
-	}
 	config, err := env.OperatorConfig()
 	must(t, err)
 	authority, err := json.Marshal(string(env.SlackAuthority)) // a YAML string, too
@@ -59,8 +69,7 @@ func ownKustomization(t *testing.T, page page) string {
 	dir := t.TempDir()
 	kustomization := strings.Replace(page.blocks(t, "Configuration", "yaml")[0], manifestAt, "install.yaml\n- trust.yaml", 1)
 	for name, text := range map[string]string{
-		"install.yaml": kubectl(t, "kustomize", filepath.Join(env.Root, "bin", "deploy")),
-		"config.yaml":  config,
+		"config.yaml": config,
 		"trust.yaml": fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: scanner-notifier-trust, namespace: %s}\ndata: {ca.crt: %s}\n",
 			story.SystemNamespace, authority),
 		"kustomization.yaml": kustomization + fmt.Sprintf(`- target: {kind: Deployment, name: scanner-operator-notifier}
@@ -71,4 +80,16 @@ func ownKustomization(t *testing.T, page page) string {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
+}
+
+// release puts the manifest of a tree into a kustomization, with the images that were built last in the tree.
+func release(t *testing.T, dir, tree string) {
+	t.Helper()
+	overlay := exec.CommandContext(t.Context(), filepath.Join("bin", "image-builder"), "overlay", "-registry="+env.Registry)
+	overlay.Dir = tree
+	if text, err := overlay.CombinedOutput(); err != nil {
+		t.Fatalf("images of the operator in %s: %v\n%s", tree, err, text)
+	}
+	manifest := kubectl(t, "kustomize", filepath.Join(tree, "bin", "deploy"))
+	must(t, os.WriteFile(filepath.Join(dir, "install.yaml"), []byte(manifest), 0o644))
 }
