@@ -57,7 +57,7 @@ func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, c
 		settings.Filter.Settled = coverage.settledRepositories()
 		followUp := c.Store.FollowUp
 		if state.Baseline.tellsAll() {
-			followUp = c.Store.FollowExceptions
+			followUp = c.Store.FollowKnown
 		}
 		if err := followUp(ctx, scanner, settings.Receiver, settings.Filter); err != nil {
 			return Progress{Before: state, After: state}, fmt.Errorf("follow up what receiver %s was told: %w", settings.Receiver, err)

@@ -18,9 +18,10 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 	return s.follow(ctx, "follow-up", scanner, receiver, f, (*look).followChanges, (*look).followGone, (*look).followExceptions, (*look).fillUp)
 }
 
-// FollowExceptions implements Announcements.
-func (s *SQLite) FollowExceptions(ctx context.Context, scanner, receiver string, f NewsFilter) error {
-	return s.follow(ctx, "follow-exceptions", scanner, receiver, f, (*look).followExceptions)
+// FollowKnown implements Announcements.
+func (s *SQLite) FollowKnown(ctx context.Context, scanner, receiver string, f NewsFilter) error {
+	f.Settled = nil // nothing is fixed
+	return s.follow(ctx, "follow-known", scanner, receiver, f, (*look).followGone, (*look).followExceptions)
 }
 
 // step gives the edits that bring some records of a repository up to date.

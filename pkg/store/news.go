@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -276,7 +277,7 @@ type sighting struct {
 	// record is nil if it was never told; linked says that it was told by another id.
 	record *record
 	linked bool
-	// before is the severity that the finding had before; the same if it has not changed.
+	// before is the severity that the finding had before, the same if it has not changed: of equal findings, what has risen most.
 	before finding.Severity
 }
 
@@ -344,8 +345,8 @@ func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]s
 			}
 			byKey[key] = s
 		}
-		if !found || finding.Worse(f, s.Finding) < 0 {
-			s.describe(f, fixSince, exploitedSince, history)
+		if before := severityBefore(f, history); !found || cmp.Or(finding.Worse(f, s.Finding), cmp.Compare(before, s.before)) < 0 {
+			s.describe(f, fixSince, exploitedSince, before)
 		}
 		if firstSeen.Before(s.FirstSeen) {
 			s.FirstSeen = firstSeen.Time
@@ -359,17 +360,22 @@ func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]s
 	return byKey, err
 }
 
-func (s *sighting) describe(f finding.Finding, fixSince, exploitedSince millis, history []SeverityBefore) {
-	s.Finding, s.FixSince, s.ExploitedSince, s.before = f, time.Time{}, time.Time{}, f.Severity
+func (s *sighting) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
+	s.Finding, s.FixSince, s.ExploitedSince, s.before = f, time.Time{}, time.Time{}, before
 	if f.Fixable() {
 		s.FixSince = fixSince.Time
 	}
 	if f.KnownExploited {
 		s.ExploitedSince = exploitedSince.Time
 	}
-	if len(history) > 0 {
-		s.before = history[len(history)-1].Severity
+}
+
+// severityBefore is the severity that a finding had last before it changed, if it has.
+func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severity {
+	if len(history) == 0 {
+		return f.Severity
 	}
+	return history[len(history)-1].Severity
 }
 
 // changes says what has changed about it, what matters most first; nothing if it is as it was told.

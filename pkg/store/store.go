@@ -502,9 +502,9 @@ type Announcements interface {
 	// got another id was told under the one before; what was told and is now covered by an exception is marked as such; changes that the
 	// receiver is not told of are recorded. It changes nothing when called again.
 	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter) error
-	// FollowExceptions is what FollowUp does about exceptions, and nothing else of it: as long as a summary of all that is present is
-	// still to come, nothing else may be recorded without a message, but the end of an exception that is over by then is news too.
-	FollowExceptions(ctx context.Context, scanner, receiver string, f NewsFilter) error
+	// FollowKnown is FollowUp for what the receiver has been told already: vulnerabilities that are there by other ids only, and
+	// exceptions. It lets nothing become known or fixed, so it is for as long as a summary of all that is present is still to come.
+	FollowKnown(ctx context.Context, scanner, receiver string, f NewsFilter) error
 	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries (0: all); total is the number without the limit. FollowUp comes before it.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)

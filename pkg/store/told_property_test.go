@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -201,7 +202,7 @@ func (st *state) add(s *seen, m *toldModel, names []exception.Image, workloads [
 	if !passes(now.Finding, NewsFilter{MinSeverity: m.filter.threshold(), Unknown: m.filter.Unknown, OnlyFixable: m.filter.OnlyFixable}) {
 		return
 	}
-	if st.worst == nil || finding.Worse(now.Finding, st.worst.Finding) < 0 {
+	if st.worst == nil || cmp.Or(finding.Worse(now.Finding, st.worst.Finding), cmp.Compare(now.before, st.worst.before)) < 0 {
 		st.worst = &now
 	}
 	st.workloads = distinctWorkloads(append(st.workloads, workloads...))

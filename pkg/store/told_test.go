@@ -652,6 +652,30 @@ func TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind(t *testing.T) {
 	r.tells(t, "what was forgotten", "New gone CVE-2026-0003 High")
 }
 
+// What another engine finds by another id stays told, below the filter, too, and what it does not find is not fixed by that.
+func TestFollowKnown(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	u := used("scanner", "app", workload("runs app", "r"))
+	u.Engine = "fake"
+	must(t, r.SetUsed(t.Context(), u))
+	byOther := func(data string, findings ...finding.Finding) {
+		other := report("app", findings...)
+		other.Engine, other.DataVersion = "fake", data
+		got[Difference](t)(r.SaveReport(t.Context(), other, ""))
+	}
+	byOther("v1", vulnerable("GHSA-aaaa", "a", aliases("CVE-2026-0001"), severity(finding.Low)))
+	r.filter.Engine = "fake"
+	must(t, r.FollowKnown(t.Context(), "scanner", "slack", r.filter))
+	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{r.filter, present.Moment}, ForgetRepositories: true}))
+	r.tells(t, "after the summary")
+	byOther("v2")
+	byOther("v3")
+	r.tells(t, "what is fixed", "Fixed r GHSA-aaaa High")
+}
+
 func TestMessages(t *testing.T) {
 	f := newStore(t)
 	say := func(receiver string, n int) {
