@@ -112,7 +112,7 @@ lint: bin/golangci-lint bin/crdlint bin/actionlint ## Check code, API, shell scr
 	else echo "lint: shellcheck is not installed (apt-get install shellcheck): the shell scripts were not checked"; fi
 
 .PHONY: lint-api
-lint-api: ## Check the API with kube-api-linter; needs GitHub, so "make lint" has a check of its own instead
+lint-api: bin/golangci-lint ## Check the API with kube-api-linter; needs GitHub, so "make lint" has a check of its own instead
 	cd hack/tools/kube-api-linter && $(CURDIR)/bin/golangci-lint custom
 	bin/golangci-lint-kube-api-linter run --config .golangci-kal.yml ./api/...
 

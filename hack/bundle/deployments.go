@@ -86,6 +86,12 @@ func isConfiguration(name string) bool {
 	return name == configurationMap || isGenerated(name, configurationMap)
 }
 
+// isGenerated tells whether kustomize has made a name of this one, by a hash at its end.
+func isGenerated(name, base string) bool {
+	hash, found := strings.CutPrefix(name, base+"-")
+	return found && len(hash) == 10 && !strings.Contains(hash, "-")
+}
+
 // defaults is the ConfigMap of config/default under the name that the Deployments of a bundle expect.
 func (p parts) defaults() ([]*unstructured.Unstructured, error) {
 	var renamed []*unstructured.Unstructured

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -110,10 +109,4 @@ func (p *parts) keepFreeRoles() {
 
 func (p *parts) isOurs(subject rbacv1.Subject) bool {
 	return subject.Kind == rbacv1.ServiceAccountKind && slices.Contains(p.accountNames, subject.Name)
-}
-
-// isGenerated tells whether kustomize has made a name of this one, by a hash at its end.
-func isGenerated(name, base string) bool {
-	hash, found := strings.CutPrefix(name, base+"-")
-	return found && len(hash) == 10 && !strings.Contains(hash, "-")
 }

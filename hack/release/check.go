@@ -262,7 +262,7 @@ func materialsFile(name, system, architecture string) string {
 	return filepath.Join("sbom", name+"_"+system+"_"+architecture+".spdx.json")
 }
 
-// materialsAreNamed wants each to name Go's standard library and the project's own module, which every program has.
+// materialsAreNamed wants each to name Go's standard library and the root certificates, which every program has.
 func (r release) materialsAreNamed(context.Context) error {
 	var wrong []error
 	for _, name := range programs {

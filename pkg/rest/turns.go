@@ -78,10 +78,3 @@ func (t *turns) leave(user string) {
 	close(t.users[user])
 	delete(t.users, user)
 }
-
-// taken is how many wait or have a turn.
-func (t *turns) taken() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.users)
-}

@@ -115,3 +115,10 @@ func TestTagIsOfWhatIsSent(t *testing.T) {
 		}
 	}
 }
+
+// taken is how many wait or have a turn.
+func (t *turns) taken() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.users)
+}

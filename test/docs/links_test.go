@@ -41,6 +41,33 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
+// TestIndexesAreComplete: every page can be found from the index of its folder, and a decision by its title, too.
+func TestIndexesAreComplete(t *testing.T) {
+	index, decisions := linkedFrom(t, "docs/README.md"), read(t, "docs/decisions/README.md")
+	for _, page := range pages(t) {
+		name := filepath.Base(page)
+		switch dir := filepath.Dir(page); {
+		case dir == "docs/decisions" && name != "README.md":
+			number, title, _ := strings.Cut(strings.TrimPrefix(strings.SplitN(read(t, page), "\n", 2)[0], "# "), " ")
+			if row := "| [" + number + "](" + name + ") | " + title + " |"; !strings.HasPrefix(name, number+"-") || !strings.Contains(decisions, row) {
+				t.Errorf("docs/decisions/README.md has no row %q", row)
+			}
+		case (dir == "docs" || strings.HasPrefix(dir, "docs/")) && page != "docs/README.md" && !index[page]:
+			t.Errorf("docs/README.md does not lead to %s", page)
+		}
+	}
+}
+
+// linkedFrom are the files that a page has links to.
+func linkedFrom(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	files := map[string]bool{}
+	for _, match := range link.FindAllStringSubmatch(read(t, page), -1) {
+		files[filepath.Join(filepath.Dir(page), match[1])] = true
+	}
+	return files
+}
+
 // pages are all documents of the project.
 func pages(t *testing.T) []string {
 	t.Helper()

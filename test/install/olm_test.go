@@ -67,7 +67,7 @@ func TestOLM(t *testing.T) {
 func install(t *testing.T, yaml string) {
 	t.Helper()
 	must(t, env.ApplyText(t.Context(), yaml))
-	kubectl(t, "label", "namespace", story.SystemNamespace, story.Label+"=true")
+	ours(t)
 }
 
 // policiesAt is where a release has the admission policies.
