@@ -17,7 +17,7 @@ download() (
   cd "$dir"
   apt-get -qq download prometheus || { apt-get -qq -o DPkg::Lock::Timeout=300 update && apt-get -qq download prometheus; }
 )
-if ! command -v apt-get dpkg-deb >/dev/null || ! download >"$dir/log" 2>&1; then
+if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null || ! download >"$dir/log" 2>&1; then
   echo "promtool: neither installed nor to be had from Debian's packages: the alerts are not tested"
   [ ! -e "$dir/log" ] || tail -n 3 "$dir/log"
   exit 0
