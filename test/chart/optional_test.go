@@ -113,7 +113,9 @@ func TestInternetWhateverTheAPIsPorts(t *testing.T) {
 }
 
 func toInternet(rule networkingv1.NetworkPolicyEgressRule) bool {
-	return slices.ContainsFunc(rule.To, func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil && peer.IPBlock.CIDR == "0.0.0.0/0" }) &&
+	return slices.ContainsFunc(rule.To, func(peer networkingv1.NetworkPolicyPeer) bool {
+		return peer.IPBlock != nil && peer.IPBlock.CIDR == "0.0.0.0/0"
+	}) &&
 		slices.ContainsFunc(rule.Ports, func(port networkingv1.NetworkPolicyPort) bool { return port.Port.IntValue() == 443 })
 }
 
