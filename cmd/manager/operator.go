@@ -89,7 +89,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	op.loops, op.requests, op.measures = metrics.NewLoops(ctrlmetrics.Registry), metrics.NewRequests(ctrlmetrics.Registry), controllers.NewMetrics(ctrlmetrics.Registry)
 	metrics.ManagerBuild(ctrlmetrics.Registry, version.Version)
 	// Before there is a manager, which listens where the kubelet asks: waiting for the store answers there itself.
-	err = whileNotUpgradeable(ctx, "OpeningStore", "the store is being opened, restored or migrated", func() (err error) {
+	err = whileNotUpgradeable(ctx, "OpeningStore", opening, func() (err error) {
 		op.store, err = openStore(ctx, o.storePath(), o.ProbeAddress)
 		return err
 	})

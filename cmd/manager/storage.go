@@ -21,15 +21,23 @@ const (
 	healthInterval = 30 * time.Second
 )
 
+// opening is what a manager says that is not ready, since a large store takes minutes to be restored or migrated.
+const opening = "the store is being opened, restored or migrated"
+
 // openStore waits for another manager to let go of the store, however long it takes: two managers never write at
-// once. Meanwhile the process says that it lives and is not ready. Any other error is for the pod's end.
+// once. All the while the process says that it lives and is not ready, or the kubelet would end it in the middle of a
+// migration, again and again. Any other error is for the pod's end.
 func openStore(ctx context.Context, path, probeAddress string) (store.Store, error) {
+	stop, err := serveWaiting(ctx, probeAddress, opening)
+	if err != nil {
+		return nil, err
+	}
 	opened, err := openOnce(ctx, path)
+	stop()
 	if !errors.Is(err, store.ErrLocked) {
 		return opened, err
 	}
-	stop, err := serveWaiting(ctx, probeAddress, err.Error())
-	if err != nil {
+	if stop, err = serveWaiting(ctx, probeAddress, err.Error()); err != nil {
 		return nil, err
 	}
 	defer stop()
@@ -76,7 +84,10 @@ func serveWaiting(ctx context.Context, address, reason string) (stop func(), err
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
 	go func() { _ = server.Serve(listener) }() // it ends with an error that says that it was closed
-	return func() { _ = server.Close() }, nil
+	return func() {
+		_ = server.Close()
+		_ = listener.Close() // which the server does not know yet if it has only just begun
+	}, nil
 }
 
 // inspectStore looks at the store's file from end to end, once, which takes long when it is large. What it finds is part of

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"net/http"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	. "github.com/onsi/gomega"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -43,6 +47,51 @@ func TestStoreIsWatchedAtOnce(t *testing.T) {
 			t.Errorf("the inspection that is broken off ends the process with: %v", err)
 		}
 	})
+}
+
+// TestOpeningAnswersProbes: however long it takes to open the store, the kubelet has no reason to end the process.
+func TestOpeningAnswersProbes(t *testing.T) {
+	path, address := filepath.Join(t.TempDir(), "store.db"), freeAddress(t)
+	slow, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	slow.SetMaxOpenConns(1)
+	if _, err := slow.ExecContext(t.Context(), `BEGIN EXCLUSIVE`); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		s, err := openStore(t.Context(), path, address)
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	g := NewWithT(t)
+	g.Eventually(func() (int, error) { return statusOf(t, "http://"+address+"/healthz") }, "5s", "20ms").Should(Equal(http.StatusOK))
+	g.Expect(statusOf(t, "http://"+address+"/readyz")).To(Equal(http.StatusServiceUnavailable))
+	if _, err := slow.ExecContext(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(opened, "10s").Should(Receive(BeNil()))
+	if _, err := statusOf(t, "http://"+address+"/healthz"); err == nil {
+		t.Error("the manager cannot listen there when the store is open: somebody still does")
+	}
+}
+
+func statusOf(t *testing.T, url string) (int, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
 }
 
 // TestLockedStoreWithoutProbes: a manager that serves no probes waits for its store all the same.

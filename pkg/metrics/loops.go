@@ -36,19 +36,25 @@ func NewLoops(registry prometheus.Registerer) *Loops {
 
 // Run does one run of a loop and returns its error. The name is a constant of the program.
 func (l *Loops) Run(loop string, work func() error) error {
+	if l == nil {
+		return work()
+	}
+	// Both results are there from the first run on: Prometheus sees a counter rise only from a number that it has seen.
+	for _, result := range []string{resultOK, resultError} {
+		l.runs.WithLabelValues(loop, result)
+	}
 	began := time.Now()
 	err := work()
-	if l == nil {
-		return err
-	}
 	l.seconds.WithLabelValues(loop).Observe(time.Since(began).Seconds())
 	l.runs.WithLabelValues(loop, resultOf(err)).Inc()
 	return err
 }
 
+const resultOK, resultError = "ok", "error"
+
 func resultOf(err error) string {
 	if err != nil {
-		return "error"
+		return resultError
 	}
-	return "ok"
+	return resultOK
 }

@@ -50,6 +50,10 @@ func TestLoops(t *testing.T) {
 	if diff := cmp.Diff(want, counted(t, registry, "scanner_operator_loop_runs_total")); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
+	_ = loops.Run("jobs", func() error { return nil })
+	if failed, there := counted(t, registry, "scanner_operator_loop_runs_total")["loop=jobs result=error "]; failed != 0 || !there {
+		t.Errorf("failed runs of a loop that works: %v (is there: %t), want a 0 from which the first failure can be seen", failed, there)
+	}
 	if got := counted(t, registry, "scanner_operator_loop_run_duration_seconds")["loop=sweep "]; got != 3 {
 		t.Errorf("%v runs were timed, want 3", got)
 	}

@@ -64,10 +64,13 @@ func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM `+goose.DefaultTablename).Scan(&current); err != nil {
 		return 0, fmt.Errorf("the store is not ready, the manager is still making it: try again: %w", err)
 	}
-	if latest := latestVersion(provider); current < latest {
+	switch latest := latestVersion(provider); {
+	case current < latest:
 		return 0, fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
+	case current > latest: // that of a manager which works: nothing is wrong with the store
+		return 0, fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): use the program of that version", current, latest)
 	}
-	return current, refuseVersion(current, latestVersion(provider))
+	return current, nil
 }
 
 func migrationsOf(db *sql.DB) (*goose.Provider, error) {

@@ -186,6 +186,17 @@ func TestFilesThatAreNoStoreAreRefused(t *testing.T) {
 	}
 }
 
+// TestOlderReaderLeavesTheStoreAlone: a backup by a program that was not upgraded with the manager is no reason to give the store up.
+func TestOlderReaderLeavesTheStoreAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	must(t, openStore(t, path).Close())
+	execute(t, path, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, 1)`)
+	_, err := OpenSQLiteReadOnly(path)
+	if err == nil || !strings.Contains(err.Error(), "use the program of that version") || strings.Contains(err.Error(), "move") {
+		t.Errorf("got error %v, want one that says which program to use, and not to move the file away", err)
+	}
+}
+
 // execute changes a database behind the store's back.
 func execute(t *testing.T, path, statement string) {
 	t.Helper()

@@ -99,6 +99,26 @@ networkPolicy:
 	}
 }
 
+// TestInternetWhateverTheAPIsPorts: where the API servers do not listen on 443, Slack and the vulnerability database still do.
+func TestInternetWhateverTheAPIsPorts(t *testing.T) {
+	for _, api := range []string{"ports: [443, 6443]", "ports: [6443]", "ports: [6443], peers: [{ipBlock: {cidr: 192.0.2.1/32}}]"} {
+		all := rendered(t, "networkPolicy: {enabled: true, kubernetesAPI: {"+api+"}}")
+		for _, name := range []string{"manager", "notifier", "workers"} {
+			policy := into[networkingv1.NetworkPolicy](t, all, "NetworkPolicy "+namespace+"/scanner-operator-"+name)
+			if !slices.ContainsFunc(policy.Spec.Egress, toInternet) {
+				t.Errorf("kubernetesAPI: {%s}: %s does not reach the internet's port 443", api, policy.Name)
+			}
+		}
+	}
+}
+
+func toInternet(rule networkingv1.NetworkPolicyEgressRule) bool {
+	return slices.ContainsFunc(rule.To, func(peer networkingv1.NetworkPolicyPeer) bool {
+		return peer.IPBlock != nil && peer.IPBlock.CIDR == "0.0.0.0/0"
+	}) &&
+		slices.ContainsFunc(rule.Ports, func(port networkingv1.NetworkPolicyPort) bool { return port.Port.IntValue() == 443 })
+}
+
 // TestMonitoring: what Prometheus and Grafana find things by is in the values.
 func TestMonitoring(t *testing.T) {
 	all := rendered(t, `

@@ -37,6 +37,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"networkPolicy: {kubernetesAPI: {ports: [70000]}}":    "/networkPolicy/kubernetesAPI/ports/0",
 		"monitoring: {serviceMonitor: {interval: sometimes}}": "/monitoring/serviceMonitor/interval",
 		"cleanup: {timeoutSeconds: 0}":                        "/cleanup/timeoutSeconds",
+		// By these the operator's parts, Services and policies find its pods.
+		"commonLabels: {app.kubernetes.io/name: mine}":              "/commonLabels",
+		"manager: {podLabels: {app.kubernetes.io/component: mine}}": "/manager/podLabels",
+		"notifier: {podLabels: {app.kubernetes.io/name: mine}}":     "/notifier/podLabels",
+		"manager: {serviceAccount: {name: null}}":                   "/manager/serviceAccount",
+		"notifier: {serviceAccount: {name: null}}":                  "/notifier/serviceAccount",
 	} {
 		_, err := template(t, values)
 		if err == nil || !strings.Contains(err.Error(), "schema") || !strings.Contains(err.Error(), want) {

@@ -33,7 +33,7 @@ peers for them, all addresses are open at these ports, but for those of the node
   {{- range .kubernetesAPI.ports }}
   - {port: {{ . }}, protocol: TCP}
   {{- end }}
-{{- if .kubernetesAPI.peers }}
+{{- if or .kubernetesAPI.peers (not (has "443" (toStrings .kubernetesAPI.ports))) }}
 {{ include "scanner-operator.toInternet" $ }}
 {{- end }}
 {{- end }}
