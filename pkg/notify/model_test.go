@@ -83,14 +83,15 @@ func (w *world) wants(change store.Change) bool {
 	return change != store.ChangeFixed
 }
 
-// followUp brings what a receiver knows up to date as far as nothing is said of it.
-func (w *world) followUp(m memory) {
+// followUp brings what a receiver knows up to date as far as nothing is said of it. While a summary is awaited that is only what
+// exceptions cover.
+func (w *world) followUp(m memory, awaited bool) {
 	for t, known := range m {
 		sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
 		uncovered := slices.ContainsFunc(sightings, func(f fact) bool { return !w.covered(t.repository, t.v, f) })
 		for _, change := range w.changes(known, true, passing) {
 			switch {
-			case w.wants(change):
+			case awaited || w.wants(change):
 			case differ(sightings):
 				known.vague = true
 			case change == store.ChangeRegressed:
@@ -108,7 +109,7 @@ func (w *world) followUp(m memory) {
 			// What comes back under an exception, and maybe by another id, is later told as back or as not covered any more.
 			known.vague = known.vague || known.fixed
 			known.excepted, known.fixed = true, false
-		case w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
+		case !awaited && w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
 			known.excepted, known.fixed = false, true
 		}
 		m[t] = known

@@ -77,8 +77,11 @@ func (l *life) Send(_ context.Context, d Delivery) Outcome {
 func (l *life) visit() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
-	l.followUp(l.audience.recorded)
-	l.followUp(l.audience.heard)
+	// Until a summary is told nothing becomes known or fixed without it.
+	state := l.state()
+	awaited := state.Baseline.tellsAll()
+	l.followUp(l.audience.recorded, awaited)
+	l.followUp(l.audience.heard, awaited)
 	courier := Courier{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
 	progress, err := courier.Visit(context.Background(), scannerUID, l.settings, l.coverage())
 	if err != nil {
@@ -90,13 +93,18 @@ func (l *life) visit() {
 	l.last, l.archive.broken = progress, 0
 }
 
-// restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.
-func (l *life) restartNotifier() {
+// state is the receiver's, as it is stored.
+func (l *life) state() State {
 	encoded, err := l.archive.ReceiverState(context.Background(), scannerUID, l.settings.Receiver)
 	must(l.rt, err)
 	state, err := ParseState(encoded)
 	must(l.rt, err)
-	if outbox := state.Outbox; outbox != nil && l.remembered[outbox.Digest.ID] {
+	return state
+}
+
+// restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.
+func (l *life) restartNotifier() {
+	if outbox := l.state().Outbox; outbox != nil && l.remembered[outbox.Digest.ID] {
 		l.audience.doubt(outbox.Digest.ID)
 	}
 	clear(l.remembered)
