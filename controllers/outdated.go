@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +34,22 @@ func SayOutdated(ctx context.Context, direct client.Client, namespaces []string,
 			if !equality.Semantic.DeepEqual(before.Status, scanner.Status) {
 				errs = append(errs, direct.Status().Patch(ctx, scanner, client.MergeFrom(before)))
 			}
+			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != said.Reason {
+				errs = append(errs, direct.Create(ctx, eventOf(scanner, said.Reason, message)))
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// eventOf is a warning about a Scanner, for a time when nothing records events.
+func eventOf(scanner *v1alpha1.Scanner, reason, message string) *eventsv1.Event {
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: scanner.Namespace, GenerateName: scanner.Name + "-"},
+		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeWarning, Reason: reason, Action: "Scan", Note: truncate(message, maxEventNote),
+		ReportingController: "scanner-operator", ReportingInstance: "scanner-operator",
+		Regarding: corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Scanner", Namespace: scanner.Namespace, Name: scanner.Name, UID: scanner.UID,
+		},
+	}
 }

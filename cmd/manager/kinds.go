@@ -90,7 +90,8 @@ func (op *operator) watchKinds(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		var outdated *kinds.Outdated
-		if err := checkKinds(served); !errors.As(err, &outdated) && err != nil {
+		err := op.loops.Run("kinds", func() error { return checkKinds(served) })
+		if !errors.As(err, &outdated) && err != nil {
 			ctrl.Log.Error(err, "Looking at the definitions of the operator's kinds")
 		}
 		if outdated != nil && before != nil {

@@ -9,9 +9,14 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
 // olderKinds is a directory with the definitions of an earlier version: one kind is not there yet, and one has fewer fields.
@@ -70,6 +75,19 @@ func TestOlderKinds(t *testing.T) {
 	c.covered(1)
 	c.Expect(c.readyOf("shop")()).To(HavePrefix("Scanned: "))
 	c.Expect(manager.ended).NotTo(BeClosed())
+	c.Expect(c.warnings("shop", v1alpha1.ReasonOutdatedKinds)).To(Equal([]string{command + ": " + lacking}), "events")
+}
+
+// warnings are the notes of warning events of a namespace with a reason.
+func (c *cluster) warnings(namespace, reason string) (notes []string) {
+	var events eventsv1.EventList
+	c.Expect(c.client.List(c.t.Context(), &events, client.InNamespace(namespace))).To(Succeed())
+	for _, e := range events.Items {
+		if e.Type == corev1.EventTypeWarning && e.Reason == reason && e.Regarding.Kind == "Scanner" {
+			notes = append(notes, e.Note)
+		}
+	}
+	return notes
 }
 
 // appliesKinds follows the manager's advice.

@@ -38,7 +38,7 @@ func (op *operator) addRights(context.Context) error {
 	}
 	op.rights = &rights.Checker{
 		Client: direct, Cache: op.manager.GetClient(), Watched: op.options.Watched, Home: op.options.Namespace,
-		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Changed: op.rightsChanged,
+		Account: op.options.Namespace + ":" + op.options.Account, Log: ctrl.Log.WithName("rights"), Metrics: metrics.Registry, Loops: op.loops, Changed: op.rightsChanged,
 	}
 	return op.manager.Add(manager.RunnableFunc(op.rights.Run))
 }

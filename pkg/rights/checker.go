@@ -2,6 +2,7 @@ package rights
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/pkg/metrics"
 )
 
 const (
@@ -39,8 +42,9 @@ type Checker struct {
 	// Account is the operator's own ServiceAccount, "namespace:name".
 	Account string
 	Log     logr.Logger
-	// Metrics is where the count goes.
+	// Metrics is where the count goes; Loops counts the looks.
 	Metrics prometheus.Registerer
+	Loops   *metrics.Loops
 	// Changed is told when something is missing that was not before, or the other way round. advice is empty if all is well now.
 	Changed func(ctx context.Context, namespace, advice string)
 
@@ -127,7 +131,9 @@ func (c *Checker) Run(ctx context.Context) error {
 		if all {
 			last = now
 		}
-		c.look(ctx, all)
+		if err := c.Loops.Run("rights", func() error { return c.look(ctx, all) }); err != nil && ctx.Err() == nil {
+			c.Log.Error(err, "Finding out what may be done")
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -137,18 +143,20 @@ func (c *Checker) Run(ctx context.Context) error {
 }
 
 // look asks about all namespaces, or only about those where something is, or may be, missing.
-func (c *Checker) look(ctx context.Context, all bool) {
+func (c *Checker) look(ctx context.Context, all bool) error {
+	var failed []error
 	scopes := c.Namespaces()
 	if len(c.Watched) > 0 && !slices.Contains(c.Watched, c.Home) {
 		scopes = append(slices.Clone(scopes), c.Home)
 	}
 	for _, scope := range scopes {
 		if ctx.Err() == nil && (all || c.pending(scope)) {
-			if err := c.lookAt(ctx, scope); err != nil && ctx.Err() == nil {
-				c.Log.Error(err, "Finding out what may be done", "namespace", scope)
+			if err := c.lookAt(ctx, scope); err != nil {
+				failed = append(failed, fmt.Errorf("namespace %q: %w", scope, err))
 			}
 		}
 	}
+	return errors.Join(failed...)
 }
 
 func (c *Checker) pending(scope string) bool {
