@@ -18,6 +18,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/privilege"
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 
 func runTests(ctx context.Context, m *testing.M) int {
 	ctrllog.SetLogger(logr.Discard()) // a library that tests have nothing to say through
-	log, err := beginAudit()
+	log, err := privilege.BeginLog()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: audit log:", err)
 		return 1

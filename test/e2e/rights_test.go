@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"github.com/scanner-operator/scanner-operator/test/privilege"
@@ -46,29 +45,6 @@ var expected = []privilege.Exception{
 	{Account: notifierAccount, Verb: "get", Resource: "secrets", Why: "a Scanner may be there before the Role for its webhook's address"},
 }
 
-// audit is the API server's log of what the operator asks; the place in it is where this run begins.
-type audit struct {
-	file string
-	from int64
-}
-
-// beginAudit has no file where the cluster writes no log.
-func beginAudit() (audit, error) {
-	log := audit{file: os.Getenv("SCANNER_AUDIT_LOG")}
-	if log.file == "" {
-		return log, nil
-	}
-	info, err := os.Stat(log.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return audit{}, nil // a cluster that was started before it had a log
-	}
-	if err != nil {
-		return audit{}, err
-	}
-	log.from = info.Size()
-	return log, nil
-}
-
 // wholeRun says whether all tests were run: some of them do not use every right. E2E_RIGHTS=1 has rights compared all the same.
 func wholeRun() bool {
 	if os.Getenv("E2E_RIGHTS") != "" {
@@ -84,12 +60,12 @@ func wholeRun() bool {
 
 // checkRights compares the rights that manager and notifier have at the end of all tests with those that they have used. It
 // comes after them, and is none itself, since it is about all others.
-func checkRights(ctx context.Context, log audit) error {
-	if log.file == "" {
+func checkRights(ctx context.Context, log privilege.Log) error {
+	if !log.Written() {
 		fmt.Println("e2e: rights are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")
 		return nil
 	}
-	uses, err := privilege.ReadUses(log.file, log.from, story.SystemNamespace)
+	uses, err := log.Uses(story.SystemNamespace)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/privilege"
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
@@ -41,11 +42,22 @@ func TestMain(m *testing.M) {
 
 func runTests(ctx context.Context, m *testing.M) int {
 	ctrllog.SetLogger(logr.Discard()) // a library that tests have nothing to say through
+	log, err := privilege.BeginLog()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "install: audit log:", err)
+		return 1
+	}
 	if err := setUp(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "install: the environment is not there:", err)
 		return 1
 	}
 	code := m.Run()
+	if code == 0 {
+		if err := checkCleanupRights(ctx, log); err != nil {
+			fmt.Fprintln(os.Stderr, "install: rights:", err)
+			code = 1
+		}
+	}
 	if keep() {
 		return code
 	}

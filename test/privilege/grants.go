@@ -2,13 +2,17 @@ package privilege
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
 // Grant is one thing that an account may do.
@@ -70,7 +74,7 @@ func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 
 // GrantsOf reads what the cluster lets a ServiceAccount do by its own name. What everybody may do is left out, and so are
 // namespaces that are being deleted: their grants go with them.
-func GrantsOf(ctx context.Context, cluster client.Client, namespace, account string) ([]Grant, error) {
+func GrantsOf(ctx context.Context, cluster client.Reader, namespace, account string) ([]Grant, error) {
 	var everywhere rbacv1.ClusterRoleBindingList
 	if err := cluster.List(ctx, &everywhere); err != nil {
 		return nil, err
@@ -104,8 +108,29 @@ func GrantsOf(ctx context.Context, cluster client.Client, namespace, account str
 	return grants, nil
 }
 
+// GrantsIn is GrantsOf for what manifests make, several of them with lines of "---" between them. What they have besides is left out.
+func GrantsIn(ctx context.Context, manifests, namespace, account string) ([]Grant, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	decode := serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode
+	cluster := fake.NewClientBuilder().WithScheme(scheme)
+	for _, manifest := range strings.Split(manifests, "\n---\n") {
+		object, _, err := decode([]byte(manifest), nil, nil)
+		switch {
+		case runtime.IsNotRegisteredError(err): // neither about rights nor a namespace
+		case err != nil:
+			return nil, fmt.Errorf("%w in %q", err, manifest)
+		default:
+			cluster.WithRuntimeObjects(object)
+		}
+	}
+	return GrantsOf(ctx, cluster.Build(), namespace, account)
+}
+
 // rulesOf is empty for a role that there is not.
-func rulesOf(ctx context.Context, cluster client.Client, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+func rulesOf(ctx context.Context, cluster client.Reader, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	if ref.Kind == "ClusterRole" {
 		var role rbacv1.ClusterRole
 		err := cluster.Get(ctx, client.ObjectKey{Name: ref.Name}, &role)
@@ -116,7 +141,7 @@ func rulesOf(ctx context.Context, cluster client.Client, ref rbacv1.RoleRef, nam
 	return role.Rules, client.IgnoreNotFound(err)
 }
 
-func leavingNamespaces(ctx context.Context, cluster client.Client) (map[string]bool, error) {
+func leavingNamespaces(ctx context.Context, cluster client.Reader) (map[string]bool, error) {
 	var namespaces corev1.NamespaceList
 	if err := cluster.List(ctx, &namespaces); err != nil {
 		return nil, err

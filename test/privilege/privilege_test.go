@@ -187,3 +187,46 @@ func TestRefusalsAreTold(t *testing.T) {
 		t.Errorf("want %q and nothing wrong, got %q and %v", want, verdict.String(), verdict.Wrong())
 	}
 }
+
+// What manifests grant is what the cluster would say if they were applied.
+func TestGrantsInManifests(t *testing.T) {
+	const manifests = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: m}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: r, namespace: scanner-operator-system}
+rules:
+- {apiGroups: [""], resources: [secrets], resourceNames: [a], verbs: [get, delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: b, namespace: scanner-operator-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}
+subjects:
+- {kind: ServiceAccount, name: scanner-operator-manager, namespace: scanner-operator-system}
+---
+apiVersion: scanner-operator.io/v1alpha1
+kind: Scanner
+metadata: {name: s}
+`
+	grants, err := GrantsIn(t.Context(), manifests, home, manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"scanner-operator-manager: Role r: get secrets a in scanner-operator-system",
+		"scanner-operator-manager: Role r: delete secrets a in scanner-operator-system",
+	}
+	var got []string
+	for _, grant := range grants {
+		got = append(got, grant.String())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("grants (-want +got):\n%s", diff)
+	}
+	if _, err := GrantsIn(t.Context(), "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nrules: 1\n", home, manager); err == nil {
+		t.Error("expected an error about a Role that is none")
+	}
+}

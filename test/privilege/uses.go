@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -53,6 +54,34 @@ func qualified(resource, group string) string {
 type Uses struct {
 	Allowed, Denied map[Use]int
 }
+
+// Log is the API server's log of what the operator asks, from a place on. Its zero value is for a cluster that writes none.
+type Log struct {
+	file string
+	from int64
+}
+
+// BeginLog is the local cluster's log from now on (SCANNER_AUDIT_LOG).
+func BeginLog() (Log, error) {
+	file := os.Getenv("SCANNER_AUDIT_LOG")
+	if file == "" {
+		return Log{}, nil
+	}
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Log{}, nil // a cluster that was started before it had a log
+	}
+	if err != nil {
+		return Log{}, err
+	}
+	return Log{file, info.Size()}, nil
+}
+
+// Written says whether there is a log.
+func (l Log) Written() bool { return l.file != "" }
+
+// Uses by pods whose ServiceAccounts are in a namespace.
+func (l Log) Uses(namespace string) (Uses, error) { return ReadUses(l.file, l.from, namespace) }
 
 // ReadUses reads an audit log from a place on: the uses by pods whose ServiceAccounts are in a namespace. The API server may be
 // writing the last event.

@@ -1,0 +1,65 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/scanner-operator/scanner-operator/test/privilege"
+	"github.com/scanner-operator/scanner-operator/test/story"
+)
+
+// cleanupAccount is who removes what the operator leaves elsewhere: in the chart's hook, and in the Job of config/cleanup.
+const cleanupAccount = "scanner-operator-cleanup"
+
+// optional are rights of the Job of config/cleanup for what somebody may add to its command.
+var optional = []privilege.Exception{
+	{Account: cleanupAccount, Verb: "list", Resource: "imagescans.scanner-operator.io", Why: "--results"},
+	{Account: cleanupAccount, Verb: "delete", Resource: "imagescans.scanner-operator.io", Why: "--results"},
+	{Account: cleanupAccount, Verb: "delete", Resource: "scanners.scanner-operator.io", Why: "--scanners"},
+	{Account: cleanupAccount, Verb: "delete", Resource: "customresourcedefinitions.apiextensions.k8s.io", Why: "--crds"},
+	{Account: cleanupAccount, Verb: "delete", Resource: "persistentvolumeclaims", Why: "--database, --results"},
+}
+
+// checkCleanupRights compares the rights of both clean-ups with what they have used, after all tests were run.
+func checkCleanupRights(ctx context.Context, log privilege.Log) error {
+	if !log.Written() || flag.Lookup("test.run").Value.String() != "" {
+		fmt.Println("install: the clean-up's rights are not compared with their use: not all tests were run, or no audit log is written")
+		return nil
+	}
+	uses, err := log.Uses(story.SystemNamespace)
+	if err != nil {
+		return err
+	}
+	helm := exec.CommandContext(ctx, filepath.Join(env.Root, "bin", "helm"), "template", "scanner-operator",
+		filepath.Join(env.Root, "charts", "scanner-operator"), "--namespace", story.SystemNamespace, "--kube-version=1.36")
+	hook, err := helm.Output()
+	if err != nil {
+		return fmt.Errorf("helm template: %w", err)
+	}
+	job, err := env.Kubectl(ctx, "kustomize", filepath.Join(env.Root, "config", "cleanup"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		compareCleanupRights(ctx, "the chart", string(hook), uses, nil),
+		compareCleanupRights(ctx, "config/cleanup", job, uses, optional),
+	)
+}
+
+func compareCleanupRights(ctx context.Context, of, manifests string, uses privilege.Uses, seldom []privilege.Exception) error {
+	grants, err := privilege.GrantsIn(ctx, manifests, story.SystemNamespace, cleanupAccount)
+	if err != nil {
+		return err
+	}
+	verdict := privilege.Judge(story.SystemNamespace, grants, uses, seldom, nil)
+	verdict.Refused = nil // tests take rights away
+	fmt.Printf("install: %d rights of the clean-up of %s were compared with %d uses\n%s", len(grants), of, len(uses.Allowed), verdict)
+	if len(grants) == 0 || verdict.Wrong() {
+		return fmt.Errorf("rights of the clean-up of %s and their use differ, see above", of)
+	}
+	return nil
+}
