@@ -60,6 +60,15 @@ func main() {
 	}
 }
 
+// cluster is how the Kubernetes API is reached. In a pod it is asked for by its own name: BuildConfigFromFlags without a file
+// warns in the log that this might not work.
+func cluster(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}
+
 // run wires everything and serves until the context ends.
 func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error {
 	if err := options.Complete(); err != nil {
@@ -69,7 +78,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
+	config, err := cluster(options.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("address of the Kubernetes API: %w", err)
 	}

@@ -24,6 +24,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"image: {manager: {digest: 'sha256:abc'}}":            "/image/manager/digest",
 		"image: {registry: ''}":                               "/image/registry",
 		"image: {registry: 'mirror.example.com/'}":            "/image/registry",
+		"image: {registry: 'https://mirror.example.com'}":     "/image/registry",
 		"image: {pullPolicy: Sometimes}":                      "/image/pullPolicy",
 		"config: {grype: {databse: {}}}":                      "databse",
 		"config: {grype: {database: {pollInterval: 60}}}":     "/config/grype/database/pollInterval",
