@@ -55,11 +55,7 @@ func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, c
 	}
 	if coverage.Known {
 		settings.Filter.Settled = coverage.settledRepositories()
-		followUp := c.Store.FollowUp
-		if state.Baseline.tellsAll() {
-			followUp = c.Store.FollowKnown
-		}
-		if err := followUp(ctx, scanner, settings.Receiver, settings.Filter); err != nil {
+		if err := c.Store.FollowUp(ctx, scanner, settings.Receiver, settings.Filter, state.followUp()); err != nil {
 			return Progress{Before: state, After: state}, fmt.Errorf("follow up what receiver %s was told: %w", settings.Receiver, err)
 		}
 	}

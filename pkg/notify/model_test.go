@@ -83,15 +83,15 @@ func (w *world) wants(change store.Change) bool {
 	return change != store.ChangeFixed
 }
 
-// followUp brings what a receiver knows up to date as far as nothing is said of it. While a summary is awaited that is only what
-// exceptions cover.
-func (w *world) followUp(m memory, awaited bool) {
+// followUp brings what a receiver knows up to date as far as nothing is said of it. Until a summary is told, and while a message is on
+// its way, that is only what exceptions cover.
+func (w *world) followUp(m memory, extent store.Extent) {
 	for t, known := range m {
 		sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
 		uncovered := slices.ContainsFunc(sightings, func(f fact) bool { return !w.covered(t.repository, t.v, f) })
 		for _, change := range w.changes(known, true, passing) {
 			switch {
-			case awaited || w.wants(change):
+			case extent != store.FollowAll || w.wants(change):
 			case differ(sightings):
 				known.vague = true
 			case change == store.ChangeRegressed:
@@ -109,7 +109,7 @@ func (w *world) followUp(m memory, awaited bool) {
 			// What comes back under an exception, and maybe by another id, is later told as back or as not covered any more.
 			known.vague = known.vague || known.fixed
 			known.excepted, known.fixed = true, false
-		case !awaited && w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
+		case extent == store.FollowAll && w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
 			known.excepted, known.fixed = false, true
 		}
 		m[t] = known

@@ -77,11 +77,9 @@ func (l *life) Send(_ context.Context, d Delivery) Outcome {
 func (l *life) visit() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
-	// Until a summary is told nothing becomes known or fixed without it.
 	state := l.state()
-	awaited := state.Baseline.tellsAll()
-	l.followUp(l.audience.recorded, awaited)
-	l.followUp(l.audience.heard, awaited)
+	l.followUp(l.audience.recorded, state.followUp())
+	l.followUp(l.audience.heard, state.followUp())
 	courier := Courier{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
 	progress, err := courier.Visit(context.Background(), scannerUID, l.settings, l.coverage())
 	if err != nil {

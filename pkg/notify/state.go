@@ -141,6 +141,17 @@ func (b *Baseline) restored() bool {
 // tellsAll says that a summary of all that is there is still to come, or on its way: until then nothing is known silently.
 func (b *Baseline) tellsAll() bool { return b.Phase != BaselineDone && !b.onlyIfUntold() }
 
+// followUp is how much of what is recorded of the receiver may be brought up to date now.
+func (s *State) followUp() store.Extent {
+	switch {
+	case s.Outbox != nil:
+		return store.FollowExceptions
+	case s.Baseline.tellsAll():
+		return store.FollowKnown
+	}
+	return store.FollowAll
+}
+
 // Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is
 // too much for it: the store has that under the message's id from the moment that it is composed.
 type Outbox struct {

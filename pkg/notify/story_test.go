@@ -377,3 +377,29 @@ func none(t *testing.T, messages []Digest, why string) {
 		t.Fatalf("%d messages, want none: %s", len(messages), why)
 	}
 }
+
+// TestBackByAnotherID: what comes back by another id, while the message that it is fixed is on its way, is told.
+func TestBackByAnotherID(t *testing.T) {
+	const advisory = "GHSA-aaaa-bbbb-cccc"
+	s := newStory(t)
+	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeRegressed, store.ChangeFixed}
+	s.find("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.ID = advisory })
+	s.rest()
+	s.pass(time.Hour)
+	for range 2 { // versions of the data
+		s.data++
+		s.fixed("web")
+	}
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+	s.visit()
+	if d := only(t, s.next()); d.Sections[0].Items[0].Change != store.ChangeFixed {
+		t.Fatalf("message %+v, want that one is fixed", d)
+	}
+	s.find("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.Aliases = []string{advisory} })
+	sent := len(s.sent)
+	s.rest()
+	last := s.sent[len(s.sent)-1]
+	if len(s.sent) != sent+2 || last.Sections[0].Items[0].ID != "CVE-2026-0001" || last.Sections[0].Items[0].Change != store.ChangeRegressed {
+		t.Errorf("messages %+v, want that it is fixed, once more, and that it is back", s.sent[sent:])
+	}
+}

@@ -79,7 +79,7 @@ func BenchmarkNews(b *testing.B) {
 	b.Run("all announced, after another was", func(b *testing.B) {
 		for b.Loop() {
 			must(b, f.MarkAnnounced(b.Context(), "scanner", "slack", Announced{DigestID: "1"}))
-			must(b, f.FollowUp(b.Context(), "scanner", "slack", filter))
+			must(b, f.FollowUp(b.Context(), "scanner", "slack", filter, FollowAll))
 			got[any](b)(newsTotal(b, f, filter, 100))
 		}
 	})

@@ -14,22 +14,13 @@ const maxRounds = 4
 
 // FollowUp implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
 // than it takes to look at those repositories in which there is.
-func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter) error {
-	return s.follow(ctx, "follow-up", scanner, receiver, f, (*look).followChanges, (*look).followGone, (*look).followExceptions, (*look).fillUp)
-}
-
-// FollowKnown implements Announcements.
-func (s *SQLite) FollowKnown(ctx context.Context, scanner, receiver string, f NewsFilter) error {
-	f.Settled = nil // nothing is fixed
-	return s.follow(ctx, "follow-known", scanner, receiver, f, (*look).followGone, (*look).followExceptions)
-}
-
-// step gives the edits that bring some records of a repository up to date.
-type step func(l *look, ctx context.Context, now time.Time) ([]edit, error)
-
-func (s *SQLite) follow(ctx context.Context, purpose, scanner, receiver string, f NewsFilter, steps ...step) error {
+func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error {
 	const action = "follow up what was said"
-	teller, err := s.newTeller(ctx, purpose, scanner, receiver, f)
+	if extent != FollowAll {
+		f.Settled = nil // nothing is fixed
+	}
+	steps := extent.steps()
+	teller, err := s.newTeller(ctx, "follow-up "+string(extent), scanner, receiver, f)
 	if err != nil {
 		return err
 	}
@@ -71,6 +62,19 @@ func (s *SQLite) follow(ctx context.Context, purpose, scanner, receiver string, 
 		}
 		return nil
 	})
+}
+
+// step gives the edits that bring some records of a repository up to date.
+type step func(l *look, ctx context.Context, now time.Time) ([]edit, error)
+
+func (e Extent) steps() []step {
+	switch e {
+	case FollowKnown:
+		return []step{(*look).followGone, (*look).followExceptions}
+	case FollowExceptions:
+		return []step{(*look).followExceptions}
+	}
+	return []step{(*look).followChanges, (*look).followGone, (*look).followExceptions, (*look).fillUp}
 }
 
 // edit is a change of what is recorded of a receiver.

@@ -496,15 +496,26 @@ type Totals struct {
 	ByException map[string]int
 }
 
+// Extent is how much of what is recorded of a receiver is brought up to date.
+type Extent string
+
+const (
+	// FollowAll is the zero value.
+	FollowAll Extent = ""
+	// FollowKnown is for as long as a summary of all that is present is still to come: what the receiver has been told already is found
+	// by its other ids, and exceptions are noted, but nothing becomes known or fixed without a message.
+	FollowKnown Extent = "Known"
+	// FollowExceptions is for as long as a message is on its way: what it says will be recorded by the ids that it has. Only exceptions
+	// are noted, since the end of one that is over by then is news.
+	FollowExceptions Extent = "Exceptions"
+)
+
 // Announcements knows what each receiver was told. A receiver is identified by the Scanner's UID and its name there.
 type Announcements interface {
 	// FollowUp brings what is recorded of a receiver up to what is present, as far as that needs no message: a vulnerability that has
 	// got another id was told under the one before; what was told and is now covered by an exception is marked as such; changes that the
 	// receiver is not told of are recorded. It changes nothing when called again.
-	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter) error
-	// FollowKnown is FollowUp for what the receiver has been told already: vulnerabilities that are there by other ids only, and
-	// exceptions. It lets nothing become known or fixed, so it is for as long as a summary of all that is present is still to come.
-	FollowKnown(ctx context.Context, scanner, receiver string, f NewsFilter) error
+	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error
 	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries (0: all); total is the number without the limit. FollowUp comes before it.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)

@@ -212,7 +212,7 @@ func (m *toldModel) wants(c Change) bool { return slices.Contains(m.filter.Chang
 
 // check compares what the store has to tell, after what is not told has been recorded on both sides.
 func (m *toldModel) check(t *rapid.T) {
-	m.try(t, m.store.FollowUp(context.Background(), "scanner", "slack", m.filter))
+	m.try(t, m.store.FollowUp(context.Background(), "scanner", "slack", m.filter, FollowAll))
 	states, running := m.look()
 	want := make(map[AnnouncementKey]News)
 	for key, st := range states {
@@ -352,7 +352,7 @@ func (m *toldModel) settled(t *rapid.T) {
 	m.try(t, err)
 	defer beside.Close()
 	beside.now = m.store.now
-	m.try(t, beside.FollowUp(context.Background(), "scanner", "slack", m.filter))
+	m.try(t, beside.FollowUp(context.Background(), "scanner", "slack", m.filter, FollowAll))
 }
 
 func (m *toldModel) try(t *rapid.T, err error) {

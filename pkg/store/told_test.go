@@ -37,7 +37,7 @@ func newReceiver(t *testing.T, changes ...func(*NewsFilter)) *receiver {
 // news are what there is to tell, in short.
 func (r *receiver) news(t *testing.T) []string {
 	t.Helper()
-	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter))
+	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
 	news, total, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	equal(t, "total", total, len(news))
@@ -97,7 +97,7 @@ func (r *receiver) settled(t *testing.T) {
 	beside := got[*SQLite](t)(OpenSQLiteReadOnly(r.path))
 	defer beside.Close()
 	beside.now = r.clock.Now
-	must(t, beside.FollowUp(t.Context(), "scanner", "slack", r.filter))
+	must(t, beside.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
 }
 
 // except makes a set of exceptions about vulnerabilities, in an image if one is named.
@@ -204,7 +204,7 @@ func TestFixedByARollout(t *testing.T) {
 	r.filter.Settled = nil
 	equal(t, "as long as an image has no result", r.news(t), []string(nil))
 	r.filter.Settled = settled
-	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter))
+	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
 	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
 	must(t, err)
 	equal(t, "what is fixed", news, []News{{
@@ -667,7 +667,7 @@ func TestFollowKnown(t *testing.T) {
 	}
 	byOther("v1", vulnerable("GHSA-aaaa", "a", aliases("CVE-2026-0001"), severity(finding.Low)))
 	r.filter.Engine = "fake"
-	must(t, r.FollowKnown(t.Context(), "scanner", "slack", r.filter))
+	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowKnown))
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
 	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{r.filter, present.Moment}, ForgetRepositories: true}))
 	r.tells(t, "after the summary")
