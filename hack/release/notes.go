@@ -12,6 +12,9 @@ import (
 // heading begins what CHANGELOG.md says of a version, as on https://keepachangelog.com: "## [0.1.0] - 2026-11-22".
 var heading = regexp.MustCompile(`(?m)^## \[([^]]+)\](?: - (\S+))?.*\n`)
 
+// source is the repository.
+const source = "https://github.com/scanner-operator/scanner-operator"
+
 // neverYet is the day of a version that has none yet: that a build is made today must not show in it.
 const neverYet = "1970-01-01"
 
@@ -30,6 +33,9 @@ func (r release) created() (string, error) {
 	return day + "T00:00:00Z", nil
 }
 
+// link is one to another file of the repository: a release's page is elsewhere.
+var link = regexp.MustCompile(`\]\(([^:)#][^:)]*)\)`)
+
 // notes are what CHANGELOG.md says of the version, without its heading.
 func (r release) notes() (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
@@ -45,7 +51,7 @@ func (r release) notes() (string, error) {
 			section = section[:next[0]]
 		}
 		if section = strings.TrimSpace(section); section != "" {
-			return section + "\n", nil
+			return link.ReplaceAllString(section, "]("+source+"/blob/v"+r.version+"/$1)") + "\n", nil
 		}
 	}
 	return "", fmt.Errorf("CHANGELOG.md says nothing of version %s: it needs a section \"## [%s]\"", r.version, r.version)

@@ -72,7 +72,7 @@ func (r release) packagedIndex(content content) (v1.ImageIndex, error) {
 	}
 	labels["org.opencontainers.image.title"] = content.title
 	labels["org.opencontainers.image.version"] = r.version
-	labels["org.opencontainers.image.source"] = "https://github.com/scanner-operator/scanner-operator"
+	labels["org.opencontainers.image.source"] = source
 	labels["org.opencontainers.image.licenses"] = "Apache-2.0"
 	files := map[string]build.File{}
 	for place, directory := range content.directories {

@@ -28,7 +28,7 @@ func complete(t *testing.T) release {
 	t.Helper()
 	dir := t.TempDir()
 	r := release{dir: filepath.Join(dir, "release"), root: filepath.Join(dir, "sources"), version: "1.2.3"}
-	write(t, filepath.Join(r.root, "CHANGELOG.md"), "# Changelog\n\n## [Unreleased]\n\n- Later.\n\n## [1.2.3] - 2026-11-22\n\n- Now.\n\n## [1.2.2]\n\n- Before.\n")
+	write(t, filepath.Join(r.root, "CHANGELOG.md"), "# Changelog\n\n## [Unreleased]\n\n- Later.\n\n## [1.2.3] - 2026-11-22\n\n- Now: [how](docs/how.md#so), [why](https://example.com/).\n\n## [1.2.2]\n\n- Before.\n")
 	write(t, filepath.Join(r.root, "charts", chartName, "Chart.yaml"), "name: scanner-operator\nversion: 1.2.3\nappVersion: 1.2.3\n")
 	write(t, filepath.Join(r.root, "charts", chartName, "values.yaml"), values)
 	record := map[string]string{}
@@ -207,8 +207,8 @@ func TestSecondBuildThatDiffersIsFound(t *testing.T) {
 
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	notes, err := complete(t).notes()
-	if err != nil || notes != "- Now.\n" {
-		t.Errorf("want the section of 1.2.3 and nothing else, got %q (%v)", notes, err)
+	if err != nil || notes != "- Now: [how]("+source+"/blob/v1.2.3/docs/how.md#so), [why](https://example.com/).\n" {
+		t.Errorf("want the section of 1.2.3 and nothing else, with links that lead somewhere, got %q (%v)", notes, err)
 	}
 }
 
