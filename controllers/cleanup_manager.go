@@ -36,11 +36,25 @@ func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
 	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Home, Name: c.Manager}, deployment)
 	switch {
 	case apierrors.IsNotFound(err):
+		c.lookElsewhere(ctx)
 		return managerState{}, nil
 	case err != nil:
 		return managerState{}, fmt.Errorf("looking whether a manager runs: %w", err)
 	}
 	return managerState{deployment}, nil
+}
+
+// managerLabels are those of each manager's Deployment, whatever it was installed with.
+var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/component": "manager"}
+
+// lookElsewhere says where there is a manager if it is not where it is looked for: it goes on, and puts back what is removed. Whoever
+// may not look there is not told.
+func (c *Cleanup) lookElsewhere(ctx context.Context) {
+	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
+	found, _ := c.list(ctx, kind, func(o *metav1.PartialObjectMetadata) bool { return o.Name == c.Manager }, managerLabels)
+	for i := range found {
+		fmt.Fprintf(c.Out, "%s: here is a manager; if it is the one that is meant, say --operator-namespace=%s\n", nameOf(&found[i]), found[i].Namespace)
+	}
 }
 
 // stopManager scales the Deployment to zero and waits until its pods have gone.

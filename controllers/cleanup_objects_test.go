@@ -44,7 +44,7 @@ func (p *place) aManager(ready int32) *appsv1.Deployment {
 	p.t.Helper()
 	labels := map[string]string{"app": "manager"}
 	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "manager"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.manager(), Labels: managerLabels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
@@ -57,6 +57,9 @@ func (p *place) aManager(ready int32) *appsv1.Deployment {
 	p.must(p.client.Status().Update(p.t.Context(), deployment))
 	return deployment
 }
+
+// manager is the Deployment's name, which no other test has.
+func (p *place) manager() string { return "manager-of-" + p.namespace }
 
 // said fills in the place's namespace.
 func (p *place) said(text string) string { return strings.ReplaceAll(text, "@", p.namespace) }
@@ -163,11 +166,11 @@ func TestCleanupStopsManager(t *testing.T) {
 	}
 	said, err := p.cleans(true, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(Equal(p.said("Deployment @/manager: would scale to zero\nSecret @/own: would delete\n")))
+	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: would scale to zero\nSecret @/own: would delete\n")))
 
 	said, err = p.cleans(false, interceptor.Funcs{}, stop)
 	p.Expect(err).To(MatchError(And(ContainSubstring(`["manager-1 on node `), ContainSubstring("have not ended in 2s"))))
-	p.Expect(said).To(Equal(p.said("Deployment @/manager: scaled to zero\n")))
+	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: scaled to zero\n")))
 	p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment))
 	p.Expect(deployment.Spec.Replicas).To(HaveValue(BeEquivalentTo(0)))
 
@@ -178,10 +181,14 @@ func TestCleanupStopsManager(t *testing.T) {
 	p.must(err)
 	p.Expect(said).To(ContainSubstring(p.said("Secret @/own: deleted\n")))
 
+	said, err = p.cleans(true, interceptor.Funcs{}, func(c *Cleanup) { c.Home = "default" })
+	p.must(err)
+	p.Expect(said).To(ContainSubstring(p.said("Deployment @/manager-of-@: here is a manager; if it is the one that is meant, say --operator-namespace=@\n")))
+
 	p.deletes(deployment)
 	said, err = p.cleans(false, interceptor.Funcs{}, stop)
 	p.must(err)
-	p.Expect(said).To(Equal(p.said("Deployment @/manager: there is none, so there is no manager to stop\n")))
+	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: there is none, so there is no manager to stop\n")))
 }
 
 // TestCleanupScanners: Scanners are deleted; a manager that works is given time to let them go, and one that does not keeps
@@ -252,6 +259,6 @@ func TestCleanupForbidden(t *testing.T) {
 	_, err := p.cleans(false, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 		return apierrors.NewForbidden(appsv1.Resource("deployments"), key.Name, errors.New("no right"))
 	}}, func(c *Cleanup) { c.StopManager = true })
-	p.Expect(err).To(MatchError(ContainSubstring(`deployments.apps "manager" is forbidden`)))
+	p.Expect(err).To(MatchError(ContainSubstring(p.said(`deployments.apps "manager-of-@" is forbidden`))))
 	p.Expect(p.finalizers(pod)()).To(BeEmpty())
 }

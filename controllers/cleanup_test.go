@@ -50,7 +50,7 @@ func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanu
 	}
 	var out bytes.Buffer
 	c := Cleanup{
-		Client: interceptor.NewClient(watching, funcs), Namespaces: []string{p.namespace}, Home: p.namespace, Manager: "manager", DryRun: dryRun,
+		Client: interceptor.NewClient(watching, funcs), Namespaces: []string{p.namespace}, Home: p.namespace, Manager: p.manager(), DryRun: dryRun,
 		Workers: grype.WorkerSelector(), IsWorker: grype.IsWorker, Timeout: patience, Out: &out,
 	}
 	if change != nil {
