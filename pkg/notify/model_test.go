@@ -3,6 +3,7 @@ package notify
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -21,6 +22,8 @@ type tale struct {
 	fixable, exploited bool
 	// fixed says that it was gone since, and excepted that an exception covered it.
 	fixed, excepted bool
+	// named says that it was told by its CVE.
+	named bool
 	// vague says that images of the repository had reports that differ, so that more than one of them may be what was told.
 	vague bool
 }
@@ -42,7 +45,7 @@ func differ(facts []fact) bool {
 
 func tellOf(facts []fact) tale {
 	f := worst(facts)
-	return tale{severity: f.severity, fixable: f.fixable, exploited: f.exploited, vague: differ(facts)}
+	return tale{severity: f.severity, fixable: f.fixable, exploited: f.exploited, named: f.named, vague: differ(facts)}
 }
 
 // changes says what there is to tell of a topic that passes the receiver's filter.
@@ -102,12 +105,15 @@ func (w *world) followUp(m memory, extent store.Extent) {
 				known.severity, known.exploited = worst(passing).severity, worst(passing).exploited
 			}
 		}
+		if extent != store.FollowExceptions && len(sightings) > 0 {
+			known.named = worst(sightings).named
+		}
 		switch {
 		case differ(sightings) && slices.ContainsFunc(sightings, func(f fact) bool { return w.covered(t.repository, t.v, f) }):
 			known.vague = true
 		case len(sightings) > 0 && !uncovered:
 			// What comes back under an exception, and maybe by another id, is later told as back or as not covered any more.
-			known.vague = known.vague || known.fixed
+			known.vague = known.vague || known.fixed || known.named != worst(sightings).named
 			known.excepted, known.fixed = true, false
 		case extent == store.FollowAll && w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
 			known.excepted, known.fixed = false, true
@@ -119,7 +125,7 @@ func (w *world) followUp(m memory, extent store.Extent) {
 // learn takes in what one message says.
 func (m memory) learn(said []store.Said) {
 	for _, s := range said {
-		m[topicOf(s)] = tale{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, fixed: s.Change == store.ChangeFixed}
+		m[topicOf(s)] = tale{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed}
 	}
 }
 
