@@ -204,8 +204,7 @@ func firstScanner(t *testing.T, page page) string {
 	t.Helper()
 	ns := namespace(t, "team")
 	page.followWith(t, "A first Scanner", "--namespace shop", "--namespace "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns))
-	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json", "--patch",
-		`[{"op": "add", "path": "/spec/notifications/0/groupWait", "value": "5s"}, {"op": "add", "path": "/spec/notifications/0/groupInterval", "value": "10s"}]`)
+	tellsSoon(t, ns)
 	return ns
 }
 

@@ -36,6 +36,7 @@ func TestKustomize(t *testing.T) {
 	ns := namespace(t, "team")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))
 	page.followWith(t, "A Scanner", "-n shop", "-n "+ns, "https://hooks.slack.com/services/…", story.WebhookURL(ns), samplesAt, "config/samples")
+	tellsSoon(t, ns)
 	hasCondition(t, ns, v1alpha1.ConditionStoreDurable, "True")
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 	message, found := told(t, ns, 1)[0], findings(t, ns)

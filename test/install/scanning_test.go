@@ -55,6 +55,13 @@ func told(t *testing.T, ns string, count int) []story.Message {
 	return messages
 }
 
+// tellsSoon has the Scanner of a namespace tell its receiver within seconds.
+func tellsSoon(t *testing.T, ns string) {
+	t.Helper()
+	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json", "--patch",
+		`[{"op": "add", "path": "/spec/notifications/0/groupWait", "value": "5s"}, {"op": "add", "path": "/spec/notifications/0/groupInterval", "value": "10s"}]`)
+}
+
 // findings are what the operator's store knows of a namespace, a line each.
 func findings(t *testing.T, ns string) []string {
 	t.Helper()
