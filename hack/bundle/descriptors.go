@@ -114,6 +114,8 @@ func (f field) input() []string {
 		return choices(f.schema.Enum)
 	case list && len(f.schema.Items.Schema.Properties) > 0:
 		return []string{ui + "arrayFieldGroup:" + f.name()}
+	case list:
+		return nil // the form makes a list of fields by itself; an editor would take its place, and write one value
 	case len(f.schema.Properties) > 0:
 		return []string{ui + "fieldGroup:" + f.name()}
 	case f.schema.Type == "boolean":

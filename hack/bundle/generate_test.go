@@ -196,7 +196,7 @@ func TestEditorsFollowTheSchema(t *testing.T) {
 		got[d.Path] = d.XDescriptors
 	}
 	want := map[string][]string{
-		"choice": {ui + "select:On", ui + "select:Off"}, "number": {ui + "number"}, "switch": {ui + "booleanSwitch"}, "words": {ui + "text"},
+		"choice": {ui + "select:On", ui + "select:Off"}, "number": {ui + "number"}, "switch": {ui + "booleanSwitch"}, "words": nil,
 		"podSelector": {ui + "selector:core:v1:Pod"}, "lists": {ui + "arrayFieldGroup:lists"},
 		"lists[0].tokenSecretRef":      {ui + "arrayFieldGroup:lists", ui + "fieldGroup:lists[0].tokenSecretRef"},
 		"lists[0].tokenSecretRef.name": {ui + "fieldGroup:lists[0].tokenSecretRef", "urn:alm:descriptor:io.kubernetes:Secret"},
