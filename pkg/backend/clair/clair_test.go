@@ -76,10 +76,10 @@ func TestIndexerChanges(t *testing.T) {
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.scan(shop, img)
-	w.clair.change(func() { w.clair.state = "state-2"; w.clair.advisories = []string{"CVE-2099-0002"} })
 	w.mu.Lock()
-	w.woken = nil
+	w.woken = nil // before the change, which may be noticed at once
 	w.mu.Unlock()
+	w.clair.change(func() { w.clair.state = "state-2"; w.clair.advisories = []string{"CVE-2099-0002"} })
 	w.Eventually(func() []string { w.pass(time.Minute); return w.wokenDigests() }).Should(ContainElement(img.Key.Digest))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"), "the old result stands, and the image waits to be indexed")
 	w.Eventually(func() []string { return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0002"}))
