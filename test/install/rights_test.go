@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -24,9 +25,9 @@ var optional = []privilege.Exception{
 	{Account: cleanupAccount, Verb: "delete", Resource: "persistentvolumeclaims", Why: "--database, --results"},
 }
 
-// checkCleanupRights compares the rights of both clean-ups with what they have used, after all tests were run.
+// checkCleanupRights compares the rights of both clean-ups with what they have used, after all tests were run, or with E2E_RIGHTS=1.
 func checkCleanupRights(ctx context.Context, log privilege.Log) error {
-	if !log.Written() || flag.Lookup("test.run").Value.String() != "" {
+	if !log.Written() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_RIGHTS") == "" {
 		fmt.Println("install: the clean-up's rights are not compared with their use: not all tests were run, or no audit log is written")
 		return nil
 	}

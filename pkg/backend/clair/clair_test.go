@@ -80,7 +80,11 @@ func TestIndexerChanges(t *testing.T) {
 	w.woken = nil // before the change, which may be noticed at once
 	w.mu.Unlock()
 	w.clair.change(func() { w.clair.state = "state-2"; w.clair.advisories = []string{"CVE-2099-0002"} })
-	w.Eventually(func() []string { w.pass(time.Minute); return w.wokenDigests() }).Should(ContainElement(img.Key.Digest))
+	w.Eventually(func() []string {
+		w.pass(time.Minute)
+		w.For(shop) // a Scanner that nobody looks at is forgotten
+		return w.wokenDigests()
+	}).Should(ContainElement(img.Key.Digest))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"), "the old result stands, and the image waits to be indexed")
 	w.Eventually(func() []string { return w.findings(shop, img) }).Should(Equal([]string{"CVE-2099-0002"}))
 	w.Eventually(func() string {
@@ -126,7 +130,7 @@ func TestPrompts(t *testing.T) {
 		w.must(w.For(shop).(*Backend).Prompt(t.Context()))
 	}
 	w.clair.update("debian/updater", noon)
-	w.Eventually(func() int { w.pass(promptPause); return len(w.clair.read()) }).Should(Equal(2))
+	w.Eventually(func() int { w.pass(promptPause); w.For(shop); return len(w.clair.read()) }).Should(Equal(2))
 	w.clair.mu.Lock()
 	defer w.clair.mu.Unlock()
 	w.Expect(w.clair.requests).To(BeNumerically("<", 20))
