@@ -162,8 +162,11 @@ func checkToldOnce(t *testing.T, ns string) {
 // much of it that it proves something.
 func checkToldAll(t *testing.T, ns string, atLeast int) (want []string) {
 	t.Helper()
-	found, err := env.Findings(t.Context(), ns)
-	must(t, err)
+	var found []story.ImageFindings
+	waitFor(t, "a manager that answers", func(ctx context.Context) (err error) {
+		found, err = env.Findings(ctx, ns)
+		return err
+	})
 	for _, line := range story.News(found) {
 		want = append(want, line.String())
 	}
