@@ -31,8 +31,12 @@ func SayOutdated(ctx context.Context, direct client.Client, namespaces []string,
 			meta.SetStatusCondition(&scanner.Status.Conditions, said)
 			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionReconciling, false, said.Reason, said.Message, scanner.Generation)
 			setWhileTrue(&scanner.Status.Conditions, v1alpha1.ConditionStalled, true, said.Reason, said.Message, scanner.Generation)
-			if !equality.Semantic.DeepEqual(before.Status, scanner.Status) {
-				errs = append(errs, direct.Status().Patch(ctx, scanner, client.MergeFrom(before)))
+			if equality.Semantic.DeepEqual(before.Status, scanner.Status) {
+				continue
+			}
+			if err := direct.Status().Patch(ctx, scanner, client.MergeFrom(before)); err != nil {
+				errs = append(errs, err)
+				continue // without the condition there would be an event each time
 			}
 			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != said.Reason {
 				errs = append(errs, direct.Create(ctx, eventOf(scanner, said.Reason, message)))
