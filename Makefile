@@ -35,7 +35,7 @@ NEED_CLUSTER := $(if $(KUBECONFIG),,cluster-up)
 .PHONY: help
 help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.36), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demonstration: grype or clair), SCANNER_CACHE\n'
+	@printf '\nSettings: KUBECONFIG (another cluster than the local one), KUBERNETES_VERSION (of the local one, now 1.37), REGISTRY, VERSION, PLATFORMS, BACKEND (of the demonstration: grype or clair), SCANNER_CACHE\n'
 
 .PHONY: demo
 demo: ## The whole story on a real cluster, from nothing; CI=1 checks each step, tears down, needs no terminal; BACKEND=clair
@@ -157,7 +157,7 @@ e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/
 SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
 
 .PHONY: e2e-matrix
-e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.33 1.36" selects
+e2e-matrix: bin/image-builder $(E2E_PROGRAMS) ## A part of the end-to-end tests on each version of Kubernetes, one after the other; VERSIONS="1.34 1.37" selects
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	VERSIONS="$(VERSIONS)" hack/cluster/matrix.sh $(AGAIN) e2e-on-version
 
@@ -318,7 +318,7 @@ release-manifests: bin/image-builder
 release-chart: bin/release-helper bin/helm
 	bin/release-helper chart -dir=$(RELEASE_DIR)
 	bin/helm lint --strict $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz
-	bin/helm template --kube-version 1.36.0 scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
+	bin/helm template --kube-version 1.37.0 scanner-operator $(RELEASE_DIR)/scanner-operator-$(RELEASE).tgz >/dev/null
 
 .PHONY: release-bundle
 release-bundle: bin/release-helper bin/bundle

@@ -50,7 +50,7 @@ func node(name, architecture string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: corev1.NodeStatus{
-			NodeInfo:  corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: architecture, KubeletVersion: "v1.36.0"},
+			NodeInfo:  corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: architecture, KubeletVersion: "v1.37.0"},
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
 		},
 	}

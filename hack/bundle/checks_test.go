@@ -67,7 +67,7 @@ func validators(g given) (problems []string) {
 		validation.OperatorHubV2Validator, validation.StandardCapabilitiesValidator, validation.StandardCategoriesValidator,
 		validation.GoodPracticesValidator, validation.AlphaDeprecatedAPIsValidator, validation.ObjectValidator,
 	)
-	for _, result := range all.Validate(append(g.bundle.ObjectsToValidate(), map[string]string{"k8s-version": "1.36"})...) {
+	for _, result := range all.Validate(append(g.bundle.ObjectsToValidate(), map[string]string{"k8s-version": "1.37"})...) {
 		for _, found := range append(result.Errors, result.Warnings...) {
 			problems = append(problems, found.Error())
 		}

@@ -9,7 +9,7 @@
 #   cluster.sh assets [NAME…]  build what controller tests need, or the named programs, and print their directory (for KUBEBUILDER_ASSETS)
 #
 # Settings, from the environment:
-#   KUBERNETES_VERSION   1.36 (default), 1.35, 1.34, 1.33, or a full version such as 1.36.3
+#   KUBERNETES_VERSION   1.37 (default), 1.36, 1.35, 1.34, or a full version such as 1.37.2
 #   SCANNER_CACHE        where built programs are kept   (default: ~/.cache/scanner-operator)
 #   CLUSTER_NAME         a second cluster beside the first (default: scanner-cluster; state in /var/lib/NAME)
 #

@@ -28,7 +28,7 @@ STATE=%q
 }
 
 func TestKubernetesVersionIsAMinorOrAPatch(t *testing.T) {
-	tests := map[string]string{"": "1.36.3", "1.36": "1.36.3", "1.35": "1.35.4", "1.34": "1.34.4", "1.33": "1.33.13", "1.36.0": "1.36.0"}
+	tests := map[string]string{"": "1.37.2", "1.37": "1.37.2", "1.36": "1.36.5", "1.35": "1.35.8", "1.34": "1.34.12", "1.36.0": "1.36.0"}
 	for given, want := range tests {
 		got, err := sourced(t, `echo "$KUBERNETES"`, "KUBERNETES_VERSION="+given)
 		if err != nil || got != want {
@@ -40,7 +40,7 @@ func TestKubernetesVersionIsAMinorOrAPatch(t *testing.T) {
 func TestUnknownKubernetesVersionNamesTheKnownOnes(t *testing.T) {
 	for _, given := range []string{"1.12", "v1.36", "latest"} {
 		got, err := sourced(t, `echo "$KUBERNETES"`, "KUBERNETES_VERSION="+given)
-		if err == nil || !strings.Contains(got, "1.33, 1.34, 1.35, 1.36") {
+		if err == nil || !strings.Contains(got, "1.34, 1.35, 1.36, 1.37") {
 			t.Errorf("KUBERNETES_VERSION=%q: want an error with the known versions, got %q (error %v)", given, got, err)
 		}
 	}

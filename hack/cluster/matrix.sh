@@ -8,13 +8,13 @@
 # The clusters have a name of their own, so the usual local cluster goes on undisturbed.
 #
 # Settings, from the environment:
-#   VERSIONS   the versions, as KUBERNETES_VERSION takes them (default: "1.33 1.34 1.35 1.36")
+#   VERSIONS   the versions, as KUBERNETES_VERSION takes them (default: "1.34 1.35 1.36 1.37")
 #   LOGS       directory for one log per version              (default: bin/matrix)
 #   CLUSTER    the program that starts and stops a cluster    (default: cluster.sh beside this file)
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 2; }
 
-VERSIONS=${VERSIONS:-1.33 1.34 1.35 1.36}
+VERSIONS=${VERSIONS:-1.34 1.35 1.36 1.37}
 LOGS=${LOGS:-bin/matrix}
 CLUSTER=${CLUSTER:-$(dirname "${BASH_SOURCE[0]}")/cluster.sh}
 export CLUSTER_NAME=${CLUSTER_NAME:-matrix}

@@ -118,7 +118,7 @@ func linted(t *testing.T, helm string) string {
 	} else if strings.Contains(text, "[WARNING]") || strings.Contains(text, "[ERROR]") {
 		t.Errorf("%s lint:\n%s", helm, text)
 	}
-	text, err := run(t, "", helm, "template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.36.0")
+	text, err := run(t, "", helm, "template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.37.0")
 	if err != nil {
 		t.Errorf("%s template: %v", helm, err)
 	}

@@ -59,7 +59,7 @@ func run(t *testing.T, input, name string, args ...string) (string, error) {
 // template is what Helm makes of the chart with these values (YAML).
 func template(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
-	args = append([]string{"template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.36.0", "--values", "-"}, args...)
+	args = append([]string{"template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.37.0", "--values", "-"}, args...)
 	return run(t, values, program(t, "HELM"), args...)
 }
 

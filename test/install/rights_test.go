@@ -36,7 +36,7 @@ func checkCleanupRights(ctx context.Context, log privilege.Log) error {
 		return err
 	}
 	helm := exec.CommandContext(ctx, filepath.Join(env.Root, "bin", "helm"), "template", "scanner-operator",
-		filepath.Join(env.Root, "charts", "scanner-operator"), "--namespace", story.SystemNamespace, "--kube-version=1.36")
+		filepath.Join(env.Root, "charts", "scanner-operator"), "--namespace", story.SystemNamespace, "--kube-version=1.37")
 	hook, err := helm.Output()
 	if err != nil {
 		return fmt.Errorf("helm template: %w", err)

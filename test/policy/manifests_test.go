@@ -148,7 +148,7 @@ func TestPoliciesHaveNoTypeWarnings(t *testing.T) {
 
 // oldestKubernetes is the first version that the operator is for. An API server accepts new expressions only if the version
 // before it knows them, too, so that it can be rolled back.
-var oldestKubernetes = version.MustParse("1.33").SubtractMinor(1)
+var oldestKubernetes = version.MustParse("1.34").SubtractMinor(1)
 
 // Every expression is one that the oldest Kubernetes knows.
 func TestExpressionsCompileForTheOldestKubernetes(t *testing.T) {

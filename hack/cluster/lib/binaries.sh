@@ -46,13 +46,13 @@ build_program() {
 
 # kubernetes_module prints the directory of a module from which Kubernetes' commands can be built, and writes it when it is
 # missing. `go install k8s.io/kubernetes/cmd/…@version` is refused: that module replaces its staging modules by paths. Ours
-# replaces each by its published version, which is the same code: v1.36.3 of the one is v0.36.3 of the others.
+# replaces each by its published version, which is the same code: v1.37.2 of the one is v0.37.2 of the others.
 kubernetes_module() {
   local directory=$CACHE/cluster/src/kubernetes-$KUBERNETES original
   if [ -e "$directory/complete" ]; then echo "$directory"; return; fi
   rm -rf "$directory"; mkdir -p "$directory"
   original=$(cd "$directory" && go mod download -json "k8s.io/kubernetes@v$KUBERNETES" 2>/dev/null | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
-  [ -n "$original" ] || fail "the Go module proxy has no k8s.io/kubernetes v$KUBERNETES; known to be there: 1.33.13 1.34.4 1.35.4 1.36.3"
+  [ -n "$original" ] || fail "the Go module proxy has no k8s.io/kubernetes v$KUBERNETES; known to be there: 1.34.12 1.35.8 1.36.5 1.37.2"
   {
     echo "module kubernetes-programs"
     grep '^go ' "$original"

@@ -1,19 +1,19 @@
 # Where things are and what they are called. Nothing here does anything.
 # shellcheck shell=bash disable=SC2034   # used by the files that are sourced beside this one
 
-# kubernetes_version turns a minor (1.36) into the patch that the Go module proxy is known to have. A full version is taken
+# kubernetes_version turns a minor (1.37) into the patch that the Go module proxy is known to have. A full version is taken
 # as it is: the proxy says so if it does not have it.
 kubernetes_version() {
   case $1 in
-    1.36) echo 1.36.3 ;;
-    1.35) echo 1.35.4 ;;
-    1.34) echo 1.34.4 ;;
-    1.33) echo 1.33.13 ;;
+    1.37) echo 1.37.2 ;;
+    1.36) echo 1.36.5 ;;
+    1.35) echo 1.35.8 ;;
+    1.34) echo 1.34.12 ;;
     1.[0-9]*.[0-9]*) echo "$1" ;;
-    *) echo "KUBERNETES_VERSION=$1 is not known: give 1.33, 1.34, 1.35, 1.36, or a full version such as 1.36.3" >&2; return 1 ;;
+    *) echo "KUBERNETES_VERSION=$1 is not known: give 1.34, 1.35, 1.36, 1.37, or a full version such as 1.37.2" >&2; return 1 ;;
   esac
 }
-KUBERNETES=$(kubernetes_version "${KUBERNETES_VERSION:-1.36}") || exit 2
+KUBERNETES=$(kubernetes_version "${KUBERNETES_VERSION:-1.37}") || exit 2
 
 CLUSTER_NAME=${CLUSTER_NAME:-scanner-cluster}
 CACHE=${SCANNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scanner-operator}
