@@ -19,8 +19,11 @@ const (
 // TestDefinitionsMayFollowThePublishedOnes: whoever has the last release can be upgraded, by OLM v1 too.
 func TestDefinitionsMayFollowThePublishedOnes(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(published, "*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no published definitions in %s: %v", published, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skipf("%s holds no CRD: nothing was released yet, so there is nothing to stay compatible with", published)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
