@@ -116,6 +116,10 @@ lint-api: bin/golangci-lint ## Check the API with kube-api-linter; needs GitHub,
 	cd hack/tools/kube-api-linter && $(CURDIR)/bin/golangci-lint custom
 	bin/golangci-lint-kube-api-linter run --config .golangci-kal.yml ./api/...
 
+.PHONY: govulncheck
+govulncheck: bin/govulncheck ## Look for known vulnerabilities in what our programs call; needs vuln.go.dev
+	for module in $(MODULES); do (cd $$module && echo "govulncheck: $$module" && $(CURDIR)/bin/govulncheck ./...); done
+
 .PHONY: verify
 verify: generate tidy ## Regenerate everything and fail when a file differs from what is committed
 	@changed=$$(git status --porcelain); if [ -n "$$changed" ]; then \
@@ -251,6 +255,10 @@ deploy: bin/image-builder ## Install config/default into the cluster, with the i
 	bin/image-builder overlay -registry=$(REGISTRY)
 	$(RUN) bash -euo pipefail -c 'kubectl kustomize bin/deploy | kubectl apply --server-side --force-conflicts -f - && \
 	  kubectl wait --for=condition=Available --timeout=180s deployment --all-namespaces --selector app.kubernetes.io/name=scanner-operator'
+
+.PHONY: scan-own-images
+scan-own-images: ## Scan the deployed operator's own images with it; fails when a high or critical vulnerability has a fix
+	$(RUN) hack/scan-own-images.sh
 
 .PHONY: undeploy
 undeploy: bin/manager ## Remove the operator and all its resources from the cluster
@@ -397,6 +405,7 @@ bin/oapi-codegen: TOOL := github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codeg
 bin/syft: TOOL := github.com/anchore/syft/cmd/syft
 bin/kwok: TOOL := sigs.k8s.io/kwok/cmd/kwok
 bin/kind: TOOL := sigs.k8s.io/kind
+bin/govulncheck: TOOL := golang.org/x/vuln/cmd/govulncheck
 bin/actionlint: TOOL := github.com/rhysd/actionlint/cmd/actionlint
 bin/cosign: TOOL := github.com/sigstore/cosign/v3/cmd/cosign
 bin/clair: TOOL := github.com/quay/clair/v4/cmd/clair
@@ -406,7 +415,7 @@ bin/opm: TOOL := github.com/operator-framework/operator-registry/cmd/opm
 bin/opm: TAGS := -tags json1,containers_image_openpgp,exclude_graphdriver_btrfs
 bin/operator-sdk: TOOL := github.com/operator-framework/operator-sdk/cmd/operator-sdk
 bin/operator-sdk: TAGS := -tags containers_image_openpgp
-bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/opm bin/operator-sdk bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
+bin/controller-gen bin/golangci-lint bin/grype bin/oapi-codegen bin/syft bin/kwok bin/clair bin/opm bin/operator-sdk bin/helm bin/helm4 bin/actionlint bin/cosign bin/kind bin/govulncheck: bin/%: hack/tools/%/go.mod hack/tools/%/go.sum
 	@echo "building $@ (pinned in $<)"
 	@cd hack/tools/$* && $(GO_BUILD) $(TAGS) -ldflags '-s -w' -o $(CURDIR)/$@ $(TOOL)
 	@touch $@

@@ -4,7 +4,7 @@
 # project use that one and never run this file.
 #
 #   docker build --build-arg VERSION=0.1.0 -f notifier.Dockerfile -t scanner-notifier .
-FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
 ARG TARGETOS TARGETARCH VERSION=dev
 WORKDIR /src
 COPY . .

@@ -9,6 +9,7 @@
 //	                            With -tagged, the committed bundle must be that of these images, too
 //	release platforms           write the image of each platform by itself to platforms/
 //	release push                push the images to where images.json says, or to -registry
+//	release materials           print the reference of each platform's image by digest, and the file of its bill of materials
 //	release lock                write images.lock.yaml, from which the bundle is generated
 package main
 
@@ -43,12 +44,12 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: release notes | chart | lock | package | checksums | check | platforms | push [-dir bin/release]")
+		return errors.New("say what to do: release notes | chart | lock | package | checksums | check | platforms | push | materials [-dir bin/release]")
 	}
 	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", filepath.Join("bin", "release"), "directory of the release")
 	again := flags.String("again", "", "check: directory of a second build, which must be equal")
-	registry := flags.String("registry", "", "push: another registry and path than images.json says")
+	registry := flags.String("registry", "", "push, materials: another registry and path than images.json says")
 	tagged := flags.Bool("tagged", false, "check: what is committed must name these images, as it must when a version is tagged")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -74,10 +75,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return r.writePlatforms()
 	case "push":
 		return r.push(ctx, *registry, out)
+	case "materials":
+		return r.listMaterials(*registry, out)
 	case "lock":
 		return r.writeLock()
 	default:
-		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums, check, platforms or push", args[0])
+		return fmt.Errorf("%q is not a command: use notes, chart, lock, package, checksums, check, platforms, push or materials", args[0])
 	}
 }
 

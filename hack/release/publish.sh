@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Publish what "make release-dry-run" has made: push images and chart, sign what was pushed and the checksums, and verify it.
+# Publish what "make release-dry-run" has made: push images and chart, sign what was pushed and the checksums, attest each image's
+# bill of materials, and verify all of it.
 #
 #   publish.sh DIR REGISTRY VERSION
 #
 # The registry's credentials are those of "docker login". cosign signs with the identity of the workflow that runs this
 # (keyless), or, where COSIGN_KEY names one, with a key and without any service: so it is tried out.
 set -euo pipefail
-[ $# = 3 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# = 3 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2; }
 release=$1 registry=$2 version=$3
 
 sign=(--yes) verify=() push=()
@@ -24,6 +25,11 @@ while read -r image; do
   bin/cosign sign "${sign[@]}" --recursive "$image"
   bin/cosign verify "${verify[@]}" "$image" >/dev/null
 done <"$release/pushed"
+
+while read -r image materials; do
+  bin/cosign attest "${sign[@]}" --type spdxjson --predicate "$materials" "$image"
+  bin/cosign verify-attestation "${verify[@]}" --type spdxjson "$image" >/dev/null
+done < <(bin/release-helper materials -dir="$release" -registry="$registry")
 
 bin/helm push "$release/scanner-operator-$version.tgz" "oci://$registry/charts" "${push[@]}"
 

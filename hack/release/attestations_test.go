@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// TestMaterialsOfEachPlatform: a bill of materials is attested to the image of its platform, and not to the index.
+func TestMaterialsOfEachPlatform(t *testing.T) {
+	r := complete(t)
+	var out bytes.Buffer
+	must(t, r.listMaterials("registry.example:5000/trial", &out))
+
+	digests := map[string]bool{}
+	for line := range strings.Lines(out.String()) {
+		reference, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		digest, err := name.NewDigest(reference)
+		if err != nil || digest.RegistryStr() != "registry.example:5000" {
+			t.Errorf("want a reference by digest in the named registry, got %q: %v", reference, err)
+			continue
+		}
+		digests[digest.DigestStr()] = true
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("the bill of materials of %s: %v", reference, err)
+		}
+		record, err := r.record()
+		must(t, err)
+		for _, index := range record {
+			if strings.HasSuffix(index, digest.DigestStr()) {
+				t.Errorf("%s is the index of all platforms", reference)
+			}
+		}
+	}
+	if want := len(programs) * len(platforms); len(digests) != want {
+		t.Errorf("want %d different images, got %d:\n%s", want, len(digests), out.String())
+	}
+}
