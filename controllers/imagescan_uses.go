@@ -94,9 +94,9 @@ func (s *imageScanScope) describe() backend.Image {
 	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
 		img.Job = &grype.Job
 	}
-	var named, reported, secrets, accounts []string
+	var inUse, remembered, reported, secrets, accounts []string
 	for _, u := range s.uses {
-		named = append(named, u.img.Reference.Repository)
+		inUse = append(inUse, u.img.Reference.Repository)
 		reported = append(reported, u.img.ID.Repository)
 		secrets = append(secrets, pullSecrets(u.pod)...)
 		if account := u.pod.Spec.ServiceAccountName; account != "" {
@@ -105,10 +105,13 @@ func (s *imageScanScope) describe() backend.Image {
 	}
 	for _, text := range s.scan.Spec.References {
 		if ref, err := image.ParseReference(text); err == nil {
-			named = append(named, ref.Repository)
+			remembered = append(remembered, ref.Repository)
 		}
 	}
-	img.PullReferences = image.PullReferences(s.key.Digest, append(slices.Compact(named), reported...)...)
+	slices.Sort(inUse)
+	slices.Sort(reported)
+	// The cache lists pods in any order. Which reference is pulled first must not depend on that.
+	img.PullReferences = image.PullReferences(s.key.Digest, slices.Concat(inUse, remembered, reported)...)
 	if len(secrets) > 0 {
 		img.Scope = store.Scope(s.scan.Namespace)
 	}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -210,9 +211,12 @@ type rememberedFailure struct {
 	until   time.Time
 }
 
+// memoKey is the same for all images that differ only in the order of their references and pull secrets.
 func memoKey(img backend.Image) string {
-	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, img.PullReferences, img.PullSecrets)
+	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, inOrder(img.PullReferences), inOrder(img.PullSecrets))
 }
+
+func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
 
 func (m *failureMemo) recent(img backend.Image) *backend.Failure {
 	m.mu.Lock()
