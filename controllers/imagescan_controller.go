@@ -28,7 +28,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Failed images are tried again after a time that doubles from the first to the second of these.
+// Failed images are tried again after a time that doubles from the first to the second of these, less up to a quarter.
 const (
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
@@ -48,6 +48,8 @@ type ImageScanReconciler struct {
 	// all of them.
 	ShareSBOMs bool
 	Rights     *rights.Checker
+	// Random gives numbers from 0 up to 1 that spread retries, so that images that failed together do not return together. Nil spreads none.
+	Random func() float64
 	// Metrics count failures.
 	Metrics *Metrics
 	// concerned remembers whom each ImageScan's workloads concerned when they were recorded last, by its UID: a checksum. No status shows
@@ -342,11 +344,20 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 	status.Attempts++
 	wait := lastRetry
 	if status.Attempts < 7 { // 2^6 minutes are more than the last
-		wait = firstRetry << (status.Attempts - 1)
+		wait = min(firstRetry<<(status.Attempts-1), lastRetry)
 	}
-	wait = max(min(wait, lastRetry), failure.RetryAfter)
+	// Retries may come sooner than planned, but never sooner than the registry or the engine asks for.
+	wait = max(wait-r.spread(wait), failure.RetryAfter+r.spread(failure.RetryAfter))
 	status.NextAttempt = &metav1.Time{Time: r.Clock.Now().Add(wait)}
 	return wait
+}
+
+// spread is up to a quarter of a time.
+func (r *ImageScanReconciler) spread(wait time.Duration) time.Duration {
+	if r.Random == nil {
+		return 0
+	}
+	return time.Duration(float64(wait) / 4 * r.Random())
 }
 
 // subject is what the image's report is kept under.

@@ -182,6 +182,28 @@ func TestFailureWithAdvice(t *testing.T) {
 	}
 }
 
+// TestRetriesAreSpread: images that fail together are tried again one after the other: up to a quarter sooner than planned, and never
+// sooner than a registry asks for.
+func TestRetriesAreSpread(t *testing.T) {
+	for name, tt := range map[string]struct {
+		random            float64
+		advice            time.Duration
+		earliest, longest time.Duration
+	}{
+		"by chance the first":             {0.999, 0, 45 * time.Second, 46 * time.Second},
+		"by chance the last":              {0, 0, time.Minute, time.Minute},
+		"a registry asks for three hours": {0.999, 3 * time.Hour, 3*time.Hour + 44*time.Minute, 3*time.Hour + 45*time.Minute},
+	} {
+		scan := scanOf(theScanner(), web)
+		u := newUnit(t, theScanner(), scan, aPod(shop, "web-1", running("main", web)))
+		u.scans.Random = func() float64 { return tt.random }
+		u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: tt.advice})
+		if _, wait := u.reconcile(scan); wait < tt.earliest || wait > tt.longest {
+			t.Errorf("%s: tried again in %s, want between %s and %s", name, wait, tt.earliest, tt.longest)
+		}
+	}
+}
+
 // TestFailuresFromElsewhere: reasons and messages come from pods in tenants' namespaces. Whatever they say, the
 // status can be written and read.
 func TestFailuresFromElsewhere(t *testing.T) {

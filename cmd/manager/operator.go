@@ -329,7 +329,7 @@ func (op *operator) addControllers(ctx context.Context) error {
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Metrics: op.measures,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Metrics: op.measures, Random: mathrand.Float64,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights},
