@@ -107,6 +107,32 @@ func initialised(name, reference string) func(*corev1.Pod) {
 	}
 }
 
+// unscheduled is a container of a pod that no node can take.
+func unscheduled(container, reference string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.NodeName, pod.Status.Phase = "", corev1.PodPending
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container, Image: reference})
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	}
+}
+
+// mounting is a volume with the image of a reference, mounted by the last container, at which the node reports it so (empty: not at all).
+func mounting(volume, reference, reported string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference}}})
+		statuses := pod.Status.ContainerStatuses
+		if len(statuses) == 0 {
+			return
+		}
+		mount := corev1.VolumeMountStatus{Name: volume, MountPath: "/" + volume}
+		if reported != "" {
+			mount.VolumeStatus = &corev1.VolumeStatus{Image: &corev1.ImageVolumeStatus{ImageRef: reported}}
+		}
+		last := &statuses[len(statuses)-1]
+		last.VolumeMounts = append(last.VolumeMounts, mount)
+	}
+}
+
 // debugged is an ephemeral container that runs the image of a reference.
 func debugged(name, reference string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {

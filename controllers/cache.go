@@ -77,6 +77,7 @@ func StripPod(o any) (any, error) {
 		},
 		Status: corev1.PodStatus{
 			Phase:                      pod.Status.Phase,
+			Conditions:                 stripConditions(pod.Status.Conditions),
 			InitContainerStatuses:      stripStatuses(pod.Status.InitContainerStatuses),
 			ContainerStatuses:          stripStatuses(pod.Status.ContainerStatuses),
 			EphemeralContainerStatuses: stripStatuses(pod.Status.EphemeralContainerStatuses),
@@ -93,7 +94,24 @@ func StripPod(o any) (any, error) {
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: c.Name, Image: c.Image},
 		})
 	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Image != nil {
+			stripped.Spec.Volumes = append(stripped.Spec.Volumes, corev1.Volume{Name: volume.Name, VolumeSource: corev1.VolumeSource{
+				Image: &corev1.ImageVolumeSource{Reference: volume.Image.Reference},
+			}})
+		}
+	}
 	return stripped, nil
+}
+
+// stripConditions keeps whether no node can take the pod.
+func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
+	for _, c := range conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
 }
 
 // ownAnnotations are those that this operator leaves on pods, and that by which pods name receivers.
@@ -121,6 +139,11 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 		kept := corev1.ContainerStatus{Name: s.Name, ImageID: s.ImageID}
 		if s.ImageID == "" && s.State.Waiting != nil {
 			kept.State.Waiting = s.State.Waiting
+		}
+		for _, mount := range s.VolumeMounts {
+			if mount.VolumeStatus != nil && mount.VolumeStatus.Image != nil {
+				kept.VolumeMounts = append(kept.VolumeMounts, corev1.VolumeMountStatus{Name: mount.Name, VolumeStatus: mount.VolumeStatus})
+			}
 		}
 		stripped = append(stripped, kept)
 	}

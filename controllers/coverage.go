@@ -32,7 +32,7 @@ type coveredImage struct {
 	// ID is the image's key, or its reference while it has no digest.
 	ID    string
 	State imageState
-	// Reason of a failed image.
+	// Reason of a failed image, and of a pending one where waiting alone may not help; empty if there is none.
 	Reason string
 	// Since is when a pending image began to wait for a result, or a failed one first failed; zero if that is not known.
 	Since time.Time
@@ -90,7 +90,7 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 		}
 		if !known {
 			for name, ref := range containerImages(&pods[p]) {
-				unresolved = append(unresolved, unresolvedImage{Container: name, Image: ref})
+				unresolved = append(unresolved, unresolvedImage{Container: name, Image: ref, Reason: v1alpha1.ReasonNodeUnknown})
 			}
 		}
 		for _, img := range running {
@@ -193,8 +193,9 @@ func stateOfUnresolved(scanner *v1alpha1.Scanner, img unresolvedImage) coveredIm
 			return state
 		}
 	}
-	if img.NotPulled {
-		state.State, state.Reason = imageFailed, v1alpha1.ReasonNotPulled
+	state.Reason = img.Reason
+	if img.Failed {
+		state.State = imageFailed
 	}
 	return state
 }

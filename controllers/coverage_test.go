@@ -87,7 +87,27 @@ func TestCoverage(t *testing.T) {
 		"a name that is none": {theScanner(), []client.Object{aPod(shop, "a", waiting("c", "Not A Name", "InvalidImageName"))}, []state{{"Not A Name", imageFailed, v1alpha1.ReasonNotPulled}}},
 		"a node that nobody knows": {
 			theScanner(), []client.Object{aPod(shop, "a", running("c", web), creating("d", "nginx"), onNode("unknown"))},
-			[]state{{"docker.io/library/nginx:latest", imagePending, ""}, {web, imagePending, ""}},
+			[]state{{"docker.io/library/nginx:latest", imagePending, ""}, {web, imagePending, v1alpha1.ReasonNodeUnknown}},
+		},
+		"no node takes the pod": {
+			theScanner(), []client.Object{aPod(shop, "a", unscheduled("c", "nginx"))},
+			[]state{{"docker.io/library/nginx:latest", imagePending, v1alpha1.ReasonPodUnschedulable}},
+		},
+		"no node takes one pod, another one starts": {
+			theScanner(), []client.Object{aPod(shop, "a", unscheduled("c", "nginx")), aPod(shop, "b", creating("c", "nginx"))},
+			[]state{{"docker.io/library/nginx:latest", imagePending, ""}},
+		},
+		"an image volume": {
+			theScanner(), []client.Object{aPod(shop, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable)))},
+			[]state{{key(web), imagePending, ""}, {key(vulnerable), imagePending, ""}},
+		},
+		"an image volume of which nothing is known": {
+			theScanner(), []client.Object{aPod(shop, "a", running("c", web), mounting("model", vulnerable, ""))},
+			[]state{{vulnerable, imageFailed, v1alpha1.ReasonVolumeDigestUnknown}, {key(web), imagePending, ""}},
+		},
+		"an imageID that names nothing": {
+			theScanner(), []client.Object{aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"}))},
+			[]state{{web, imageFailed, v1alpha1.ReasonBareImageID}},
 		},
 		"two platforms": {
 			theScanner(), []client.Object{aPod(shop, "a", running("c", web)), aPod(shop, "b", running("c", web), onNode(nodeARM))},

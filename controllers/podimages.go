@@ -13,8 +13,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// podImage is an image that one container of a pod runs.
+// volumePrefix begins the name under which an image volume is listed among a pod's containers, whose names have no slash.
+const volumePrefix = "volume/"
+
+// podImage is an image that one container of a pod runs, or that the pod mounts as a volume.
 type podImage struct {
+	// Container is its name, or the volume's after volumePrefix.
 	Container string
 	ID        image.ID
 	// Reference is what the pod's spec says.
@@ -26,8 +30,8 @@ type unresolvedImage struct {
 	Container string
 	// Image is the pod spec's text.
 	Image string
-	// NotPulled says that the node tried and failed; Reason and Message are its words.
-	NotPulled       bool
+	// Failed says that waiting alone will not give it a digest. Reason is one of ImageScan conditions; a pending image may have one too.
+	Failed          bool
 	Reason, Message string
 }
 
@@ -38,12 +42,11 @@ var pullFailures = []string{
 	"RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// imagesOf returns the images of all containers of a pod, init and ephemeral containers included.
+// imagesOf returns the images of all containers of a pod, init and ephemeral containers included, and of its image volumes.
 func imagesOf(pod *corev1.Pod) (resolved []podImage, unresolved []unresolvedImage) {
 	specs := containerImages(pod)
-	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses)
 	seen := map[string]bool{}
-	for _, status := range statuses {
+	for _, status := range slices.Concat(containerStatuses(pod), volumeStatuses(pod)) {
 		spec, found := specs[status.Name]
 		if !found {
 			continue
@@ -58,32 +61,48 @@ func imagesOf(pod *corev1.Pod) (resolved []podImage, unresolved []unresolvedImag
 	}
 	for name, spec := range specs {
 		if !seen[name] {
-			unresolved = append(unresolved, unresolvedImage{Container: name, Image: spec})
+			unresolved = append(unresolved, unresolvedImage{Container: name, Image: spec, Reason: unscheduledReason(pod)})
 		}
 	}
 	slices.SortFunc(unresolved, func(a, b unresolvedImage) int { return strings.Compare(a.Container, b.Container) })
 	return resolved, unresolved
 }
 
+// unscheduledReason is PodUnschedulable for a pod that no node can take; empty for any other.
+func unscheduledReason(pod *corev1.Pod) string {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return v1alpha1.ReasonPodUnschedulable
+		}
+	}
+	return ""
+}
+
 // resolve reads one container's status. An image that a node knows only by its own id is taken by the
 // digest in the pod's spec, if there is one.
 func resolve(status corev1.ContainerStatus, spec string) (podImage, *unresolvedImage) {
 	missing := &unresolvedImage{Container: status.Name, Image: spec}
-	ref, err := image.ParseReference(spec)
-	if err != nil {
-		missing.NotPulled, missing.Reason, missing.Message = true, "InvalidImageName", err.Error()
+	fail := func(reason, message string) (podImage, *unresolvedImage) {
+		missing.Failed, missing.Reason, missing.Message = true, reason, message
 		return podImage{}, missing
 	}
+	ref, err := image.ParseReference(spec)
+	if err != nil {
+		return fail(v1alpha1.ReasonNotPulled, err.Error())
+	}
 	if status.ImageID == "" {
-		if waiting := status.State.Waiting; waiting != nil && slices.Contains(pullFailures, waiting.Reason) {
-			missing.NotPulled, missing.Reason, missing.Message = true, waiting.Reason, waiting.Message
+		switch waiting := status.State.Waiting; {
+		case waiting == nil:
+		case waiting.Reason == v1alpha1.ReasonVolumeDigestUnknown:
+			return fail(waiting.Reason, waiting.Message)
+		case slices.Contains(pullFailures, waiting.Reason):
+			return fail(v1alpha1.ReasonNotPulled, waiting.Reason+": "+waiting.Message)
 		}
 		return podImage{}, missing
 	}
 	id, err := image.ParseID(status.ImageID)
 	if err != nil {
-		missing.NotPulled, missing.Reason, missing.Message = true, v1alpha1.ReasonBareImageID, err.Error()
-		return podImage{}, missing
+		return fail(v1alpha1.ReasonBareImageID, err.Error())
 	}
 	if id.Bare && ref.Digest != "" {
 		id = image.ID{Repository: ref.Repository, Digest: ref.Digest}
@@ -91,7 +110,46 @@ func resolve(status corev1.ContainerStatus, spec string) (podImage, *unresolvedI
 	return podImage{Container: status.Name, ID: id, Reference: ref}, nil
 }
 
-// containerImages maps the names of all containers to the images that the pod's spec gives them.
+func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses)
+}
+
+// volumeStatuses gives image volumes the form of containers. Until a container has started, nothing is known of a volume. From then on
+// its digest is what a node reports at one of the containers that mount it, or what the pod's spec pins.
+func volumeStatuses(pod *corev1.Pod) (statuses []corev1.ContainerStatus) {
+	containers := containerStatuses(pod)
+	started := slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.ImageID != "" })
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Image == nil || volume.Image.Reference == "" || !started {
+			continue
+		}
+		status := corev1.ContainerStatus{Name: volumePrefix + volume.Name, ImageID: mountedImage(containers, volume.Name)}
+		if ref, err := image.ParseReference(volume.Image.Reference); err == nil && status.ImageID == "" {
+			status.ImageID = ref.Digest
+		}
+		if status.ImageID == "" {
+			status.State.Waiting = &corev1.ContainerStateWaiting{Reason: v1alpha1.ReasonVolumeDigestUnknown, Message: "the node does not report " +
+				"which image the volume " + volume.Name + " holds: pin it by digest in the pod's spec, or use Kubernetes 1.35 or later"}
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses
+}
+
+// mountedImage is what a node reports of an image volume; empty if it reports nothing.
+func mountedImage(containers []corev1.ContainerStatus, volume string) string {
+	for _, c := range containers {
+		for _, mount := range c.VolumeMounts {
+			if mount.Name == volume && mount.VolumeStatus != nil && mount.VolumeStatus.Image != nil && mount.VolumeStatus.Image.ImageRef != "" {
+				return mount.VolumeStatus.Image.ImageRef
+			}
+		}
+	}
+	return ""
+}
+
+// containerImages maps the names of all containers, and those of image volumes after volumePrefix, to the images that the pod's spec
+// gives them.
 func containerImages(pod *corev1.Pod) map[string]string {
 	images := map[string]string{}
 	for _, c := range pod.Spec.InitContainers {
@@ -102,6 +160,11 @@ func containerImages(pod *corev1.Pod) map[string]string {
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
 		images[c.Name] = c.Image
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Image != nil && volume.Image.Reference != "" {
+			images[volumePrefix+volume.Name] = volume.Image.Reference
+		}
 	}
 	return images
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +44,7 @@ func TestImagesOf(t *testing.T) {
 		},
 		"not pulled": {
 			aPod(shop, "a", waiting("c", web, "ImagePullBackOff")), nil,
-			[]unresolvedImage{{Container: "c", Image: web, NotPulled: true, Reason: "ImagePullBackOff", Message: "the kubelet says more"}},
+			[]unresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonNotPulled, Message: "ImagePullBackOff: the kubelet says more"}},
 		},
 		"crashing, but pulled": {
 			aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{
@@ -52,7 +53,7 @@ func TestImagesOf(t *testing.T) {
 		},
 		"a name that is none": {
 			aPod(shop, "a", waiting("c", "Not A Name", "InvalidImageName")), nil,
-			[]unresolvedImage{{Container: "c", Image: "Not A Name", NotPulled: true, Reason: "InvalidImageName",
+			[]unresolvedImage{{Container: "c", Image: "Not A Name", Failed: true, Reason: v1alpha1.ReasonNotPulled,
 				Message: `image reference "Not A Name": invalid reference format: repository name (library/Not A Name) must be lowercase`}},
 		},
 		"loaded on the node": {
@@ -63,9 +64,37 @@ func TestImagesOf(t *testing.T) {
 			aPod(shop, "a", loaded("c", pinned)),
 			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
 		},
+		"loaded on a node with CRI-O, but the spec says which": {
+			aPod(shop, "a", containerWith("c", pinned, corev1.ContainerStatus{ImageID: strings.TrimPrefix(digest("loaded"), "sha256:")})),
+			[]podImage{{Container: "c", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+		},
+		"a volume whose image the node reports": {
+			aPod(shop, "a", running("c", web), mounting("model", vulnerable, imageID(vulnerable))),
+			[]podImage{resolved("c", web), resolved("volume/model", vulnerable)}, nil,
+		},
+		"a volume whose image is pinned": {
+			aPod(shop, "a", running("c", web), mounting("model", pinned, "")),
+			[]podImage{resolved("c", web), {Container: "volume/model", ID: image.ID{Repository: "ghcr.io/a/b", Digest: digest("pinned")}, Reference: resolved("c", pinned).Reference}}, nil,
+		},
+		"a volume of which nothing is known": {
+			aPod(shop, "a", running("c", web), mounting("model", vulnerable, "")),
+			[]podImage{resolved("c", web)},
+			[]unresolvedImage{{Container: "volume/model", Image: vulnerable, Failed: true, Reason: v1alpha1.ReasonVolumeDigestUnknown,
+				Message: "the node does not report which image the volume model holds: pin it by digest in the pod's spec, or use Kubernetes 1.35 or later"}},
+		},
+		"a volume of a pod that has not started": {
+			aPod(shop, "a", creating("c", web), mounting("model", pinned, "")), nil,
+			[]unresolvedImage{{Container: "c", Image: web}, {Container: "volume/model", Image: pinned}},
+		},
+		"no node takes the pod": {
+			&corev1.Pod{
+				Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: web}}},
+				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}},
+			}, nil, []unresolvedImage{{Container: "c", Image: web, Reason: v1alpha1.ReasonPodUnschedulable}},
+		},
 		"an imageID that is none": {
 			aPod(shop, "a", containerWith("c", web, corev1.ContainerStatus{ImageID: "sha512:abc"})), nil,
-			[]unresolvedImage{{Container: "c", Image: web, NotPulled: true, Reason: v1alpha1.ReasonBareImageID, Message: `imageID "sha512:abc": no SHA-256 digest in it`}},
+			[]unresolvedImage{{Container: "c", Image: web, Failed: true, Reason: v1alpha1.ReasonBareImageID, Message: `imageID "sha512:abc": no SHA-256 digest in it`}},
 		},
 		"a status of a container that is not there": {
 			&corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "ghost", ImageID: imageID(web)}}}}, nil, nil,
@@ -185,6 +214,12 @@ func anyPod() *rapid.Generator[*corev1.Pod] {
 				labelled(key, draw(key, values...))(pod)
 			}
 		}
+		if rapid.Bool().Draw(t, "mounting") {
+			mounting("model", draw("volume", web, "Not A Name", "ghcr.io/a/b@"+digest("pinned")), draw("mounted", "", imageID(web)))(pod)
+		}
+		if rapid.Bool().Draw(t, "unschedulable") {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}, {Type: corev1.PodReady}}
+		}
 		if rapid.Bool().Draw(t, "owned") {
 			ownedBy("apps/v1", draw("owner", "ReplicaSet", "Job", "StatefulSet"), draw("owner's name", "web-5d4f8", "nightly-29401440"), "owner")(pod)
 		}
@@ -269,7 +304,8 @@ func TestStripPod(t *testing.T) {
 				t.Errorf("the Scanner with the selector %v selects one of the two", scanner.Spec.PodSelector)
 			}
 		}
-		if len(stripped.ManagedFields)+len(stripped.Spec.Volumes)+len(stripped.Finalizers) > 0 || len(slices.Collect(maps.Keys(stripped.Annotations))) > 1 {
+		data := slices.ContainsFunc(stripped.Spec.Volumes, func(v corev1.Volume) bool { return v.Image == nil })
+		if data || len(stripped.ManagedFields)+len(stripped.Finalizers) > 0 || len(slices.Collect(maps.Keys(stripped.Annotations))) > 1 {
 			t.Errorf("more is kept than is used: %+v", stripped)
 		}
 		if diff := cmp.Diff(original, pod); diff != "" {

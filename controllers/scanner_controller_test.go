@@ -315,6 +315,25 @@ func TestScannerEvents(t *testing.T) {
 	}
 }
 
+// TestDescribePending: images that wait for more than time are named by their reason.
+func TestDescribePending(t *testing.T) {
+	images := []coveredImage{
+		{State: imagePending, Name: "a:1"}, {State: imageFailed, Reason: "NotPulled", Name: "x:1"}, {State: imagePending, Reason: "PodUnschedulable", Name: "b:1"},
+		{State: imagePending, Reason: "NodeUnknown", Name: "c:1"}, {State: imagePending, Reason: "PodUnschedulable", Name: "d:1"},
+	}
+	for _, tt := range []struct {
+		images []coveredImage
+		want   string
+	}{
+		{images, "4 of 5 images have no result yet (NodeUnknown: c:1; PodUnschedulable: b:1 and 1 more)"},
+		{images[:2], "1 of 2 images have no result yet"},
+	} {
+		if got := describePending(tt.images); got != tt.want {
+			t.Errorf("it is described as %q, want %q", got, tt.want)
+		}
+	}
+}
+
 // TestDescribeFailures: by reason, each with an example, in the same words each time.
 func TestDescribeFailures(t *testing.T) {
 	images := []coveredImage{

@@ -225,7 +225,7 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:
 		ready.Status, ready.Reason, reconciling = metav1.ConditionFalse, v1alpha1.ReasonScanning, true
-		ready.Message = fmt.Sprintf("%d of %d images have no result yet", counts.Pending, counts.Total)
+		ready.Message = truncate(describePending(s.images), v1alpha1.MaxMessageBytes)
 	case counts.Failed > 0:
 		ready.Reason = v1alpha1.ReasonSomeFailed
 		ready.Message = truncate(describeFailures(s.images), v1alpha1.MaxMessageBytes)
@@ -246,13 +246,29 @@ func selectorProblem(scanner *v1alpha1.Scanner) string {
 	return ""
 }
 
+// describePending says how many images wait, and names those that wait for a reason of their own.
+func describePending(images []coveredImage) string {
+	pending, _ := groupByReason(images, imagePending)
+	waiting := fmt.Sprintf("%d of %d images have no result yet", pending, len(images))
+	withReason := slices.DeleteFunc(slices.Clone(images), func(img coveredImage) bool { return img.Reason == "" })
+	if _, reasons := groupByReason(withReason, imagePending); reasons != "" {
+		waiting += " (" + reasons + ")"
+	}
+	return waiting
+}
+
 // describeFailures groups failed images by reason and names an example of each.
 func describeFailures(images []coveredImage) string {
+	failed, reasons := groupByReason(images, imageFailed)
+	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), reasons)
+}
+
+// groupByReason counts the images in a state, and names an example of each reason.
+func groupByReason(images []coveredImage, state imageState) (n int, reasons string) {
 	byReason := map[string][]string{}
-	failed := 0
 	for _, img := range images {
-		if img.State == imageFailed {
-			failed++
+		if img.State == state {
+			n++
 			byReason[img.Reason] = append(byReason[img.Reason], img.Name)
 		}
 	}
@@ -265,7 +281,7 @@ func describeFailures(images []coveredImage) string {
 		}
 		parts = append(parts, part)
 	}
-	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), strings.Join(parts, "; "))
+	return n, strings.Join(parts, "; ")
 }
 
 // changed says whether a condition has another status or reason than before.

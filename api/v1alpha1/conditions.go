@@ -60,6 +60,12 @@ const (
 	ReasonNotPulled = "NotPulled"
 	// ReasonBareImageID says that the node knows the image only by the id of its configuration: built or loaded there.
 	ReasonBareImageID = "BareImageID"
+	// ReasonVolumeDigestUnknown says that a pod mounts the image, and the node does not report which one that is.
+	ReasonVolumeDigestUnknown = "VolumeDigestUnknown"
+	// ReasonPodUnschedulable says that no node can take the only pods with the image.
+	ReasonPodUnschedulable = "PodUnschedulable"
+	// ReasonNodeUnknown says that the platform of the pods' node is not known (yet): the node has gone, or reports none.
+	ReasonNodeUnknown = "NodeUnknown"
 	// ReasonLeftBehind is that of an event: what an engine keeps elsewhere could not be undone in time, and stays there.
 	ReasonLeftBehind = "LeftBehind"
 	// ReasonPodChangeRefused is that of an event: the API server does not let the operator mark pods.

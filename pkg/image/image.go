@@ -47,7 +47,10 @@ func (p Platform) String() string {
 	return s
 }
 
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var (
+	digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	hexPattern    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
 
 // ValidDigest says whether s is a SHA-256 digest as registries write it.
 func ValidDigest(s string) bool { return digestPattern.MatchString(s) }
@@ -67,6 +70,7 @@ type ID struct {
 //	repo@sha256:…                    containerd, CRI-O (usually the digest of an index)
 //	docker-pullable://repo@sha256:…  dockershim
 //	docker://sha256:…, sha256:…      built or loaded on the node: an image id
+//	64 hexadecimal digits            CRI-O, of an image without a digest of a repository: an image id
 func ParseID(s string) (ID, error) {
 	rest := s
 	if _, after, found := strings.Cut(s, "://"); found {
@@ -75,6 +79,9 @@ func ParseID(s string) (ID, error) {
 	repository, digest, found := strings.Cut(rest, "@")
 	if !found {
 		repository, digest = "", rest
+	}
+	if repository == "" && hexPattern.MatchString(digest) {
+		digest = "sha256:" + digest
 	}
 	if !ValidDigest(digest) {
 		return ID{}, fmt.Errorf("imageID %q: no SHA-256 digest in it", s)

@@ -24,6 +24,7 @@ func TestParseID(t *testing.T) {
 		"Docker, built on the node":    {"docker://" + digestA, ID{Digest: digestA, Bare: true}},
 		"containerd, loaded by import": {digestA, ID{Digest: digestA, Bare: true}},
 		"no repository before the @":   {"@" + digestA, ID{Digest: digestA, Bare: true}},
+		"CRI-O, built on the node":     {hexA, ID{Digest: digestA, Bare: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseID(tt.imageID)
@@ -40,15 +41,17 @@ func TestParseID(t *testing.T) {
 // TestParseIDRefuses: what names no image by a SHA-256 digest is an error that repeats what was there.
 func TestParseIDRefuses(t *testing.T) {
 	for name, imageID := range map[string]string{
-		"nothing":              "",
-		"a tag":                "docker.io/library/nginx:1.25",
-		"a scheme and no more": "docker-pullable://",
-		"a digest cut short":   "nginx@sha256:" + hexA[1:],
-		"a digest too long":    "nginx@sha256:" + hexA + "a",
-		"capitals":             "nginx@sha256:" + strings.ToUpper(hexA),
-		"another algorithm":    "nginx@sha512:" + hexA + hexA,
-		"something after it":   digestA + "\n",
-		"two digests":          "nginx@" + digestA + "@" + digestA,
+		"nothing":               "",
+		"a tag":                 "docker.io/library/nginx:1.25",
+		"a scheme and no more":  "docker-pullable://",
+		"a digest cut short":    "nginx@sha256:" + hexA[1:],
+		"a digest too long":     "nginx@sha256:" + hexA + "a",
+		"capitals":              "nginx@sha256:" + strings.ToUpper(hexA),
+		"digits without sha256": "nginx@" + hexA,
+		"digits cut short":      hexA[1:],
+		"another algorithm":     "nginx@sha512:" + hexA + hexA,
+		"something after it":    digestA + "\n",
+		"two digests":           "nginx@" + digestA + "@" + digestA,
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseID(imageID)
