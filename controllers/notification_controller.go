@@ -100,8 +100,9 @@ type receiverVisit struct {
 func (r *NotificationReconciler) visit(
 	ctx context.Context, courier notify.Courier, o *outlook, receiver v1alpha1.Receiver,
 ) receiverVisit {
-	progress, err := courier.Visit(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverage)
+	progress, err := courier.Visit(ctx, string(o.scanner.UID), r.settings(o, receiver), o.coverageFor(receiver.Name))
 	r.tell(ctx, o.scanner, receiver.Name, progress)
+	r.reportGivenUp(o.scanner, receiver.Name, progress)
 	if !reflect.DeepEqual(progress.Before, progress.After) {
 		r.Wakeups.Scanner(ctx, o.scanner)
 	}

@@ -22,6 +22,8 @@ type outlook struct {
 	// data is the engine's; zero if it has none.
 	data     store.DataVersion
 	coverage notify.Coverage
+	// unconfirmed are notices about receivers that do not answer.
+	unconfirmed []notify.Notice
 	// exceptions that are in force, and when the first of them ends; zero if none ever does.
 	exceptions    exception.Set
 	exceptionEnds time.Time
@@ -60,5 +62,6 @@ func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Sca
 		c.covered = totals.ByException
 	}
 	o.coverage.Notices = c.notices()
-	return o, nil
+	o.unconfirmed, err = r.unconfirmed(ctx, scanner)
+	return o, err
 }

@@ -213,7 +213,13 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 			Changes:   rapid.MapOfN(anyChange(), rapid.IntRange(0, 1_000_000), 0, 8).Draw(t, "changes"),
 			NewImages: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "new images"), MoreNewImages: rapid.IntRange(0, 1000).Draw(t, "more new images"),
 			Notices: anyNotices(t, "notice", notify.NoticeScansFailing, notify.NoticeDataOutdated, notify.NoticeDataSuspect, notify.NoticeImagesFailed,
-				notify.NoticeExceptionExpires),
+				notify.NoticeUnconfirmed, notify.NoticeExceptionExpires),
+			Unconfirmed: rapid.Ptr(rapid.Custom(func(t *rapid.T) notify.Unconfirmed {
+				return notify.Unconfirmed{
+					Count: rapid.IntRange(0, 1000).Draw(t, "unconfirmed"), Title: anyText().Draw(t, "title"),
+					Since: time.Unix(rapid.Int64Range(0, 1<<35).Draw(t, "unconfirmed since"), 0),
+				}
+			}), true).Draw(t, "unconfirmed messages"),
 			Excepted: rapid.IntRange(0, 1000).Draw(t, "excepted"), Untold: rapid.IntRange(0, 1000).Draw(t, "untold"),
 			Worst: rapid.SliceOfN(anyItem(), 0, 8).Draw(t, "worst"),
 			Remaining: notify.Remaining{
@@ -235,7 +241,7 @@ func TestHugeTexts(t *testing.T) {
 			assertAcceptable(t, notify.Digest{
 				Kind: kind, Namespace: huge, Scanner: huge, Engine: huge, EngineBefore: huge, ReadMore: huge, Sections: []notify.Section{section, section},
 				Worst: []notify.Item{item}, Rest: notify.Rest{Images: 1, Findings: 1, Repositories: []string{huge}}, NewImages: []string{huge},
-				Notices: []notify.Notice{notice, notice}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
+				Notices: []notify.Notice{notice, notice}, Unconfirmed: &notify.Unconfirmed{Count: 1, Title: huge}, Remaining: notify.Remaining{Failed: map[string]int{huge: 1}},
 			})
 		}
 	}

@@ -12,6 +12,14 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
+// unconfirmedBefore is a message after two that were never confirmed, and another receiver's messages are not either.
+func unconfirmedBefore() notify.Digest {
+	d := one(fixAvailable())
+	d.Unconfirmed = &notify.Unconfirmed{Count: 2, Since: daysAgo(1), Title: "4 new findings in shop"}
+	d.Notices = []notify.Notice{{ID: "DeliveryUnconfirmed/team", Kind: notify.NoticeUnconfirmed, Name: "team", Since: daysAgo(1), Count: 2}}
+	return d
+}
+
 func daysAgo(n int) time.Time { return noon.AddDate(0, 0, -n) }
 
 // messages are those that a receiver may get, by the name of their golden file: each kind, each change, and important mixes.
@@ -29,7 +37,8 @@ func messages() map[string]notify.Digest {
 		"regressed": one(regressed()), "fixed": one(fixed()), "exception-ended": one(exceptionEnded()),
 		"new-image": firstTime(), "new-images": newImagesOnly(), "mixed": mixed(),
 		"troubles": troubles(), "troubles-over": troublesOver(), "exception-expires": exceptionExpires(),
-		"hostile": hostile(), "long": long(),
+		"unconfirmed": unconfirmedBefore(),
+		"hostile":     hostile(), "long": long(),
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	// leftOutReserve is the room for what stands below the sections when some do not fit.
 	leftOutReserve = 800
 	// maxSections, each with a divider, leave blocks for what stands above and below them.
-	maxSections = (maxBlocks - 8 - maxNotices) / 2
+	maxSections = (maxBlocks - 9 - maxNotices) / 2
 	maxNames    = 500
 )
 

@@ -55,6 +55,8 @@ func isWrong(n notify.Notice) string {
 		return "The vulnerability data looks wrong: too many findings went with one version of it"
 	case notify.NoticeImagesFailed:
 		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), name(n.Reason, maxReason))
+	case notify.NoticeUnconfirmed:
+		return "Receiver " + name(n.Name, maxWorkload) + " does not answer" + since(n.Since)
 	case notify.NoticeExceptionExpires:
 		text := "Exception " + name(n.Name, maxWorkload) + " expires"
 		if n.Until.IsZero() {
@@ -75,6 +77,8 @@ func isOver(n notify.Notice) string {
 		return "The vulnerability data is trusted again: what is fixed is told from now on"
 	case notify.NoticeImagesFailed:
 		return "No image fails any more with " + name(n.Reason, maxReason)
+	case notify.NoticeUnconfirmed:
+		return "Receiver " + name(n.Name, maxWorkload) + " answers again"
 	case notify.NoticeExceptionExpires:
 		return "Exception " + name(n.Name, maxWorkload) + " does not expire soon any more"
 	}
@@ -92,6 +96,8 @@ func whatToDo(d notify.Digest, n notify.Notice) string {
 		return "Nothing is said to be fixed until they are back, for at most 14 days. See which data it is: " + describe(d)
 	case notify.NoticeImagesFailed:
 		return "See why: " + code("kubectl -n "+d.Namespace+" get imagescans")
+	case notify.NoticeUnconfirmed:
+		return "Its channel may lack " + count(n.Count, "message") + ". See why: " + describe(d)
 	case notify.NoticeExceptionExpires:
 		return "Then " + covered(n) + " news again. To keep it, change its spec.expires: " + editException(n.Name)
 	}

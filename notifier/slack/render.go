@@ -32,6 +32,7 @@ func Render(d notify.Digest) *slackapi.WebhookMessage {
 	m.size = len(m.fallback)
 	m.header(title(d))
 	m.context(speaker(d))
+	m.context(unconfirmed(d.Unconfirmed))
 	if d.Kind == notify.KindNews {
 		m.news(d)
 	} else {
@@ -113,6 +114,15 @@ func fallback(d notify.Digest) string {
 func speaker(d notify.Digest) string {
 	return fmt.Sprintf("Scanner %s · namespace %s · %s",
 		name(d.Scanner, maxName), name(d.Namespace, maxName), moment(d.CreatedAt))
+}
+
+// unconfirmed says that earlier messages may be missing.
+func unconfirmed(u *notify.Unconfirmed) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf(":warning: %s sent since %s and never confirmed, the last one: %s. They may be missing here, and are not sent again.",
+		count(u.Count, "earlier message"), moment(u.Since), name(u.Title, maxHeaderText))
 }
 
 // readMore is a link, or a command to type.

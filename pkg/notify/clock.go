@@ -16,6 +16,7 @@ func (s State) settled(now time.Time) State {
 	}
 	// What pointers lead to belongs to the state before as well.
 	s.Outbox, s.Stopped, s.LastError = clone(s.Outbox), clone(s.Stopped), clone(s.LastError)
+	s.Unconfirmed = clone(s.Unconfirmed)
 	s.Notices = maps.Clone(s.Notices)
 	back := func(at *time.Time) { *at = at.Add(-ahead) }
 	s.eachTime(back)
@@ -36,6 +37,9 @@ func (s *State) eachTime(visit func(*time.Time)) {
 	}
 	if s.LastError != nil {
 		times = append(times, &s.LastError.At)
+	}
+	if s.Unconfirmed != nil {
+		times = append(times, &s.Unconfirmed.Since)
 	}
 	for _, at := range times {
 		if !at.IsZero() {

@@ -158,6 +158,7 @@ func (l *look) newDigest(kind Kind) (Digest, error) {
 	return Digest{
 		ID: hex.EncodeToString(id[:]), Kind: kind, CreatedAt: l.now,
 		Namespace: l.settings.Namespace, Scanner: l.settings.Scanner, ReadMore: clip(l.settings.ReadMore, maxURL),
+		Unconfirmed: clone(l.state.Unconfirmed),
 	}, nil
 }
 

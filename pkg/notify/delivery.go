@@ -75,6 +75,7 @@ const (
 	ReasonReceiverFailed  = "ReceiverFailed"      // 5xx
 	ReasonNetwork         = "Network"             // no connection
 	ReasonAnswerLost      = "AnswerLost"          // sent, no answer
+	ReasonUnconfirmed     = "DeliveryUnconfirmed" // given up after many attempts without an answer
 	ReasonNotifierUnavail = "NotifierUnavailable" // the manager could not reach the notifier
 	ReasonClusterAPI      = "KubernetesAPI"       // the notifier could not ask the Kubernetes API
 )

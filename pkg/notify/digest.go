@@ -72,6 +72,8 @@ type Digest struct {
 	Worst []Item `json:"worst,omitempty"`
 	// Remaining says, in a summary, what is not part of it yet: images pending, failed by reason.
 	Remaining Remaining `json:"remaining,omitzero"`
+	// Unconfirmed describes earlier messages to this receiver that were given up; nil if there are none.
+	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	// ReadMore is the command or address where everything can be read.
 	ReadMore string `json:"readMore,omitempty"`
 }
@@ -139,6 +141,8 @@ const (
 	NoticeDataSuspect NoticeKind = "DataSuspect"
 	// NoticeImagesFailed: images cannot be scanned for one reason.
 	NoticeImagesFailed NoticeKind = "ImagesFailed"
+	// NoticeUnconfirmed: messages to another receiver of the Scanner are not answered.
+	NoticeUnconfirmed NoticeKind = "DeliveryUnconfirmed"
 	// NoticeExceptionExpires: an exception ends within a week, and what it covers will be news again.
 	NoticeExceptionExpires NoticeKind = "ExceptionExpires"
 )
@@ -152,7 +156,8 @@ type Notice struct {
 	// Since is when it began, zero if that is not known; Until is when an exception expires.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Reason is that of failed images; Name that of an exception ("shop/accepted", or a name alone for one of the cluster); Detail is for people.
+	// Reason is that of failed images; Name that of an exception ("shop/accepted", or a name alone for one of the cluster) or of a
+	// receiver; Detail is for people.
 	Reason string `json:"reason,omitempty"`
 	Name   string `json:"name,omitempty"`
 	Detail string `json:"detail,omitempty"`

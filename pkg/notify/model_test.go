@@ -164,6 +164,8 @@ type message struct {
 	retracted bool
 	// taken is how often the receiver has taken it, and doubts how often that may have stayed unknown.
 	taken, doubts int
+	// givenUp says that it was never answered and counts as announced.
+	givenUp bool
 }
 
 // audience is the receiver and what the manager has recorded of it.
@@ -176,6 +178,8 @@ type audience struct {
 	credits map[topic]int
 	// notices are those that the receiver holds to be true.
 	notices map[string]bool
+	// unanswered is how many attempts since the last delivery may have arrived without anybody knowing.
+	unanswered int
 	// elapsed is the time that has really passed, and last when latest was taken.
 	elapsed, last time.Duration
 	latest        *message
@@ -258,7 +262,14 @@ func (a *audience) marked(said store.Announced) {
 		return
 	}
 	if m != nil {
-		if m.taken == 0 {
+		m.givenUp = said.Log.Unconfirmed
+		switch {
+		case m.givenUp && a.unanswered < maxUnanswered:
+			w.rt.Fatalf("message %s is given up after %d attempts without an answer, want %d", m.digest.ID, a.unanswered, maxUnanswered)
+		case m.givenUp:
+			a.unanswered = maxUnanswered - unansweredAgain
+			a.giveUp(m)
+		case m.taken == 0:
 			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
 		}
 		a.recorded.learn(m.said)
@@ -270,6 +281,17 @@ func (a *audience) marked(said store.Announced) {
 func (m memory) adopt(others memory) {
 	for t, known := range others {
 		m[t] = known
+	}
+}
+
+// giveUp has the receiver know what a message says that was never answered, whether it came or not. Of notices it may be told the end
+// without the beginning.
+func (a *audience) giveUp(m *message) {
+	for t := range m.covers {
+		a.heard[t] = a.recorded[t]
+	}
+	for _, n := range m.digest.Notices {
+		a.notices[n.ID] = !n.Over
 	}
 }
 
@@ -351,7 +373,7 @@ func (a *audience) check() {
 func (a *audience) checkComplete() {
 	w := a.w
 	for id, m := range a.messages {
-		if m.taken == 0 && m.covers != nil && !m.retracted {
+		if m.taken == 0 && m.covers != nil && !m.retracted && !m.givenUp {
 			w.rt.Fatalf("summary %s counts as told and never arrived", id)
 		}
 	}

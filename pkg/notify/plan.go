@@ -128,12 +128,15 @@ func (l *look) begin() (*Action, error) {
 }
 
 // deliver brings the message on its way to its end before anything else happens, however long ago it was composed
-// if the receiver may have it. One that it certainly does not have becomes too old.
+// if the receiver may have it. One that it certainly does not have becomes too old. One that was never answered is given up.
 func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	switch {
 	case outbox == nil:
 		return nil, nil
+	case outbox.InDoubt && l.state.Unanswered >= maxUnanswered:
+		said, err := giveUp(l.now, &l.state)
+		return &Action{Mark: said}, err
 	case !outbox.InDoubt && !l.now.Before(outbox.Digest.CreatedAt.Add(outbox.keeps())):
 		l.state.Outbox = nil
 		return &Action{Mark: &store.Announced{At: l.now, Retract: outbox.Digest.ID}}, nil
@@ -141,6 +144,7 @@ func (l *look) deliver() (*Action, error) {
 		return &Action{Until: l.mayAttempt()}, nil
 	}
 	l.state.LastAttempt = l.now
+	l.state.Unanswered++
 	sent := *outbox
 	sent.InDoubt = true
 	l.state.Outbox = &sent

@@ -26,8 +26,8 @@ type life struct {
 	// remembered are the ids that the notifier knows to be delivered; a restart of it forgets them.
 	remembered map[string]bool
 	last       Progress
-	// calm makes everything work.
-	calm bool
+	// calm makes everything work, silent has no message answered.
+	calm, silent bool
 }
 
 // fates of a message, most of them bad.
@@ -36,6 +36,21 @@ var fates = []string{"delivered", "delivered", "delivered", "temporary", "limite
 // Send implements Sender with any fate that a message can have.
 func (l *life) Send(_ context.Context, d Delivery) Outcome {
 	id := d.Digest.ID
+	outcome := l.deliver(d, id)
+	switch outcome.Result {
+	case UnknownOutcome:
+		l.audience.unanswered++
+	case Delivered:
+		l.audience.unanswered++
+		if l.archive.broken == 0 {
+			l.audience.unanswered = 0
+		}
+	}
+	return outcome
+}
+
+// deliver decides what becomes of a message.
+func (l *life) deliver(d Delivery, id string) Outcome {
 	if l.audience.messages[id] == nil {
 		l.rt.Fatalf("message %s is sent before it is stored", id)
 	}
@@ -46,6 +61,9 @@ func (l *life) Send(_ context.Context, d Delivery) Outcome {
 	fate := "delivered"
 	if !l.calm {
 		fate = rapid.SampledFrom(fates).Draw(l.rt, "fate")
+	}
+	if l.silent {
+		fate = rapid.SampledFrom([]string{"lost before", "lost after"}).Draw(l.rt, "loss")
 	}
 	if l.remembered[id] {
 		return Outcome{Result: Delivered}
@@ -118,8 +136,8 @@ func (l *life) pass(d time.Duration) {
 func (l *life) putBack(d time.Duration) {
 	l.now = l.now.Add(-d)
 	l.visit()
-	if wait := l.last.Next.Sub(l.now); wait > maxRetryAfter {
-		l.rt.Fatalf("after the clock went back by %s the next visit is in %s, want at most %s", d, wait, maxRetryAfter)
+	if wait := l.last.Next.Sub(l.now); wait > maxUnansweredBackoff {
+		l.rt.Fatalf("after the clock went back by %s the next visit is in %s, want at most %s", d, wait, maxUnansweredBackoff)
 	}
 }
 
@@ -280,8 +298,13 @@ func TestEverythingIsToldOnce(t *testing.T) {
 				id := rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "notice")
 				l.notices[id] = !l.notices[id]
 			},
-			"visit":     func(*rapid.T) { l.visit() },
-			"wait":      func(rt *rapid.T) { l.waitFor(rapid.IntRange(1, 4).Draw(rt, "visits")) },
+			"visit": func(*rapid.T) { l.visit() },
+			"wait":  func(rt *rapid.T) { l.waitFor(rapid.IntRange(1, 4).Draw(rt, "visits")) },
+			"no answers": func(rt *rapid.T) {
+				l.silent = true
+				l.waitFor(rapid.IntRange(1, 30).Draw(rt, "visits without an answer"))
+				l.silent = false
+			},
 			"much time": func(rt *rapid.T) { l.pass(time.Duration(rapid.IntRange(0, 400).Draw(rt, "hours")) * time.Hour) },
 			"clock put back": func(rt *rapid.T) {
 				l.putBack(time.Duration(rapid.IntRange(1, 30*3600).Draw(rt, "seconds")) * time.Second)

@@ -16,6 +16,12 @@ import (
 const (
 	minBackoff = 5 * time.Second
 	maxBackoff = 15 * time.Minute
+	// maxUnansweredBackoff is the longest wait after an attempt without an answer: the receiver may get a copy with each attempt.
+	maxUnansweredBackoff = 2 * time.Hour
+	// maxUnanswered is how many attempts in a row stay without an answer until the message is given up. Their waits add up to 4 to 9 hours.
+	maxUnanswered = 14
+	// unansweredAgain is how many attempts each further message gets while the receiver still does not answer.
+	unansweredAgain = 3
 	// stoppedRetry is how often a stopped receiver is tried, in case its Secret or the address in it has changed.
 	stoppedRetry = 5 * time.Minute
 	// maxRetryAfter bounds what a receiver may ask for.
@@ -36,9 +42,13 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	}
 	// Only an answer that the receiver does not have it lets a message grow too old: in doubt it goes on under its
 	// id, by which the notifier knows it.
+	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
 	answered := *state.Outbox
-	answered.InDoubt = !slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
+	answered.InDoubt = !refused
 	state.Outbox = &answered
+	if refused {
+		state.Unanswered = max(0, state.Unanswered-1)
+	}
 	switch outcome.Result {
 	case Delivered:
 		said, err := delivered(now, &state)
@@ -58,7 +68,11 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	}
 	// Temporary, unknown, or a result that a newer notifier made up: trying again is right for all of them.
 	state.Stopped = nil
-	wait, err := p.backoff(state.Failures)
+	wait := doubled(state.Failures, maxBackoff)
+	if !refused {
+		wait = max(wait, doubled(state.Unanswered, maxUnansweredBackoff))
+	}
+	wait, err := p.jitter(wait)
 	state.NextAttempt = now.Add(wait)
 	return state, nil, err
 }
@@ -67,8 +81,37 @@ func trouble(now time.Time, outcome Outcome) *Trouble {
 	return &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 }
 
-// delivered empties the outbox and says what the receiver knows by it.
+// delivered ends the message in the outbox and says what the receiver knows by it.
 func delivered(now time.Time, state *State) (*store.Announced, error) {
+	said, err := announced(now, state)
+	if err != nil {
+		return nil, err
+	}
+	state.LastError, state.Failures, state.Unanswered, state.Unconfirmed = nil, 0, 0, nil
+	state.LastDelivery, state.LastMessage = now, said.Log.Title
+	return said, nil
+}
+
+// giveUp ends a message that was never answered. The receiver may have got it many times, so it counts as announced and the log says
+// that nobody confirmed it. Attempts for the next message go on slowly: the receiver is likely to be as silent as before.
+func giveUp(now time.Time, state *State) (*store.Announced, error) {
+	said, err := announced(now, state)
+	if err != nil {
+		return nil, err
+	}
+	said.Log.Unconfirmed = true
+	unconfirmed := Unconfirmed{Since: now}
+	if state.Unconfirmed != nil {
+		unconfirmed = *state.Unconfirmed
+	}
+	unconfirmed.Count++
+	unconfirmed.Title = said.Log.Title
+	state.Unconfirmed, state.Unanswered = &unconfirmed, maxUnanswered-unansweredAgain
+	return said, nil
+}
+
+// announced empties the outbox and says what counts as announced by the message in it.
+func announced(now time.Time, state *State) (*store.Announced, error) {
 	outbox := state.Outbox
 	body, err := json.Marshal(outbox.Digest)
 	if err != nil {
@@ -77,14 +120,12 @@ func delivered(now time.Time, state *State) (*store.Announced, error) {
 	if outbox.Digest.Kind != KindNews {
 		state.Baseline.finish()
 	}
-	state.Outbox, state.Stopped, state.LastError = nil, nil, nil
-	state.Failures, state.NextAttempt = 0, time.Time{}
+	state.Outbox, state.Stopped, state.NextAttempt = nil, nil, time.Time{}
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
-	state.LastDelivery, state.LastMessage = now, outbox.Digest.Title()
 	state.hearNotices(outbox.Digest.Notices)
 	return &store.Announced{
 		DigestID: outbox.Digest.ID, At: now, Said: outbox.Said, Repositories: outbox.Repositories,
-		Log: &store.Message{Kind: string(outbox.Digest.Kind), Title: state.LastMessage, Findings: outbox.Findings, Body: body},
+		Log: &store.Message{Kind: string(outbox.Digest.Kind), Title: outbox.Digest.Title(), Findings: outbox.Findings, Body: body},
 	}, nil
 }
 
@@ -99,20 +140,29 @@ func stop(now time.Time, settings Settings, state State, outcome Outcome) *Stopp
 	return stopped
 }
 
-// backoff doubles from minBackoff to maxBackoff, a quarter more or less, so that receivers that failed
-// together do not come back together.
-func (p Planner) backoff(failures int) (time.Duration, error) {
-	wait := maxBackoff
-	if doublings := failures - 1; doublings < 8 {
-		wait = min(wait, minBackoff<<doublings)
+// doubled is minBackoff for the first of some attempts, twice as long for each further one, and at most the longest.
+func doubled(attempts int, longest time.Duration) time.Duration {
+	wait := minBackoff
+	for ; attempts > 1 && wait < longest; attempts-- {
+		wait *= 2
 	}
+	return min(wait, longest)
+}
+
+// jitter makes a wait a quarter shorter or longer, so that receivers that failed together do not come back together. No wait is
+// longer than the longest there is.
+func (p Planner) jitter(wait time.Duration) (time.Duration, error) {
 	var raw [8]byte
 	if _, err := io.ReadFull(p.Random, raw[:]); err != nil {
 		return wait, fmt.Errorf("read randomness: %w", err)
 	}
 	share := float64(binary.BigEndian.Uint64(raw[:])>>11) / (1 << 53) // 0 ≤ share < 1
 	jittered := time.Duration(float64(wait) * (0.75 + share/2))
-	return min(max(jittered, minBackoff), maxBackoff), nil
+	longest := maxBackoff
+	if wait > maxBackoff {
+		longest = maxUnansweredBackoff
+	}
+	return min(max(jittered, minBackoff), longest), nil
 }
 
 // clip shortens a text to at most n bytes of valid UTF-8 and says by an ellipsis that it did.

@@ -20,20 +20,22 @@ func onItsWay(t *testing.T, outcomes ...Outcome) *story {
 	return s
 }
 
-// TestBackoff: failures wait longer and longer, from 5 seconds to 15 minutes, and the message says the same. One that the receiver may
-// have stays the same message.
+// TestBackoff: failures wait longer and longer, from 5 seconds to 15 minutes, or to 2 hours if the receiver may have the message; and
+// the message says the same. One that the receiver may have stays the same message.
 func TestBackoff(t *testing.T) {
-	for _, result := range []Result{Temporary, UnknownOutcome, "SomethingNewer"} {
+	for result, longest := range map[Result]time.Duration{
+		Temporary: 15 * time.Minute, UnknownOutcome: 2 * time.Hour, "SomethingNewer": 2 * time.Hour,
+	} {
 		s := onItsWay(t)
-		for range 14 {
+		for range 13 {
 			s.outcomes = append(s.outcomes, Outcome{Result: result, Reason: ReasonNetwork, Message: "no route"})
 		}
 		first := only(t, s.next())
-		for n := range 14 {
+		for n := range 13 {
 			wait := s.last.Next.Sub(s.now)
 			low, high := 5*time.Second<<n*3/4, 5*time.Second<<n*5/4
-			if low = min(max(low, 5*time.Second), 15*time.Minute*3/4); wait < low || wait > min(high, 15*time.Minute) {
-				t.Errorf("%s: wait %s after failure %d, want %s to %s", result, wait, n+1, low, min(high, 15*time.Minute))
+			if low = min(max(low, 5*time.Second), longest*3/4); wait < low || wait > min(high, longest) {
+				t.Errorf("%s: wait %s after failure %d, want %s to %s", result, wait, n+1, low, min(high, longest))
 			}
 			now := only(t, s.next())
 			if result == Temporary {

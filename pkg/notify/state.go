@@ -36,6 +36,11 @@ type State struct {
 	NextAttempt time.Time `json:"nextAttempt,omitzero"`
 	// Failures is the number of attempts in a row that failed. Being asked to come back later is no failure.
 	Failures int `json:"failures,omitempty"`
+	// Unanswered is the number of attempts since the last delivery that nobody answered: the receiver may have each of these messages.
+	// An attempt counts before it is made, so that a crash counts as well. A refusal takes its own attempt back.
+	Unanswered int `json:"unanswered,omitempty"`
+	// Unconfirmed describes the messages that were given up since the last delivery; nil if there are none.
+	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	// Outbox is the message on its way; nil if there is none. It is stored before it is sent.
 	Outbox *Outbox `json:"outbox,omitempty"`
 	// Stopped is set while nothing but a change by the user helps.
@@ -170,6 +175,15 @@ func (o *Outbox) keeps() time.Duration {
 		return newsAge
 	}
 	return outboxAge
+}
+
+// Unconfirmed describes messages that were sent, never answered, and given up. The receiver may have them or not.
+type Unconfirmed struct {
+	// Count is the number of messages, Since the time when the first of them was given up.
+	Count int       `json:"count"`
+	Since time.Time `json:"since"`
+	// Title is that of the latest of them.
+	Title string `json:"title"`
 }
 
 // Stopped says why nothing is sent until somebody changes something.

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -25,6 +26,8 @@ type ReceiverStatus struct {
 	// Stopped says that nothing but a change by the user helps.
 	Stopped      bool
 	StoppedSince time.Time
+	// Unconfirmed describes messages that were given up since the last delivery; nil if there are none. LastError says so as well.
+	Unconfirmed *Unconfirmed
 }
 
 // Status reads a receiver's stored state. The state of a receiver that was never seen is empty.
@@ -44,8 +47,32 @@ func Status(state []byte) (ReceiverStatus, error) {
 	if s.LastError != nil {
 		status.LastErrorReason, status.LastError = s.LastError.Reason, s.LastError.Message
 	}
+	if s.Unconfirmed != nil {
+		status.Unconfirmed = s.Unconfirmed
+		status.addUnconfirmed()
+	}
 	if s.Stopped != nil {
 		status.Stopped, status.StoppedSince = true, s.Stopped.Since
 	}
 	return status, nil
+}
+
+// addUnconfirmed puts the messages that were given up before the error of the last attempt. A reason that the user has to act on stays
+// the reason.
+func (s *ReceiverStatus) addUnconfirmed() {
+	if s.LastErrorReason == "" || s.LastErrorReason == ReasonAnswerLost {
+		s.LastErrorReason = ReasonUnconfirmed
+	}
+	text := s.Unconfirmed.Describe()
+	if s.LastError != "" {
+		text += "; " + s.LastError
+	}
+	s.LastError = clip(text, MaxMessageBytes)
+}
+
+// Describe says what happened, and what to do.
+func (u Unconfirmed) Describe() string {
+	return fmt.Sprintf("%s sent since %s and never confirmed, the last one %q: they may be missing in the channel, or be there many times; "+
+		"check the proxy between the notifier and the receiver. What they say counts as announced and is in the log of messages",
+		countOf(u.Count, "message"), u.Since.UTC().Format(time.RFC3339), clip(u.Title, MaxTitleBytes))
 }

@@ -22,10 +22,10 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
-		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message)
-		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+		INSERT INTO messages (scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
 		WHERE NOT EXISTS (SELECT 1 FROM messages WHERE scanner = ?1 AND receiver = ?2 AND digest_id = ?3)`,
-		scanner, receiver, said.DigestID, said.Log.Kind, said.Log.Title, said.Log.Findings, millis{at}, encoder.EncodeAll(said.Log.Body, nil))
+		scanner, receiver, said.DigestID, said.Log.Kind, said.Log.Title, said.Log.Findings, millis{at}, encoder.EncodeAll(said.Log.Body, nil), said.Log.Unconfirmed)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said
 
 // selectMessages reads the log backwards. One receiver's part of it is a range of its index.
 const selectMessages = `
-	SELECT id, scanner, receiver, digest_id, kind, title, findings, said_at, message FROM messages
+	SELECT id, scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed FROM messages
 	WHERE scanner = @scanner AND (@receiver = '' OR receiver = @receiver) AND (@before = 0 OR id < @before)
 	ORDER BY id DESC LIMIT @limit`
 
@@ -55,7 +55,7 @@ func (s *SQLite) Messages(ctx context.Context, scanner, receiver string, before 
 		messages, err = collect(rows, err, func(rows *sql.Rows) (m Message, err error) {
 			var at millis
 			var packed []byte
-			if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.DigestID, &m.Kind, &m.Title, &m.Findings, &at, &packed); err != nil {
+			if err := rows.Scan(&m.ID, &m.Scanner, &m.Receiver, &m.DigestID, &m.Kind, &m.Title, &m.Findings, &at, &packed, &m.Unconfirmed); err != nil {
 				return m, err
 			}
 			m.At = at.Time

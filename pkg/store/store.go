@@ -558,6 +558,8 @@ type Message struct {
 	// Findings is how many findings count as told by it.
 	Findings int
 	At       time.Time
+	// Unconfirmed says that the message was sent and that the receiver never answered.
+	Unconfirmed bool
 	// Body is the message as JSON (notify.Digest).
 	Body []byte
 }

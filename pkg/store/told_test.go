@@ -680,7 +680,7 @@ func TestMessages(t *testing.T) {
 	f := newStore(t)
 	say := func(receiver string, n int) {
 		must(t, f.MarkAnnounced(t.Context(), "scanner", receiver, Announced{
-			DigestID: fmt.Sprint(n), Log: &Message{Kind: "News", Title: fmt.Sprint("message ", n), Findings: n, Body: []byte(`{"text":"` + fmt.Sprint(n) + `"}`)},
+			DigestID: fmt.Sprint(n), Log: &Message{Kind: "News", Title: fmt.Sprint("message ", n), Findings: n, Unconfirmed: n == 4, Body: []byte(`{"text":"` + fmt.Sprint(n) + `"}`)},
 		}))
 		f.clock.pass(time.Minute)
 	}
@@ -697,8 +697,8 @@ func TestMessages(t *testing.T) {
 	}
 	all := got[[]Message](t)(f.Messages(t.Context(), "scanner", "", 0, 2))
 	equal(t, "the latest", all, []Message{
-		{5, "scanner", "slack", "4", "News", "message 4", 4, start.Add(4 * time.Minute), []byte(`{"text":"4"}`)},
-		{4, "scanner", "mail", "3", "News", "message 3", 3, start.Add(3 * time.Minute), []byte(`{"text":"3"}`)},
+		{5, "scanner", "slack", "4", "News", "message 4", 4, start.Add(4 * time.Minute), true, []byte(`{"text":"4"}`)},
+		{4, "scanner", "mail", "3", "News", "message 3", 3, start.Add(3 * time.Minute), false, []byte(`{"text":"3"}`)},
 	})
 	equal(t, "those before", titles("", all[1].ID, 10), []string{"message 2", "message 1", "message 0"})
 	equal(t, "those to one receiver", titles("mail", 0, 10), []string{"message 3", "message 1"})

@@ -291,7 +291,7 @@ type ImageScanList struct {
 	Total int `json:"total"`
 }
 
-// Message A message that a receiver took.
+// Message A message that a receiver took, or never confirmed.
 type Message struct {
 	At time.Time `json:"at"`
 
@@ -310,6 +310,9 @@ type Message struct {
 
 	// Title What it is about, in one line.
 	Title string `json:"title"`
+
+	// Unconfirmed The message was sent and the receiver never answered. It may be missing in the channel; it counts as announced.
+	Unconfirmed bool `json:"unconfirmed,omitempty,omitzero"`
 }
 
 // MessageList defines model for MessageList.

@@ -1,0 +1,59 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+)
+
+// unconfirmed returns a notice for each receiver of a Scanner whose messages were given up, since nobody answered. The Scanner's other
+// receivers get it: the receiver itself may get nothing.
+func (r *NotificationReconciler) unconfirmed(ctx context.Context, scanner *v1alpha1.Scanner) (notices []notify.Notice, err error) {
+	if len(scanner.Spec.Notifications) < 2 {
+		return nil, nil
+	}
+	for _, name := range receiverNames(scanner) {
+		state, err := r.Store.ReceiverState(ctx, string(scanner.UID), name)
+		if err != nil {
+			return nil, err
+		}
+		status, err := notify.Status(state)
+		if err != nil {
+			return nil, err
+		}
+		if u := status.Unconfirmed; u != nil {
+			notices = append(notices, notify.Notice{
+				ID: string(notify.NoticeUnconfirmed) + "/" + name, Kind: notify.NoticeUnconfirmed, Name: name, Since: u.Since, Count: u.Count,
+			})
+		}
+	}
+	return notices, nil
+}
+
+// coverageFor adds to the Scanner's coverage what one receiver hears of the others.
+func (o *outlook) coverageFor(receiver string) notify.Coverage {
+	coverage := o.coverage
+	coverage.Notices = slices.Clone(coverage.Notices)
+	for _, n := range o.unconfirmed {
+		if n.Name != receiver {
+			coverage.Notices = append(coverage.Notices, n)
+		}
+	}
+	slices.SortStableFunc(coverage.Notices, func(a, b notify.Notice) int { return cmp.Compare(a.ID, b.ID) })
+	return coverage
+}
+
+// reportGivenUp makes an event of a message that was given up in a visit.
+func (r *NotificationReconciler) reportGivenUp(scanner *v1alpha1.Scanner, receiver string, p notify.Progress) {
+	before, after := p.Before.Unconfirmed, p.After.Unconfirmed
+	if after == nil || before != nil && before.Count == after.Count {
+		return
+	}
+	note := truncate("receiver "+receiver+": "+after.Describe(), maxEventNote)
+	r.Events.Eventf(scanner, nil, corev1.EventTypeWarning, notify.ReasonUnconfirmed, "Notify", "%s", note)
+}

@@ -1,0 +1,79 @@
+package controllers
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
+)
+
+// TestSlackThatNeverAnswersIsNotFlooded: a Slack that takes each message, and whose answers all get lost, has few copies of it in its
+// channel after a day. The Scanner says that the message was never confirmed, in one event and in its condition.
+func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
+	w := newDeliveryWorld(t)
+	w.slack.Expect(standin.Trouble{Drop: true, Times: 10_000})
+	next := 30 * time.Second
+	for end := w.clock.Now().Add(24 * time.Hour); w.clock.Now().Before(end); {
+		next, _ = w.after(next)
+	}
+	copies := map[string]int{}
+	for _, message := range w.slack.Messages() {
+		copies[message.Text]++
+	}
+	if len(copies) != 1 {
+		t.Fatalf("%d different messages, want one", len(copies))
+	}
+	for _, n := range copies {
+		if n < 2 || n > 20 {
+			t.Errorf("in a day the same message came %d times, want several and 20 at most", n)
+		}
+	}
+	condition, receiver := w.condition()
+	if condition.Reason != notify.ReasonUnconfirmed || !strings.Contains(receiver.LastError, "1 message sent since") {
+		t.Errorf("NotificationsDelivered has the reason %s, the receiver %q; want that one message was never confirmed", condition.Reason, receiver.LastError)
+	}
+	told := w.told()
+	if n := len(slices.DeleteFunc(told, func(e string) bool { return !strings.HasPrefix(e, "Warning "+notify.ReasonUnconfirmed) })); n != 1 {
+		t.Errorf("%d events say that the message was given up, want one", n)
+	}
+}
+
+// TestOthersHearOfAReceiverThatDoesNotAnswer: the Scanner's other receivers get a notice when messages to one were given up, and that it
+// answers again; the receiver itself gets none.
+func TestOthersHearOfAReceiverThatDoesNotAnswer(t *testing.T) {
+	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
+	})
+	w.receivers.outcomes["slack-silent"] = notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost}
+	w.found(finding.Critical)
+	next, _ := w.reconcile()
+	notices := func(d time.Duration) (heard []string) {
+		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
+			var sent []notify.Delivery
+			next, sent = w.after(next)
+			for _, d := range sent {
+				for _, n := range d.Digest.Notices {
+					text := d.Receiver.SecretName + " hears of " + n.Name
+					if n.Over {
+						text += " again"
+					}
+					heard = append(heard, text)
+				}
+			}
+		}
+		return heard
+	}
+	if got, want := notices(24*time.Hour), []string{"slack-team hears of silent"}; !slices.Equal(got, want) {
+		t.Errorf("notices %q, want %q", got, want)
+	}
+	delete(w.receivers.outcomes, "slack-silent")
+	w.found(finding.Critical, finding.High)
+	if got, want := notices(time.Hour), []string{"slack-team hears of silent again"}; !slices.Equal(got, want) {
+		t.Errorf("when it answers again: notices %q, want %q", got, want)
+	}
+}

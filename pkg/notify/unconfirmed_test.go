@@ -1,0 +1,155 @@
+package notify
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+var answerLost = Outcome{Result: UnknownOutcome, Reason: ReasonAnswerLost, Message: "its answer was lost"}
+
+// silentFor lets time pass in which no message is answered, and counts the copies of each.
+func (s *story) silentFor(d time.Duration) (copies map[string]int) {
+	s.t.Helper()
+	copies = map[string]int{}
+	for end := s.now.Add(d); s.now.Before(end) && !s.last.Next.IsZero(); {
+		s.outcomes = []Outcome{answerLost}
+		for _, sent := range s.next() {
+			copies[sent.ID]++
+		}
+	}
+	s.outcomes = nil
+	return copies
+}
+
+// log is what the store says was sent, the latest first.
+func (s *story) log() []store.Message {
+	s.t.Helper()
+	messages, err := s.store.Messages(context.Background(), scannerUID, s.settings.Receiver, 0, 100)
+	s.must(err)
+	return messages
+}
+
+// TestUnansweredMessageIsGivenUp: a message that the receiver takes and never answers is sent 14 times within hours and then given up.
+// What it says counts as announced. What was found meanwhile follows, with fewer copies.
+func TestUnansweredMessageIsGivenUp(t *testing.T) {
+	s := onItsWay(t)
+	s.outcomes = []Outcome{answerLost}
+	first := only(t, s.next())
+	s.find("web", finding.Critical, 2, 1)
+	began := s.now
+	copies := s.silentFor(7 * 24 * time.Hour)
+	if got := copies[first.ID] + 1; got != maxUnanswered {
+		t.Errorf("in a week the same message was sent %d times, want %d", got, maxUnanswered)
+	}
+	delete(copies, first.ID)
+	if len(copies) != 1 {
+		t.Fatalf("%d other messages, want one about what was found meanwhile", len(copies))
+	}
+	for id, n := range copies {
+		if n != unansweredAgain {
+			t.Errorf("message %s was sent %d times, want %d", id, n, unansweredAgain)
+		}
+	}
+	log := s.log()
+	if len(log) != 2 || !log[0].Unconfirmed || !log[1].Unconfirmed || log[1].DigestID != first.ID {
+		t.Fatalf("log %+v, want both messages marked as unconfirmed", log)
+	}
+	if took := log[1].At.Sub(began); took < 3*time.Hour || took > 12*time.Hour {
+		t.Errorf("given up after %s, want hours and not days", took)
+	}
+	if s.untold() != 0 {
+		t.Errorf("%d findings are not announced, want none: what was given up counts as announced", s.untold())
+	}
+	s.wantIdle()
+}
+
+// TestUnconfirmedIsSaid: the receiver's status and its next message say that earlier messages were never confirmed, until a message is
+// confirmed.
+func TestUnconfirmedIsSaid(t *testing.T) {
+	s := onItsWay(t)
+	s.silentFor(24 * time.Hour)
+	status, err := Status(s.encoded())
+	s.must(err)
+	if status.LastErrorReason != ReasonUnconfirmed || !strings.Contains(status.LastError, "1 message sent since") ||
+		!strings.Contains(status.LastError, "New: CVE-2026-0001 in shop") {
+		t.Errorf("status %q %q, want that one message was never confirmed, and which", status.LastErrorReason, status.LastError)
+	}
+	s.find("web", finding.Critical, 2, 1)
+	s.visit()
+	next := only(t, s.next())
+	if next.Unconfirmed == nil || next.Unconfirmed.Count != 1 || next.Unconfirmed.Title != "New: CVE-2026-0001 in shop" {
+		t.Errorf("the next message says %+v of unconfirmed ones, want one with its title", next.Unconfirmed)
+	}
+	if status, err = Status(s.encoded()); err != nil || status.LastError != "" || status.Unconfirmed != nil || s.state().Unanswered != 0 {
+		t.Errorf("status %+v, error %v after a delivery, want no trouble", status, err)
+	}
+	if log := s.log(); log[0].Unconfirmed || !log[1].Unconfirmed {
+		t.Errorf("log %+v, want only the earlier message unconfirmed", log)
+	}
+	s.pass(time.Hour)
+	s.find("web", finding.Critical, 3, 1)
+	s.visit()
+	if d := only(t, s.next()); d.Unconfirmed != nil {
+		t.Errorf("the message after that says %+v, want nothing of it any more", d.Unconfirmed)
+	}
+}
+
+// TestUnansweredBetweenRefusals: a refusal says nothing of the copies before it. A receiver that answers every other attempt, and only
+// by refusing it, does not get the same findings for ever, though each refusal lets the message be composed anew.
+func TestUnansweredBetweenRefusals(t *testing.T) {
+	s := onItsWay(t)
+	copies := 0
+	for end := s.now.Add(7 * 24 * time.Hour); s.now.Before(end) && !s.last.Next.IsZero(); {
+		outcome := answerLost
+		if len(s.sent)%2 == 1 {
+			outcome = Outcome{Result: Temporary, Reason: ReasonReceiverFailed}
+		}
+		s.outcomes = []Outcome{outcome}
+		if sent := s.next(); len(sent) > 0 && outcome == answerLost {
+			copies++
+		}
+	}
+	if copies != maxUnanswered || s.untold() != 0 {
+		t.Errorf("in a week %d copies may have arrived and %d findings are not announced, want %d and none", copies, s.untold(), maxUnanswered)
+	}
+}
+
+// TestCrashWithEachAttempt: a process that dies with each attempt has sent the message as often as one whose attempts are not answered.
+func TestCrashWithEachAttempt(t *testing.T) {
+	s := onItsWay(t)
+	s.now = s.last.Next
+	s.taken = func() { s.store.broken = 1 }
+	for range 3 * maxUnanswered {
+		_ = s.tryVisit()
+		s.pass(time.Minute)
+	}
+	if len(s.sent) != maxUnanswered || !s.log()[0].Unconfirmed {
+		t.Errorf("sent %d times, log %+v; want %d times, and given up then", len(s.sent), s.log(), maxUnanswered)
+	}
+}
+
+// TestUnansweredSummary: a first summary that is given up ends the baseline: what is found later is new.
+func TestUnansweredSummary(t *testing.T) {
+	s := newStory(t)
+	s.find("web", finding.High, 1, 3)
+	s.visit()
+	s.silentFor(24 * time.Hour)
+	if state := s.state(); state.Baseline.Phase != BaselineDone || state.Outbox != nil || s.untold() != 0 {
+		t.Fatalf("state %+v with %d findings not announced, want the baseline done", state, s.untold())
+	}
+	s.find("web", finding.Critical, 9, 1)
+	s.visit()
+	d := only(t, s.next())
+	if d.Kind != KindNews || d.Totals.Total() != 1 || d.Unconfirmed == nil {
+		t.Errorf("message %+v, want the new finding and that the summary was not confirmed", d)
+	}
+	if _, err := json.Marshal(d); err != nil {
+		t.Error(err)
+	}
+}
