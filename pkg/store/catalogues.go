@@ -57,25 +57,41 @@ func (s *SQLite) CataloguedScopes(ctx context.Context, engine string, key image.
 // SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so they should come from
 // files and not from a network. Without artifacts those that the manifest has are kept.
 func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
+		return s.saveCatalogue(ctx, tx, c, string(c.Scope), artifacts)
+	})
+}
+
+func (c Catalogued) check() error {
 	if c.Engine == "" || c.Key.Digest == "" || c.PlatformDigest == "" {
 		return errors.New("store: save catalogue: the engine, the image's digest or its platform digest is empty")
 	}
-	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
-		now := s.now()
-		manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
-		if err != nil {
-			return err
-		}
-		if err := saveAlias(ctx, tx, c.Key, c.Scope, manifest, now); err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, `
-			INSERT OR REPLACE INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)`,
-			manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CataloguedAt, now)}); err != nil {
-			return err
-		}
-		return replaceArtifacts(ctx, tx, manifest, artifacts)
-	})
+	return nil
+}
+
+// saveCatalogue replaces what the engine knows of a manifest. What is stored of the manifest counts in the budget of a namespace; an empty
+// one leaves it where it counts.
+func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, namespace string, artifacts map[Artifact]io.Reader) error {
+	now := s.now()
+	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
+	if err != nil {
+		return err
+	}
+	if err := saveAlias(ctx, tx, c.Key, c.Scope, manifest, now); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?1 WHERE id = ?2 AND ?1 <> ''`, namespace, manifest); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `
+		INSERT OR REPLACE INTO catalogues (manifest_id, engine, distro, packages, tool, catalogued_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		manifest, c.Engine, c.Distro, c.Packages, c.Tool, millis{orNow(c.CataloguedAt, now)}); err != nil {
+		return err
+	}
+	return replaceArtifacts(ctx, tx, manifest, artifacts)
 }
 
 // ForgetCatalogue implements Catalogues.

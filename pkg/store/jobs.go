@@ -30,7 +30,7 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 	})
 }
 
-// endJob takes from the Jobs in question what they held: leases, and the pod that spoke for them.
+// endJob takes from the Jobs in question what they held: leases, the pod that spoke for them, and the digest of their result.
 func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
 	if err := suspect(ctx, tx, now, which, args...); err != nil {
 		return err
@@ -38,7 +38,7 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil { //nolint:gosec // the condition is one of this package's own
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = NULL WHERE `+which, args...) //nolint:gosec // the condition is one of this package's own
+	_, err := tx.ExecContext(ctx, `UPDATE jobs SET pod_uid = NULL, result = '' WHERE `+which, args...) //nolint:gosec // the condition is one of this package's own
 	return err
 }
 
@@ -46,7 +46,7 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 // others, of one that needs the Job now.
 const selectJobs = `
 	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
-		scanner, memory, most_memory, ended_at, failed,
+		scanner, memory, most_memory, ended_at, failed, result,
 		coalesce((SELECT si.namespace FROM scanner_images si
 			WHERE si.digest = jobs.digest AND si.scope = jobs.scope AND si.platform = jobs.platform
 			ORDER BY si.scanner = jobs.scanner DESC, si.id LIMIT 1), '')
@@ -57,7 +57,7 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
 		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
-		&job.Scanner, &job.Memory, &job.MostMemory, &endedAt, &job.Failed, &job.ScannerNamespace)
+		&job.Scanner, &job.Memory, &job.MostMemory, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
 	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }

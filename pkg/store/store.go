@@ -158,6 +158,8 @@ type Job struct {
 	// EndedAt is zero while the Job lives. Failed says how it ended.
 	EndedAt time.Time
 	Failed  bool
+	// Result is the digest of the upload that was taken as the Job's result, empty while there is none. It is read, never saved.
+	Result string
 }
 
 // Jobs remembers the Jobs that live, and those that have ended and are still there to be looked at.
@@ -180,6 +182,15 @@ type Jobs interface {
 	// DeleteJob forgets a record by namespace and name. A missing one is no error. Leases that it held end; what
 	// that says of their images is described at MatchQueue.
 	DeleteJob(ctx context.Context, namespace, name string) error
+	// SaveJobResult stores what a catalog Job brought, once for each Job. kept is false if nothing but the way from the key to the platform
+	// manifest was stored: the engine knows the manifest's content in that scope, or the same upload was stored before. What one
+	// Job stored is never replaced by another one's result. ErrNotFound if the Job does not live, ErrResultTaken if it has brought another
+	// result, ErrOverBudget if the namespace has no room left.
+	SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error)
+	// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings by their usual size.
+	StoredBytes(ctx context.Context, namespace string) (int64, error)
+	// StoredByNamespace is StoredBytes of all namespaces; "" has what counts for none.
+	StoredByNamespace(ctx context.Context) (map[string]int64, error)
 	// ExceedMemory notes that so many bytes of memory are not enough to catalog an image in a scope. The most that
 	// was ever noted counts. Sweep forgets it of images that no Scanner has.
 	ExceedMemory(ctx context.Context, key image.Key, scope Scope, bytes int64) error

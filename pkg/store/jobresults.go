@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Errors of SaveJobResult.
+var (
+	// ErrResultTaken says that the Job has brought another result already.
+	ErrResultTaken = errors.New("the job has brought its result")
+	// ErrOverBudget says that the namespace has no room left in the store.
+	ErrOverBudget = errors.New("the namespace has used up its room in the store")
+)
+
+// findingBytes is what a finding takes in the store, its indexes included (docs/benchmarks.md).
+const findingBytes = 320
+
+// JobResult is what a catalog Job brought.
+type JobResult struct {
+	Catalogued
+	// JobUID names the Job, which must live.
+	JobUID string
+	// Digest of the upload. The same one again is the same result.
+	Digest string
+	// Artifacts are read to their end, and Size is the sum of their bytes.
+	Artifacts map[Artifact]io.Reader
+	Size      int64
+	// Namespace is where the bytes count, and Budget the most that may count there; 0 for no bound.
+	Namespace string
+	Budget    int64
+}
+
+// SaveJobResult implements Jobs.
+func (s *SQLite) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error) {
+	if err := r.check(); err != nil {
+		return false, err
+	}
+	err = s.write(ctx, "save result of job "+r.JobUID, func(ctx context.Context, tx *sql.Tx) error {
+		taken, err := takeResult(ctx, tx, r)
+		if taken || err != nil {
+			return err
+		}
+		known, err := isCatalogued(ctx, tx, r.Catalogued)
+		if err != nil {
+			return err
+		}
+		if known {
+			return s.saveAliasOf(ctx, tx, r.Catalogued)
+		}
+		if err := requireRoom(ctx, tx, r); err != nil {
+			return err
+		}
+		kept = true
+		return s.saveCatalogue(ctx, tx, r.Catalogued, r.Namespace, r.Artifacts)
+	})
+	return kept && err == nil, err
+}
+
+// takeResult notes the upload in the record of the Job. taken is true if the same upload was stored before.
+func takeResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err error) {
+	var before string
+	err = tx.QueryRowContext(ctx, `SELECT result FROM jobs WHERE uid = ? AND ended_at IS NULL`, r.JobUID).Scan(&before)
+	switch {
+	case err != nil:
+		return false, orNotFound(err)
+	case before == r.Digest:
+		return true, nil
+	case before != "":
+		return false, ErrResultTaken
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE jobs SET result = ? WHERE uid = ?`, r.Digest, r.JobUID)
+	return false, err
+}
+
+// isCatalogued says whether the engine knows the content of the platform manifest in the scope.
+func isCatalogued(ctx context.Context, q query, c Catalogued) (known bool, err error) {
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (
+		SELECT 1 FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?)`,
+		c.PlatformDigest, c.Scope, c.Engine).Scan(&known)
+	return known, err
+}
+
+// saveAliasOf lets the key lead to a manifest whose content is known already.
+func (s *SQLite) saveAliasOf(ctx context.Context, tx *sql.Tx, c Catalogued) error {
+	now := s.now()
+	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
+	if err != nil {
+		return err
+	}
+	return saveAlias(ctx, tx, c.Key, c.Scope, manifest, now)
+}
+
+// requireRoom refuses what does not fit into the namespace's budget. What the manifest has already will be replaced.
+func requireRoom(ctx context.Context, q query, r JobResult) error {
+	if r.Budget == 0 {
+		return nil
+	}
+	used, err := storedBytes(ctx, q, r.Namespace)
+	if err != nil {
+		return err
+	}
+	var replaced int64
+	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(a.size), 0) FROM manifests m JOIN artifacts a ON a.manifest_id = m.id
+		WHERE m.platform_digest = ? AND m.scope = ? AND m.namespace = ?`, r.PlatformDigest, r.Scope, r.Namespace).Scan(&replaced)
+	if err != nil {
+		return err
+	}
+	if used-replaced+r.Size > r.Budget {
+		return fmt.Errorf("%w: %d of %d bytes, and the result has %d", ErrOverBudget, used-replaced, r.Budget, r.Size)
+	}
+	return nil
+}
+
+func (r JobResult) check() error {
+	if r.JobUID == "" || r.Digest == "" {
+		return errors.New("store: save job result: the Job's UID or the upload's digest is empty")
+	}
+	return r.Catalogued.check()
+}
+
+// storedIn counts bytes by namespace: of SBOMs and match inputs exactly, of findings by their usual size.
+const storedIn = `coalesce((SELECT sum(a.size) FROM artifacts a WHERE a.manifest_id = m.id), 0) +
+	@finding * coalesce((SELECT sum(r.present) FROM reports r WHERE r.manifest_id = m.id), 0)`
+
+func storedBytes(ctx context.Context, q query, namespace string) (bytes int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
+		sql.Named("finding", findingBytes), sql.Named("namespace", namespace)).Scan(&bytes)
+	return bytes, err
+}
+
+// StoredBytes implements Jobs.
+func (s *SQLite) StoredBytes(ctx context.Context, namespace string) (bytes int64, err error) {
+	err = s.read(ctx, "count bytes of namespace "+namespace, func(ctx context.Context, q query) error {
+		bytes, err = storedBytes(ctx, q, namespace)
+		return err
+	})
+	return bytes, err
+}
+
+// StoredByNamespace implements Jobs.
+func (s *SQLite) StoredByNamespace(ctx context.Context) (stored map[string]int64, err error) {
+	type row struct {
+		namespace string
+		bytes     int64
+	}
+	stored = map[string]int64{}
+	err = s.read(ctx, "count bytes of namespaces", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `SELECT m.namespace, sum(`+storedIn+`) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`,
+			sql.Named("finding", findingBytes))
+		all, err := collect(rows, err, func(rows *sql.Rows) (r row, err error) { return r, rows.Scan(&r.namespace, &r.bytes) })
+		for _, r := range all {
+			stored[r.namespace] = r.bytes
+		}
+		return err
+	})
+	return stored, err
+}
