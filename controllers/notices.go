@@ -39,8 +39,8 @@ type circumstances struct {
 	data        store.DataVersion
 	maxAge      time.Duration
 	dataProblem string
-	// suspicion about the data; nil if there is none.
-	suspicion *store.Suspicion
+	// anomaly of the data; nil if there is none.
+	anomaly *store.DataAnomaly
 	// exceptions that are in force, and how many of the Scanner's findings each covers, by UID.
 	exceptions []exception.Exception
 	covered    map[string]int
@@ -120,12 +120,12 @@ func (c circumstances) dataOutdated() []notify.Notice {
 }
 
 func (c circumstances) dataSuspect() []notify.Notice {
-	if c.suspicion == nil {
+	if c.anomaly == nil {
 		return nil
 	}
 	return []notify.Notice{{
-		ID: string(notify.NoticeDataSuspect), Kind: notify.NoticeDataSuspect, Since: c.suspicion.Since, Count: c.suspicion.Missing,
-		Detail: fmt.Sprintf("%d of %d findings are gone", c.suspicion.Missing, c.suspicion.Of),
+		ID: string(notify.NoticeDataSuspect), Kind: notify.NoticeDataSuspect, Since: c.anomaly.Since, Count: c.anomaly.Missing,
+		Detail: lostFindings(c.anomaly) + " are gone",
 	}}
 }
 

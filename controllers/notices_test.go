@@ -115,7 +115,7 @@ func TestNotices(t *testing.T) {
 		"no data":                 {circumstances{maxAge: 120 * hour, dataProblem: "none"}, nil},
 		"data of which no age is": {circumstances{data: store.DataVersion{Built: ago(99 * day)}}, nil},
 		"suspicious data": {
-			circumstances{suspicion: &store.Suspicion{DataVersion: "2", Missing: 312, Of: 1020, Since: ago(day)}},
+			circumstances{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Of: 1020, Since: ago(day)}},
 			[]notify.Notice{{ID: "DataSuspect", Kind: notify.NoticeDataSuspect, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
 		},
 

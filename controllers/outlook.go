@@ -51,7 +51,7 @@ func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Sca
 	if reporter, ok := engine.(backend.DataReporter); ok {
 		c.maxAge, c.dataProblem = reporter.MaxDataAge(), reporter.DataProblem(o.data)
 	}
-	if c.suspicion, err = r.Store.Suspicion(ctx, o.engine); err != nil {
+	if c.anomaly, err = r.Store.DataAnomaly(ctx, string(scanner.UID), o.engine); err != nil {
 		return nil, err
 	}
 	if !o.exceptionEnds.IsZero() && o.exceptionEnds.Sub(c.now) <= expiryNotice {

@@ -213,21 +213,21 @@ func TestReceiverAnnotationsAreFollowed(t *testing.T) {
 	})
 }
 
-// suspecting is a store that suspects its data.
-type suspecting struct {
+// anomalous is a store whose data has an anomaly.
+type anomalous struct {
 	store.Store
-	suspicion *store.Suspicion
+	anomaly *store.DataAnomaly
 }
 
-func (s *suspecting) Suspicion(context.Context, string) (*store.Suspicion, error) {
-	return s.suspicion, nil
+func (s *anomalous) DataAnomaly(context.Context, string, string) (*store.DataAnomaly, error) {
+	return s.anomaly, nil
 }
 
 // TestSuspiciousData: it is said with numbers, as a warning, goes before the data's age, and ends by itself.
 func TestSuspiciousData(t *testing.T) {
 	u := newUnit(t, theScanner())
-	suspects := &suspecting{u.store, &store.Suspicion{DataVersion: "2", Missing: 312, Of: 1020, Since: noon.Add(-time.Hour)}}
-	u.scanners.Store, u.engine.problem = suspects, "the listing cannot be read"
+	data := &anomalous{u.store, &store.DataAnomaly{DataVersion: "2", Missing: 312, Of: 1020, Since: noon.Add(-time.Hour)}}
+	u.scanners.Store, u.engine.problem = data, "the listing cannot be read"
 	condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionBackendAvailable)
 	const want = "312 of 1020 findings went with one version of the vulnerability data, on 2026-03-01T11:00:00Z: "
 	if condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonDataSuspect || !strings.HasPrefix(condition.Message, want) {
@@ -236,7 +236,7 @@ func TestSuspiciousData(t *testing.T) {
 	if events := u.said(); !strings.Contains(strings.Join(events, "\n"), "Warning VulnerabilityDataSuspect "+want) {
 		t.Errorf("events %q, want a warning", events)
 	}
-	suspects.suspicion = nil
+	data.anomaly = nil
 	if got := conditionsOf(u.reconcileScanner().Status.Conditions)[0]; got != "BackendAvailable=True VulnerabilityDataOutdated" {
 		t.Errorf("after that the condition is %s", got)
 	}

@@ -65,18 +65,26 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 			condition.Message = truncate(problem, v1alpha1.MaxMessageBytes)
 		}
 	}
-	suspicion, err := r.Store.Suspicion(ctx, s.backend.Engine())
-	if suspicion != nil {
-		condition.Reason, condition.Message = v1alpha1.ReasonDataSuspect, describeSuspicion(suspicion)
+	anomaly, err := r.Store.DataAnomaly(ctx, string(s.scanner.UID), s.backend.Engine())
+	if anomaly != nil {
+		condition.Reason, condition.Message = v1alpha1.ReasonDataSuspect, describeAnomaly(anomaly)
 	}
 	return err
 }
 
-// describeSuspicion says what looks wrong about the data, what is not told meanwhile and what can be done.
-func describeSuspicion(s *store.Suspicion) string {
-	return fmt.Sprintf("%d of %d findings went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
+// describeAnomaly says what looks wrong about the data, what is not announced meanwhile and what can be done.
+func describeAnomaly(a *store.DataAnomaly) string {
+	return fmt.Sprintf("%s went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
 		"is said to be fixed; what is new is told as ever. See whether the data's publisher or mirror has lost a part of it. "+
-		"If the findings stay away, the data is believed 14 days after that", s.Missing, s.Of, s.Since.UTC().Format(time.RFC3339))
+		"If the findings stay away, the data is believed 14 days after that", lostFindings(a), a.Since.UTC().Format(time.RFC3339))
+}
+
+// lostFindings says how much has gone. Other namespaces are only counted.
+func lostFindings(a *store.DataAnomaly) string {
+	if a.OfNamespaces > 0 {
+		return fmt.Sprintf("more than a fifth of the findings in %d of %d namespaces", a.Namespaces, a.OfNamespaces)
+	}
+	return fmt.Sprintf("%d of %d findings", a.Missing, a.Of)
 }
 
 // seconds is a time as precise as the API keeps it, so that it equals what was written before.

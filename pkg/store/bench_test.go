@@ -131,11 +131,11 @@ func BenchmarkSaveReport(b *testing.B) {
 }
 
 // A million findings, of which a quarter goes with one version of the data.
-func BenchmarkSuspicion(b *testing.B) {
+func BenchmarkDataAnomaly(b *testing.B) {
 	f := manyImages(b, 1000, 1000)
 	b.Run("nothing has gone", func(b *testing.B) {
 		for b.Loop() {
-			got[*Suspicion](b)(f.Suspicion(b.Context(), grype))
+			got[*DataAnomaly](b)(f.DataAnomaly(b.Context(), "scanner", grype))
 		}
 	})
 	for i := range 1000 {
@@ -143,8 +143,8 @@ func BenchmarkSuspicion(b *testing.B) {
 	}
 	b.Run("a quarter has gone", func(b *testing.B) {
 		for b.Loop() {
-			if got[*Suspicion](b)(f.Suspicion(b.Context(), grype)) == nil {
-				b.Fatal("nothing is suspicious")
+			if got[*DataAnomaly](b)(f.DataAnomaly(b.Context(), "scanner", grype)) == nil {
+				b.Fatal("no anomaly is noticed")
 			}
 		}
 	})

@@ -229,8 +229,8 @@ func TestAnUnchangedFindingCostsNoWrite(t *testing.T) {
 	}
 }
 
-// TestSuspicion: when too much goes with one version of the data, as long as it is not back.
-func TestSuspicion(t *testing.T) {
+// TestDataAnomaly: when too much goes with one version of the data, as long as it is not back.
+func TestDataAnomaly(t *testing.T) {
 	many := func(from, to int) []finding.Finding {
 		var findings []finding.Finding
 		for i := from; i < to; i++ {
@@ -247,23 +247,23 @@ func TestSuspicion(t *testing.T) {
 	for name, tt := range map[string]struct {
 		steps []step // an hour apart
 		later time.Duration
-		want  *Suspicion
+		want  *DataAnomaly
 	}{
 		"nothing":              {nil, 0, nil},
 		"all is there":         {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", many(0, 200)}}, 0, nil},
 		"all of a few":         {[]step{{"v1", "a", many(0, 50)}, {"v2", "a", nil}}, 0, nil},
-		"all of enough":        {[]step{{"v1", "a", many(0, 51)}, {"v2", "a", nil}}, 0, &Suspicion{"v2", 51, 51, first}},
+		"all of enough":        {[]step{{"v1", "a", many(0, 51)}, {"v2", "a", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 51, Of: 51, Since: first}},
 		"a fifth":              {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(60, 300)}}, 0, nil},
-		"more than a fifth":    {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(61, 300)}}, 0, &Suspicion{"v2", 61, 300, first}},
-		"by several images":    {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(60, 100)}, {"v2", "b", many(0, 30)}, {"v2", "b", nil}}, 0, &Suspicion{"v2", 90, 130, first}},
+		"more than a fifth":    {[]step{{"v1", "a", many(0, 300)}, {"v2", "a", many(61, 300)}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 61, Of: 300, Since: first}},
+		"by several images":    {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(60, 100)}, {"v2", "b", many(0, 30)}, {"v2", "b", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 90, Of: 130, Since: first}},
 		"by several versions":  {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", many(40, 100)}, {"v3", "a", many(80, 100)}}, 0, nil},
-		"confirmed":            {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", nil}}, 0, &Suspicion{"v2", 100, 100, first}},
+		"confirmed":            {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", nil}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 100, Of: 100, Since: first}},
 		"back":                 {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v3", "a", many(0, 80)}}, 0, nil},
-		"half of it back":      {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", nil}, {"v3", "a", many(0, 100)}}, 0, &Suspicion{"v2", 100, 200, first}},
+		"half of it back":      {[]step{{"v1", "a", many(0, 200)}, {"v2", "a", nil}, {"v3", "a", many(0, 100)}}, 0, &DataAnomaly{DataVersion: "v2", Missing: 100, Of: 200, Since: first}},
 		"back with the same":   {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}, {"v2", "a", many(0, 100)}}, 0, nil},
 		"by another id":        {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", renumbered(many(0, 100))}}, 0, nil},
 		"of another engine":    {[]step{{"v1", "other", many(0, 100)}, {"v2", "other", nil}}, 0, nil},
-		"for almost two weeks": {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour - 1, &Suspicion{"v2", 100, 100, first}},
+		"for almost two weeks": {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour - 1, &DataAnomaly{DataVersion: "v2", Missing: 100, Of: 100, Since: first}},
 		"for two weeks":        {[]step{{"v1", "a", many(0, 100)}, {"v2", "a", nil}}, 14*day - time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,10 +277,10 @@ func TestSuspicion(t *testing.T) {
 				got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 				f.clock.pass(time.Hour)
 				// What is remembered of this state must not outlast it.
-				got[*Suspicion](t)(f.Suspicion(t.Context(), grype))
+				got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype))
 			}
 			f.clock.pass(tt.later)
-			equal(t, "suspicion", got[*Suspicion](t)(f.Suspicion(t.Context(), grype)), tt.want)
+			equal(t, "anomaly", got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype)), tt.want)
 		})
 	}
 }
@@ -319,7 +319,6 @@ func TestSweepForgetsWhatIsFixedForLong(t *testing.T) {
 	equal(t, "vulnerabilities", f.rows(t)["vulnerabilities"], 3)
 	equal(t, "what is present", f.seen(t, "app", false)[0].ID, stays.ID)
 	f.searched(t, deleteFixed, []any{1, 2}, "findings_gone")
-	f.searched(t, selectLosses, []any{1, grype, 50}, "findings_gone")
 }
 
 // TestLifeOfOlderStores: what an older version has stored has a life too.

@@ -100,8 +100,8 @@ func (s *SQLite) isSuspect(ctx context.Context, scanner, engine string) (bool, e
 		}
 	}
 	for _, engine := range engines {
-		if suspicion, err := s.Suspicion(ctx, engine); err != nil || suspicion != nil {
-			return suspicion != nil, err
+		if anomaly, err := s.DataAnomaly(ctx, scanner, engine); err != nil || anomaly != nil {
+			return anomaly != nil, err
 		}
 	}
 	return false, nil

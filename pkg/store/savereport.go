@@ -30,8 +30,21 @@ func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Diff
 		return Difference{}, fmt.Errorf("store: save report of %s: %w", r.PlatformDigest, err)
 	}
 	var d Difference
+	err = s.losses.change(func() (change *lossChange, err error) {
+		d, change, err = s.saveReport(ctx, r, leaseID, rows)
+		return change, err
+	})
+	if err != nil {
+		return Difference{}, err
+	}
+	return d, nil
+}
+
+// saveReport does SaveReport's work, and returns also what it changes of the counts by which anomalies are noticed.
+func (s *SQLite) saveReport(ctx context.Context, r Report, leaseID string, rows []*findingRow) (d Difference, change *lossChange, err error) {
 	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) (err error) {
 		now := s.now()
+		change = &lossChange{engine: r.Engine, scope: r.Scope, at: now, missing: make(map[lossDay]int)}
 		manifest, err := ensureManifest(ctx, tx, r.PlatformDigest, r.Scope, now)
 		if err != nil {
 			return err
@@ -46,14 +59,14 @@ func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Diff
 		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
 			return err
 		}
-		d, err = saveFindings(ctx, tx, before, r.DataVersion, rows, now)
+		if d, err = saveFindings(ctx, tx, before, r.DataVersion, rows, change); err != nil {
+			return err
+		}
 		d.First = before.first
-		return err
+		change.present = len(rows) - before.present
+		return change.save(ctx, tx)
 	})
-	if err != nil {
-		return Difference{}, err
-	}
-	return d, nil
+	return d, change, err
 }
 
 // endLease ends the lease with which a report was made.
@@ -72,12 +85,13 @@ type reportBefore struct {
 	id        int64
 	first     bool // there was none
 	matchedAt millis
+	present   int // how many findings it had
 }
 
 // replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
 func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, present int, now time.Time) (before reportBefore, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT matched_at FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
-		Scan(&before.matchedAt)
+	err = tx.QueryRowContext(ctx, `SELECT matched_at, present FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
+		Scan(&before.matchedAt, &before.present)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return before, err
 	}
@@ -184,17 +198,20 @@ type knownFinding struct {
 	// unconfirmed says that it has gone with other data than the new report's, and that no report has confirmed it.
 	unconfirmed bool
 	seen        bool // in the new report
+	// went is the version of the data with which it has gone, and the day.
+	went lossDay
 }
 
 func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion string) (map[[sha256.Size]byte]*knownFinding, error) {
 	known := make(map[[sha256.Size]byte]*knownFinding)
 	rows, err := tx.QueryContext(ctx, `
-		SELECT key, id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?
+		SELECT key, id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
+			coalesce(gone_data_version, ''), coalesce(gone_at / 86400000, 0)
 		FROM findings WHERE report_id = ?`, dataVersion, report)
 	_, err = collect(rows, err, func(rows *sql.Rows) (*knownFinding, error) {
 		var k knownFinding
 		var key sql.RawBytes
-		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed); err != nil {
+		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.went.version, &k.went.day); err != nil {
 			return nil, err
 		}
 		if len(key) != sha256.Size {
@@ -207,7 +224,7 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 }
 
 // saveFindings writes what differs from what the report has: an unchanged finding costs no write.
-func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, dataVersion string, rows []*findingRow, now time.Time) (d Difference, err error) {
+func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, dataVersion string, rows []*findingRow, change *lossChange) (d Difference, err error) {
 	known, err := knownFindings(ctx, tx, before.id, dataVersion)
 	if err != nil {
 		return Difference{}, err
@@ -216,7 +233,7 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, dataVers
 	if err != nil {
 		return Difference{}, err
 	}
-	writer, err := prepareFindings(ctx, tx, now)
+	writer, err := prepareFindings(ctx, tx, change)
 	if err != nil {
 		return Difference{}, err
 	}
@@ -257,11 +274,12 @@ const maxSeverities = 10
 // findingWriter holds the statements that are run for each of many findings.
 type findingWriter struct {
 	now                                                            time.Time
+	losses                                                         *lossChange
 	adds, changes, renames, goes, confirms, names, history, writes *sql.Stmt
 }
 
-func prepareFindings(ctx context.Context, tx *sql.Tx, now time.Time) (*findingWriter, error) {
-	w := findingWriter{now: now}
+func prepareFindings(ctx context.Context, tx *sql.Tx, losses *lossChange) (*findingWriter, error) {
+	w := findingWriter{now: losses.at, losses: losses}
 	for _, statement := range []struct {
 		into **sql.Stmt
 		text string
@@ -307,6 +325,9 @@ func (w *findingWriter) change(ctx context.Context, k *knownFinding, row *findin
 			return err
 		}
 	}
+	if k.gone {
+		w.losses.count(k.went, -1)
+	}
 	args := append([]any{row.content, row.Fixable(), millis{w.now}}, row.columns...)
 	if _, err := w.changes.ExecContext(ctx, append(args, k.id)...); err != nil {
 		return err
@@ -339,6 +360,7 @@ func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*k
 		case k.seen:
 		case !k.gone:
 			gone++
+			w.losses.count(lossDay{dataVersion, dayOf(w.now)}, 1)
 			_, err = w.goes.ExecContext(ctx, before.matchedAt, millis{w.now}, dataVersion, k.id)
 		case k.unconfirmed:
 			_, err = w.confirms.ExecContext(ctx, millis{w.now}, k.id)

@@ -51,12 +51,11 @@ type SQLite struct {
 	restoredFrom time.Time
 	replaced     bool
 
-	health health
-	counts countMemory
-	quiet  quietMemory
-	// suspicions remembers what Suspicion has found out.
-	suspicions suspicionMemory
-	metrics    metrics
+	health  health
+	counts  countMemory
+	quiet   quietMemory
+	losses  lossMemory
+	metrics metrics
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex

@@ -311,18 +311,20 @@ type SeverityBefore struct {
 	Until    time.Time        `json:"until"`
 }
 
-// Suspicion says that too much of what an engine found has gone with one version of its data to be believed.
-type Suspicion struct {
+// DataAnomaly says that too much of what an engine found has gone with one version of its data to be believed.
+type DataAnomaly struct {
 	DataVersion string
 	// Missing findings of so many went with it, first at Since.
 	Missing, Of int
 	Since       time.Time
+	// Namespaces of so many show it, when what the Scanner's own images show is not enough to notice it: then Missing and Of are 0.
+	Namespaces, OfNamespaces int
 }
 
 // When findings that go with one version of the data are too many to be believed: more than both.
 const (
-	SuspectShare  = 0.2
-	SuspectNumber = 50
+	AnomalyShare  = 0.2
+	AnomalyNumber = 50
 )
 
 // Reports holds the current report of each subject and the life of each finding.
@@ -333,9 +335,11 @@ type Reports interface {
 	SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error)
 	// Summary returns the current report without its findings, or ErrNotFound. What is covered is only counted.
 	Summary(ctx context.Context, s Subject, e Excepting) (Summary, error)
-	// Suspicion returns what is suspicious about the data of an engine, nil if nothing is. As long as it is, nothing is said to be
-	// fixed; it ends when what went is back, or when suspectFor has passed.
-	Suspicion(ctx context.Context, engine string) (*Suspicion, error)
+	// DataAnomaly returns what is anomalous about the data of an engine as a Scanner (by UID) sees it, nil if nothing is. Counted is what
+	// the operator cataloged itself, and what counts in the scopes of the Scanner's images. What other namespaces uploaded counts only if
+	// most of them show the same. As long as there is an anomaly, nothing is called fixed; it ends when what went is back, or after two
+	// weeks.
+	DataAnomaly(ctx context.Context, scanner, engine string) (*DataAnomaly, error)
 	// Findings returns the current findings of a subject, worst first; ErrNotFound if there is no report.
 	Findings(ctx context.Context, s Subject) ([]finding.Finding, error)
 }

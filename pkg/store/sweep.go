@@ -24,6 +24,9 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 			return swept, err
 		}
 	}
+	if err := s.sweepLosses(ctx); err != nil {
+		return swept, err
+	}
 	fixed, err := s.sweepFixed(ctx)
 	if err != nil {
 		return swept, err
@@ -38,20 +41,18 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 	})
 }
 
+const selectUnusedIDs = `SELECT json_group_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?
+	AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?)`
+
 func (s *SQLite) sweepSome(ctx context.Context, unusedSince time.Time) (n int, err error) {
-	err = s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
-		// Everything else about an image goes with its manifest.
-		result, err := tx.ExecContext(ctx, `
-			DELETE FROM manifests WHERE id IN (
-				SELECT id FROM manifests WHERE last_used < ?
-				AND NOT EXISTS (SELECT 1 FROM scanner_images si WHERE si.manifest_id = manifests.id) LIMIT ?)`,
-			millis{unusedSince}, sweepBatch)
-		if err != nil {
-			return err
-		}
-		deleted, err := result.RowsAffected()
-		n = int(deleted)
-		return err
+	err = s.losses.change(func() (*lossChange, error) {
+		return nil, s.write(ctx, "sweep", func(ctx context.Context, tx *sql.Tx) error {
+			var ids string
+			if err := tx.QueryRowContext(ctx, selectUnusedIDs, millis{unusedSince}, sweepBatch).Scan(&ids, &n); err != nil {
+				return err
+			}
+			return deleteManifests(ctx, tx, ids)
+		})
 	})
 	return n, err
 }

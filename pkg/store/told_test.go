@@ -249,14 +249,14 @@ func TestFixedByData(t *testing.T) {
 	r.tells(t, "many more, of low severity")
 	r.reportBy(t, "v8", "app")
 	r.reportBy(t, "v9", "app")
-	if got[*Suspicion](t)(r.Suspicion(t.Context(), grype)) == nil {
+	if got[*DataAnomaly](t)(r.DataAnomaly(t.Context(), "scanner", grype)) == nil {
 		t.Fatal("the data is not suspect")
 	}
 	r.tells(t, "all is gone at once")
 	r.filter.Changes = []Change{ChangeRegressed}
 	r.tells(t, "without a word")
 	everything(&r.filter)
-	r.clock.pass(suspectFor + time.Hour)
+	r.clock.pass(quarantine + time.Hour)
 	r.tells(t, "it did not come back", "Fixed r CVE-2026-0001 High")
 }
 

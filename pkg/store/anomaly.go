@@ -1,0 +1,103 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"time"
+)
+
+// quarantine is how long a finding that went with anomalous data is missed. Whoever publishes vulnerability data mends a broken
+// build within days; what has not come back in two weeks has gone for good.
+const quarantine = 14 * 24 * time.Hour
+
+// DataAnomaly implements Reports. The anomaly is in the version of the data with which most has gone.
+func (s *SQLite) DataAnomaly(ctx context.Context, scanner, engine string) (anomaly *DataAnomaly, err error) {
+	var scopes []Scope
+	err = s.read(ctx, "list scopes of scanner", func(ctx context.Context, q query) (err error) {
+		scopes, err = scopesOf(ctx, q, scanner, engine)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	err = s.useLossCounts(ctx, engine, func(c *lossCounts) { anomaly = c.anomaly(scopes, now) })
+	return anomaly, err
+}
+
+// scopesOf lists the scopes whose reports count for a Scanner: the cluster's, and those that the Scanner's images have.
+func scopesOf(ctx context.Context, q query, scanner, engine string) ([]Scope, error) {
+	rows, err := q.QueryContext(ctx, `SELECT DISTINCT scope FROM scanner_images WHERE scanner = ? AND +engine = ? AND scope <> ''`, scanner, engine)
+	scopes, err := collect(rows, err, func(rows *sql.Rows) (scope Scope, err error) { return scope, rows.Scan(&scope) })
+	return append(scopes, Cluster), err
+}
+
+// anomaly is that of the data for whom these scopes count. An anomaly that only other namespaces show counts if most of them show it.
+func (c *lossCounts) anomaly(scopes []Scope, now time.Time) *DataAnomaly {
+	if own := c.worst(scopes, now); own != nil {
+		return own
+	}
+	return c.widespread(now)
+}
+
+// worst returns the version of the data with which most has gone in these scopes together, nil if that is not too much.
+func (c *lossCounts) worst(scopes []Scope, now time.Time) *DataAnomaly {
+	missing, present := map[string]loss{}, 0
+	for _, scope := range scopes {
+		present += c.present[scope]
+		for version, l := range c.recent(scope, now) {
+			missing[version] = l.plus(missing[version])
+		}
+	}
+	for _, version := range byMissing(missing) {
+		l := missing[version]
+		if l.missing > AnomalyNumber && l.exceeds(present) {
+			return &DataAnomaly{DataVersion: version, Missing: l.missing, Of: present + l.missing, Since: l.since}
+		}
+		break // of the others even less has gone
+	}
+	return nil
+}
+
+// widespread returns a version of the data with which too much has gone in most namespaces; nil if there is none. Each namespace has
+// one vote, and the majority and the number have to hold without any one of them, so that no namespace can bring it about, nor
+// prevent it, by what it uploads.
+func (c *lossCounts) widespread(now time.Time) *DataAnomaly {
+	votes, sums, largest := map[string]int{}, map[string]loss{}, map[string]int{}
+	namespaces := 0
+	for scope := range c.scopes() {
+		recent := c.recent(scope, now)
+		if scope == Cluster || c.present[scope] == 0 && len(recent) == 0 {
+			continue
+		}
+		namespaces++
+		for version, l := range recent {
+			if l.exceeds(c.present[scope]) {
+				votes[version]++
+				sums[version] = l.plus(sums[version])
+				largest[version] = max(largest[version], l.missing)
+			}
+		}
+	}
+	for _, version := range byMissing(sums) {
+		if 2*(votes[version]-1) > namespaces-1 && sums[version].missing-largest[version] > AnomalyNumber {
+			return &DataAnomaly{DataVersion: version, Namespaces: votes[version], OfNamespaces: namespaces, Since: sums[version].since}
+		}
+	}
+	return nil
+}
+
+// byMissing orders versions, the one with which most has gone first.
+func byMissing(losses map[string]loss) []string {
+	return slices.SortedFunc(maps.Keys(losses), func(a, b string) int {
+		return cmp.Or(cmp.Compare(losses[b].missing, losses[a].missing), cmp.Compare(a, b))
+	})
+}
+
+// exceeds says whether so much has gone, beside what is present, that it is too large a share.
+func (l loss) exceeds(present int) bool {
+	return float64(l.missing) > AnomalyShare*float64(present+l.missing)
+}

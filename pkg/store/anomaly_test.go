@@ -1,0 +1,204 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// numbered are n findings, those of numbers below the first left out.
+func numbered(first, n int) (findings []finding.Finding) {
+	for i := first; i < n; i++ {
+		findings = append(findings, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a"))
+	}
+	return findings
+}
+
+// scoped is a report that counts in one namespace only.
+func scoped(r Report, scope Scope, data string) Report {
+	r.Scope, r.DataVersion = scope, data
+	return r
+}
+
+// TestWhoseUploadsShowAnAnomaly: what a namespace uploads is evidence for itself. For the others it is one vote.
+func TestWhoseUploadsShowAnAnomaly(t *testing.T) {
+	type lost struct{ before, gone int }
+	for name, tt := range map[string]struct {
+		byScope map[Scope]lost
+		want    *DataAnomaly
+	}{
+		"another namespace loses everything":           {map[Scope]lost{"mallory": {1000, 1000}}, nil},
+		"and the Scanner's own loses a little":         {map[Scope]lost{"mallory": {1000, 1000}, "shop": {100, 10}}, nil},
+		"and the cluster's images lose a little":       {map[Scope]lost{"mallory": {1000, 1000}, Cluster: {100, 10}}, nil},
+		"and one of two others loses something":        {map[Scope]lost{"mallory": {1000, 1000}, "shop": {100, 0}, "blog": {3, 1}}, nil},
+		"another hides the loss by what it has":        {map[Scope]lost{"mallory": {1000, 0}, "shop": {100, 60}}, &DataAnomaly{Missing: 60, Of: 100}},
+		"the Scanner's own":                            {map[Scope]lost{"shop": {51, 51}}, &DataAnomaly{Missing: 51, Of: 51}},
+		"the cluster's":                                {map[Scope]lost{Cluster: {51, 51}}, &DataAnomaly{Missing: 51, Of: 51}},
+		"the cluster's and the Scanner's own together": {map[Scope]lost{Cluster: {100, 30}, "shop": {100, 30}}, &DataAnomaly{Missing: 60, Of: 200}},
+		"most namespaces, a few findings each": {
+			map[Scope]lost{"shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 30}, "mail": {40, 0}}, &DataAnomaly{Namespaces: 3, OfNamespaces: 4},
+		},
+		"half of the namespaces":                  {map[Scope]lost{"shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 0}, "mail": {40, 0}}, nil},
+		"a majority by one vote":                  {map[Scope]lost{"mallory": {40, 40}, "shop": {40, 30}, "blog": {40, 30}, "wiki": {40, 0}, "mail": {40, 0}}, nil},
+		"most namespaces, little without the one": {map[Scope]lost{"mallory": {1000, 1000}, "shop": {10, 5}, "blog": {10, 5}, "wiki": {10, 5}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			u := used("scanner", "app", workload("web", "r"))
+			u.Scope = "shop"
+			must(t, f.SetUsed(t.Context(), u))
+			for scope, l := range tt.byScope {
+				got[Difference](t)(f.SaveReport(t.Context(), scoped(report("app", numbered(0, l.before)...), scope, "v1"), ""))
+				got[Difference](t)(f.SaveReport(t.Context(), scoped(report("app", numbered(l.gone, l.before)...), scope, "v2"), ""))
+			}
+			if tt.want != nil {
+				tt.want.DataVersion, tt.want.Since = "v2", f.clock.Now()
+			}
+			equal(t, "anomaly", got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype)), tt.want)
+		})
+	}
+}
+
+// recount counts findings as the tables do, or reads the tables.
+func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
+	statements := []string{
+		`SELECT r.engine || ' ' || m.scope || ' has ' || sum(r.present) FROM reports r JOIN manifests m ON m.id = r.manifest_id
+			GROUP BY r.engine, m.scope HAVING sum(r.present) > 0 ORDER BY 1`,
+		`SELECT r.engine || ' ' || m.scope || ' lost with ' || f.gone_data_version || ' on ' || (f.gone_at / 86400000) || ': ' || count(*)
+			FROM findings f JOIN reports r ON r.id = f.report_id JOIN manifests m ON m.id = r.manifest_id
+			WHERE f.gone_at IS NOT NULL GROUP BY r.engine, m.scope, f.gone_data_version, f.gone_at / 86400000 ORDER BY 1`,
+	}
+	if tables {
+		statements = []string{
+			`SELECT engine || ' ' || scope || ' has ' || present FROM present_counts WHERE present <> 0 ORDER BY 1`,
+			`SELECT engine || ' ' || scope || ' lost with ' || data_version || ' on ' || day || ': ' || missing FROM loss_counts ORDER BY 1`,
+		}
+	}
+	for _, statement := range statements {
+		rows, err := s.reader.QueryContext(context.Background(), statement)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			counts = append(counts, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return counts
+}
+
+// TestCountsOfLostFindingsAreKept: whatever is reported and swept, they are what counting all findings gives, and what is
+// remembered of them is what is stored.
+func TestCountsOfLostFindingsAreKept(t *testing.T) {
+	folder, stores := t.TempDir(), 0
+	rapid.Check(t, func(t *rapid.T) {
+		stores++
+		c, path := newClock(), filepath.Join(folder, fmt.Sprint(stores), "store.db")
+		open := func() *SQLite {
+			s, err := OpenSQLite(context.Background(), path, c.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := open()
+		defer func() { _ = s.Close() }()
+		ctx := context.Background()
+		version := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"report": func(t *rapid.T) {
+				r := scoped(report(modelImages.Draw(t, "image"), drawFindings(t)...), rapid.SampledFrom([]Scope{Cluster, "shop", "blog"}).Draw(t, "scope"), fmt.Sprint("v", version))
+				if _, err := s.SaveReport(ctx, r, ""); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"newer data": func(*rapid.T) { version++ },
+			"refused": func(t *rapid.T) {
+				if _, err := s.SaveReport(ctx, report(modelImages.Draw(t, "image"), drawFindings(t)...), "no lease"); err == nil {
+					t.Fatal("a report without its lease is taken")
+				}
+			},
+			"a day": func(*rapid.T) { c.pass(8 * time.Hour) },
+			"sweep": func(t *rapid.T) {
+				if _, err := s.Sweep(ctx, c.Now().Add(-time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"restart": func(t *rapid.T) {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = open()
+			},
+			"": func(t *rapid.T) {
+				compare(t, "counts", recount(t, s, true), recount(t, s, false))
+				var remembered, stored *lossCounts
+				if err := s.useLossCounts(ctx, grype, func(c *lossCounts) { remembered = c }); err != nil {
+					t.Fatal(err)
+				}
+				err := s.read(ctx, "count", func(ctx context.Context, q query) (err error) {
+					stored, err = readLossCounts(ctx, q, grype)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for scope := range remembered.scopes() {
+					compare(t, "remembered of "+string(scope), remembered.recent(scope, c.Now()), stored.recent(scope, c.Now()), cmp.AllowUnexported(loss{}))
+					compare(t, "present in "+string(scope), remembered.present[scope], stored.present[scope])
+				}
+			},
+		})
+	})
+}
+
+// TestCountsOfOlderStores: what an older version has stored is counted when its store is brought to this version.
+func TestCountsOfOlderStores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	const finding = `INSERT INTO findings (report_id, key, vulnerability_id, package, version, type, purl, paths, severity, known_exploited, fixable,
+		fix_state, fix_versions, aliases, advisories, content, first_seen, gone_at, gone_data_version) VALUES `
+	gone := newClock().Now().UnixMilli()
+	statements := []string{
+		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, '` + digest("app") + `', '', 0), (2, '` + digest("app") + `', 'shop', 0)`,
+		`INSERT INTO reports (id, revision, manifest_id, engine, data_version, matched_at, distro, present)
+			VALUES (1, 1, 1, 'grype', 'v2', 9000, '', 2), (2, 1, 2, 'grype', 'v2', 9000, '', 0)`,
+		`INSERT INTO vulnerabilities (id, canonical_id, engine, description, url, cvss, epss, known_exploited) VALUES (1, 'CVE-2026-0001', 'grype', '', '', 0, 0, 1)`,
+	}
+	for i := range 63 {
+		report, at, version := 2, fmt.Sprint(gone), "'v2'"
+		switch {
+		case i < 2:
+			report, at, version = 1, "NULL", "NULL"
+		case i < 4:
+			version = "''" // from before the version was recorded
+		}
+		statements = append(statements, finding+fmt.Sprintf(
+			`(%d, randomblob(32), 1, 'a', '1', 'deb', '', x'', 4, 1, 0, '', '', '', '', 0, 1000, %s, %s)`, report, at, version))
+	}
+	olderStore(t, path, 6, statements...)
+	f := openStore(t, path)
+	u := used("scanner", "app", workload("web", "r"))
+	u.Scope = "shop"
+	must(t, f.SetUsed(t.Context(), u))
+	want := &DataAnomaly{DataVersion: "v2", Missing: 59, Of: 61, Since: f.clock.Now()}
+	equal(t, "anomaly", got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype)), want)
+	equal(t, "of a Scanner that has no such image", got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "another", grype)), (*DataAnomaly)(nil))
+	readOnly, err := OpenSQLiteReadOnly(path)
+	must(t, err)
+	readOnly.now = f.clock.Now
+	equal(t, "as a reader sees it", got[*DataAnomaly](t)(readOnly.DataAnomaly(t.Context(), "scanner", grype)), want)
+	must(t, readOnly.Close())
+}
