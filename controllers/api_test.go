@@ -308,14 +308,14 @@ func TestPrinterColumns(t *testing.T) {
 	})
 	scanners := p.table("scanners")
 	p.Expect(scanners.columns).To(Equal([]string{
-		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Data", "Age", "Excepted", "Engine", "Message",
+		"Name", "Ready", "Images", "Scanned", "Failed", "Critical", "High", "Exploited", "Data Age", "Age", "Suppressed", "Engine", "Message",
 	}))
 	p.Expect(scanners.rows).To(HaveLen(1))
 	p.Expect(scanners.rows[0][:8]).To(Equal([]any{"all", "True", int64(2), int64(1), int64(1), int64(1), int64(1), int64(0)}))
 	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"Fake", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
 	scans := p.table("imagescans")
 	p.Expect(scans.columns).To(Equal([]string{
-		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Excepted", "Scanner", "Platform", "Reason", "Message",
+		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Suppressed", "Scanner", "Platform", "Reason", "Message",
 	}))
 	row := scans.rows[1]
 	p.Expect(row[1:8]).To(Equal([]any{vulnerable, "Scanned", int64(1), int64(1), int64(0), int64(1), int64(1)}))

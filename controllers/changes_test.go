@@ -80,7 +80,7 @@ func (s *twoScanners) uids(scanner *v1alpha1.Scanner) (uids []types.UID) {
 func (s *twoScanners) unused(scanner *v1alpha1.Scanner) func() []string {
 	return func() (unused []string) {
 		for _, scan := range s.scans(scanner) {
-			if scan.Status.UnusedSince != nil {
+			if scan.Status.UnusedSinceTime != nil {
 				unused = append(unused, scan.Spec.References[0])
 			}
 		}

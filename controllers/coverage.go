@@ -160,8 +160,8 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 
 // failedSince is when the first attempt failed that was followed by no success.
 func failedSince(scan *v1alpha1.ImageScan) time.Time {
-	if scan.Status.FailedSince != nil {
-		return scan.Status.FailedSince.Time
+	if scan.Status.FailedSinceTime != nil {
+		return scan.Status.FailedSinceTime.Time
 	}
 	return unreadySince(scan)
 }

@@ -261,7 +261,7 @@ func (w *deliveryWorld) assertArrived(doubled bool) {
 		w.t.Errorf("Slack has %d messages, want %d of one text: %v", len(messages), want, messages)
 	}
 	condition, receiver := w.condition()
-	if condition.Status != metav1.ConditionTrue || receiver.LastError != "" || receiver.Pending != 0 || receiver.LastDelivery == nil {
+	if condition.Status != metav1.ConditionTrue || receiver.LastError != "" || receiver.Pending != 0 || receiver.LastDeliveryTime == nil {
 		w.t.Errorf("afterwards NotificationsDelivered is %s %s, receiver %+v, want all well", condition.Status, condition.Reason, receiver)
 	}
 	if next, sent := w.after(time.Hour); next != noticeInterval || len(sent) != 0 || len(w.slack.Messages()) != want {

@@ -64,7 +64,7 @@ func decisionOf(o client.Object) decision {
 
 // expired says whether the exception has ended at a time.
 func (d decision) expired(now time.Time) bool {
-	return d.spec.Expires != nil && !now.Before(d.spec.Expires.Time)
+	return d.spec.ExpirationTime != nil && !now.Before(d.spec.ExpirationTime.Time)
 }
 
 // selectorProblem says what is wrong with a selector that the API server took, and by which no namespace is selected.
@@ -113,8 +113,8 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d decision) (ctrl.R
 			r.Events.Eventf(d.object, nil, corev1.EventTypeWarning, ready.Reason, "Except", "%s", truncate(ready.Message, maxEventNote))
 		}
 	}
-	if ready.Status == metav1.ConditionTrue && d.spec.Expires != nil {
-		end := max(d.spec.Expires.Sub(r.Clock.Now()), time.Millisecond)
+	if ready.Status == metav1.ConditionTrue && d.spec.ExpirationTime != nil {
+		end := max(d.spec.ExpirationTime.Sub(r.Clock.Now()), time.Millisecond)
 		if next == 0 || end < next {
 			next = end
 		}
@@ -129,11 +129,11 @@ func (d decision) ready(now time.Time) metav1.Condition {
 	switch {
 	case d.expired(now):
 		ready.Reason = v1alpha1.ReasonExpired
-		ready.Message = fmt.Sprintf("it ended at %s, and its findings are news again: set spec.expires to a later time, or delete it", written(d.spec.Expires))
+		ready.Message = fmt.Sprintf("it ended at %s, and its findings are news again: set spec.expirationTime to a later time, or delete it", written(d.spec.ExpirationTime))
 	case problem != "":
 		ready.Reason, ready.Message = v1alpha1.ReasonInvalidSelector, truncate(problem, v1alpha1.MaxMessageBytes)
-	case d.spec.Expires != nil:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force until "+written(d.spec.Expires)
+	case d.spec.ExpirationTime != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force until "+written(d.spec.ExpirationTime)
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonInForce, "in force; it does not expire"
 	}

@@ -65,7 +65,7 @@ func (u *unit) judge(r *ExceptionReconciler, o client.Object) time.Duration {
 // TestExceptionConditions: what an exception says of itself, when it is looked at again, and which event it makes.
 func TestExceptionConditions(t *testing.T) {
 	ends := func(o client.Object, end *metav1.Time) client.Object {
-		decisionOf(o).spec.Expires = end
+		decisionOf(o).spec.ExpirationTime = end
 		return o
 	}
 	for name, tt := range map[string]struct {
@@ -80,8 +80,8 @@ func TestExceptionConditions(t *testing.T) {
 		"of the cluster":      {ends(aClusterException("a", nil, "CVE-1"), in(time.Hour)), []string{"Ready=True InForce"}, "in force until 2026-03-01T13:00:00Z", "", time.Hour},
 		"nearly over":         {ends(anException("a", "CVE-1"), in(time.Second)), []string{"Ready=True InForce"}, "in force until 2026-03-01T12:00:01Z", "", time.Second},
 		"in the far future":   {ends(anException("a", "CVE-1"), &metav1.Time{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}), []string{"Ready=True InForce"}, "in force until 9999-01-01T00:00:00Z", "", 1<<63 - 1},
-		"over at this moment": {ends(anException("a", "CVE-1"), in(0)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T12:00:00Z, and its findings are news again: set spec.expires to a later time, or delete it", "Warning Expired it ended", 0},
-		"over, and wrong":     {ends(aClusterException("a", wrongSelector, "CVE-1"), in(-time.Hour)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T11:00:00Z, and its findings are news again: set spec.expires to a later time, or delete it", "Warning Expired it ended", 0},
+		"over at this moment": {ends(anException("a", "CVE-1"), in(0)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T12:00:00Z, and its findings are news again: set spec.expirationTime to a later time, or delete it", "Warning Expired it ended", 0},
+		"over, and wrong":     {ends(aClusterException("a", wrongSelector, "CVE-1"), in(-time.Hour)), []string{"Ready=False Expired"}, "it ended at 2026-03-01T11:00:00Z, and its findings are news again: set spec.expirationTime to a later time, or delete it", "Warning Expired it ended", 0},
 		"wrong": {
 			aClusterException("a", wrongSelector, "CVE-1"), []string{"Ready=False InvalidSelector", "Stalled=True InvalidSelector"},
 			`spec.namespaceSelector: "Like" is not a valid label selector operator; nothing is covered until it is corrected`, "Warning InvalidSelector spec.namespaceSelector", 0,
@@ -116,7 +116,7 @@ func TestExceptionConditions(t *testing.T) {
 // TestExceptionEnds: at its end it says so, once, and covers nothing.
 func TestExceptionEnds(t *testing.T) {
 	e := anException("a", "CVE-1")
-	e.Spec.Expires = in(time.Minute)
+	e.Spec.ExpirationTime = in(time.Minute)
 	u := newUnit(t, e)
 	r := u.exceptionReconciler()
 	u.pass(u.judge(r, e))
@@ -129,7 +129,7 @@ func TestExceptionEnds(t *testing.T) {
 	if !coverageChanged.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: e}) || coverageChanged.Update(event.UpdateEvent{ObjectOld: e, ObjectNew: e}) {
 		t.Error("others do not look again when it ends, or look all the time")
 	}
-	e.Spec.Expires, e.Generation = in(time.Hour), 2
+	e.Spec.ExpirationTime, e.Generation = in(time.Hour), 2
 	u.update(e)
 	if next := u.judge(r, e); next != time.Hour-time.Minute || e.Status.Conditions[0].Reason != v1alpha1.ReasonInForce {
 		t.Errorf("it is %s and looked at after %s, want it to be in force again for 59m", e.Status.Conditions[0].Reason, next)
@@ -223,9 +223,9 @@ func TestExceptedFindings(t *testing.T) {
 		return e
 	}
 	ended := anException("a", "CVE-1")
-	ended.Spec.Expires = in(-time.Second)
+	ended.Spec.ExpirationTime = in(-time.Second)
 	both := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 2}
-	one := v1alpha1.FindingCounts{High: 1, Fixable: 1, Excepted: 1}
+	one := v1alpha1.FindingCounts{High: 1, Fixable: 1, Suppressed: 1}
 	pods := []client.Object{aPod(shop, "p", running("c", web)), aPod(shop, "q", containerWith("c", other, corev1.ContainerStatus{ImageID: imageID(web)}))}
 	for name, tt := range map[string]struct {
 		objects []client.Object
@@ -234,16 +234,16 @@ func TestExceptedFindings(t *testing.T) {
 		message string
 	}{
 		"no exception":                      {pods, both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
-		"for all images":                    {append(pods, about()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"for all images":                    {append(pods, about()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
 		"for one of its names":              {append(pods, about("registry.example.com/*")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
-		"for both of its names":             {append(pods, about("*.example.com/*web:1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
-		"for its digest":                    {append(pods, about("*@"+keyOfImage(web).Digest)), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
-		"for each name its own":             {append(pods, about("registry.example.com/*"), func() client.Object { e := about("mirror.*"); e.Name = "b"; return e }()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
-		"all of them":                       {append(pods, anException("a", "CVE-1", "cve-2")), v1alpha1.FindingCounts{Excepted: 2}, "", "all findings excepted: 2"},
-		"of the cluster":                    {append(pods, aClusterException("a", nil, "CVE-1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"for both of its names":             {append(pods, about("*.example.com/*web:1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"for its digest":                    {append(pods, about("*@"+keyOfImage(web).Digest)), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"for each name its own":             {append(pods, about("registry.example.com/*"), func() client.Object { e := about("mirror.*"); e.Name = "b"; return e }()), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
+		"all of them":                       {append(pods, anException("a", "CVE-1", "cve-2")), v1alpha1.FindingCounts{Suppressed: 2}, "", "all findings suppressed: 2"},
+		"of the cluster":                    {append(pods, aClusterException("a", nil, "CVE-1")), one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
 		"of the cluster, for other places":  {append(pods, aClusterException("a", labelledWith("stage", "test"), "CVE-1")), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
 		"ended":                             {append(pods, ended), both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
-		"unused, by the name that it had":   {[]client.Object{about("registry.example.com/*")}, one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more excepted"},
+		"unused, by the name that it had":   {[]client.Object{about("registry.example.com/*")}, one, "CVE-2", "1 findings: 0 critical, 1 high; 1 fixable, 0 known exploited; 1 more suppressed"},
 		"unused, by a name that it had not": {[]client.Object{about("mirror.*")}, both, "CVE-1", "2 findings: 1 critical, 1 high; 2 fixable, 0 known exploited"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestExceptedWhileSuspended(t *testing.T) {
 	u := newUnit(t, scanner, scan, aPod(shop, "p", running("c", web)), anException("a", "CVE-1"))
 	u.reported(web, vulnerability("CVE-1", finding.Critical))
 	after, _ := u.reconcile(scan)
-	if diff := cmp.Diff(&v1alpha1.FindingCounts{Excepted: 1}, after.Status.Findings); diff != "" || len(u.engine.asked) > 0 {
+	if diff := cmp.Diff(&v1alpha1.FindingCounts{Suppressed: 1}, after.Status.Findings); diff != "" || len(u.engine.asked) > 0 {
 		t.Errorf("the engine was asked %d times, and findings (-want +got):\n%s", len(u.engine.asked), diff)
 	}
 }
@@ -368,7 +368,7 @@ func TestStripNamespace(t *testing.T) {
 func TestNotifiedWithExceptions(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	e := anException("a", "CVE-2026-0001")
-	e.Spec.Expires = &metav1.Time{Time: notifyNoon.Add(7 * time.Second)}
+	e.Spec.ExpirationTime = &metav1.Time{Time: notifyNoon.Add(7 * time.Second)}
 	w.must(w.client.Create(context.Background(), e))
 	set, _, err := w.reconciler.Exceptions.InForce(t.Context(), shop)
 	w.must(err)

@@ -28,7 +28,7 @@ func (p *place) counts(what string, scanner *v1alpha1.Scanner, reference string,
 func (p *place) ends(e *v1alpha1.VulnerabilityException, end *metav1.Time) {
 	p.t.Helper()
 	before := e.DeepCopy()
-	e.Spec.Expires = end
+	e.Spec.ExpirationTime = end
 	p.must(p.client.Patch(p.t.Context(), e, client.MergeFrom(before)))
 }
 
@@ -37,17 +37,17 @@ func TestLifeOfAnException(t *testing.T) {
 	p := newPlace(t)
 	image := p.unique("vulnerable")
 	scanner := aScanner(p.namespace, "all")
-	all, some := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}, v1alpha1.FindingCounts{High: 1, Excepted: 1}
+	all, some := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}, v1alpha1.FindingCounts{High: 1, Suppressed: 1}
 	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
 	p.counts("before", scanner, image, all)
-	scannedAt := p.scan(scanner, image).Status.ScannedAt
+	scannedAt := p.scan(scanner, image).Status.ScanTime
 
 	e := anException("openssl", "cve-2024-0001")
 	e.Namespace, e.UID = p.namespace, ""
 	p.creates(e)
 	p.counts("made", scanner, image, some)
 	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(1)))
-	p.Expect(p.scan(scanner, image).Status.ScannedAt).To(Equal(scannedAt), "it was not scanned again")
+	p.Expect(p.scan(scanner, image).Status.ScanTime).To(Equal(scannedAt), "it was not scanned again")
 
 	end := metav1.NewTime(time.Now().Add(2 * time.Second).Truncate(time.Second))
 	p.ends(e, &end)
@@ -77,7 +77,7 @@ func TestExceptionByLabel(t *testing.T) {
 	p := newPlace(t)
 	image := p.unique("vulnerable")
 	scanner := aScanner(p.namespace, "all")
-	all, none := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}, v1alpha1.FindingCounts{Excepted: 2}
+	all, none := v1alpha1.FindingCounts{Critical: 1, High: 1, Fixable: 1}, v1alpha1.FindingCounts{Suppressed: 2}
 	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
 	p.counts("before", scanner, image, all)
 
@@ -106,7 +106,7 @@ func TestExceptionByLabel(t *testing.T) {
 func TestExceptionColumns(t *testing.T) {
 	p := newPlace(t)
 	e := anException("openssl", "CVE-2024-0001")
-	e.Namespace, e.UID, e.Spec.Expires = p.namespace, "", &metav1.Time{Time: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}
+	e.Namespace, e.UID, e.Spec.ExpirationTime = p.namespace, "", &metav1.Time{Time: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}
 	p.creates(e)
 	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(0)))
 	table := p.table("vulnerabilityexceptions")

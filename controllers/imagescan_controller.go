@@ -162,7 +162,7 @@ func (r *ImageScanReconciler) inventory() inventory {
 func (s *imageScanScope) startOver() {
 	status, engine, instance := &s.scan.Status, s.scanner.Spec.Backend.Type, s.engineInstance()
 	if status.Engine != "" && (status.Engine != engine || status.EngineInstance != instance) {
-		*status = v1alpha1.ImageScanStatus{UnusedSince: status.UnusedSince}
+		*status = v1alpha1.ImageScanStatus{UnusedSinceTime: status.UnusedSinceTime}
 	}
 	status.Engine, status.EngineInstance = engine, instance
 }
@@ -196,11 +196,11 @@ func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) 
 func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	status := &s.scan.Status
 	if len(s.uses) > 0 {
-		status.UnusedSince = nil
+		status.UnusedSinceTime = nil
 		return 0, nil
 	}
-	if status.UnusedSince == nil {
-		status.UnusedSince = &metav1.Time{Time: r.Clock.Now()}
+	if status.UnusedSinceTime == nil {
+		status.UnusedSinceTime = &metav1.Time{Time: r.Clock.Now()}
 	}
 	if wait := r.untilRetirement(s); wait > 0 {
 		if status.Findings == nil && status.Phase != v1alpha1.PhaseFailed {
@@ -226,7 +226,7 @@ func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 		retention = s.scanner.Spec.UnusedImageRetention.Duration
 	}
 	// Of a clock that was put back, a time may be still to come though it is of the past.
-	return min(max(0, retention-r.Clock.Since(s.scan.Status.UnusedSince.Time)), retention)
+	return min(max(0, retention-r.Clock.Since(s.scan.Status.UnusedSinceTime.Time)), retention)
 }
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, only client.Preconditions) error {
@@ -243,7 +243,7 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonSuspended, Message: "the Scanner is suspended"}
 		return time.Hour, nil
 	}
-	if next := s.scan.Status.NextAttempt; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
+	if next := s.scan.Status.NextAttemptTime; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
 		wait := min(next.Sub(r.Clock.Now()), lastRetry) // more only if the clock was put back
 		if wait <= 0 || s.backend == nil {
 			return max(wait, 0), nil
@@ -339,7 +339,7 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 	}
 	status := &s.scan.Status
 	if status.Attempts == 0 {
-		status.FailedSince = &metav1.Time{Time: r.Clock.Now()}
+		status.FailedSinceTime = &metav1.Time{Time: r.Clock.Now()}
 	}
 	status.Attempts++
 	wait := lastRetry
@@ -348,7 +348,7 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 	}
 	// Retries may come sooner than planned, but never sooner than the registry or the engine asks for.
 	wait = max(wait-r.spread(wait), failure.RetryAfter+r.spread(failure.RetryAfter))
-	status.NextAttempt = &metav1.Time{Time: r.Clock.Now().Add(wait)}
+	status.NextAttemptTime = &metav1.Time{Time: r.Clock.Now().Add(wait)}
 	return wait
 }
 

@@ -63,7 +63,7 @@ func TestImageScanStory(t *testing.T) {
 	after := u.read(scan)
 	want := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseScanned, PlatformDigest: subjectOf(web, store.Cluster).PlatformDigest, Engine: v1alpha1.BackendFake,
-		Packages: ptr.To(int32(7)), ScannedAt: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
+		Packages: ptr.To(int32(7)), ScanTime: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
 		TopFindings: []v1alpha1.TopFinding{{ID: "CVE-2024-0001", Severity: "Critical", Package: "openssl 3.0.1", FixedIn: "3.0.2"}},
 	}
 	if diff := cmp.Diff(want, after.Status, cmpopts.IgnoreFields(v1alpha1.ImageScanStatus{}, "Conditions", "EngineInstance")); diff != "" {
@@ -99,7 +99,7 @@ func TestNothingNewIsNotWritten(t *testing.T) {
 	same("the same findings in newer data")
 	u.reported(web, vulnerability("CVE-2024-0001", finding.Critical), vulnerability("CVE-2024-0002", finding.High))
 	after, _ := u.reconcile(scan)
-	if !after.Status.ScannedAt.Time.Equal(u.clock.Now()) || after.Status.Findings.High != 1 {
+	if !after.Status.ScanTime.Time.Equal(u.clock.Now()) || after.Status.Findings.High != 1 {
 		t.Errorf("another finding: status %+v at %s", after.Status, u.clock.Now())
 	}
 }
@@ -143,11 +143,11 @@ func TestFailures(t *testing.T) {
 	} {
 		after, got := u.reconcile(scan)
 		status := after.Status
-		if got != wait || !status.NextAttempt.Time.Equal(u.clock.Now().Add(wait)) {
-			t.Errorf("after attempt %d the next is in %s, at %s; want in %s", attempt+1, got, status.NextAttempt, wait)
+		if got != wait || !status.NextAttemptTime.Time.Equal(u.clock.Now().Add(wait)) {
+			t.Errorf("after attempt %d the next is in %s, at %s; want in %s", attempt+1, got, status.NextAttemptTime, wait)
 		}
-		if status.Phase != v1alpha1.PhaseFailed || int(status.Attempts) != attempt+1 || !status.FailedSince.Time.Equal(noon) {
-			t.Errorf("phase %s after %d attempts since %s, want Failed after %d since %s", status.Phase, status.Attempts, status.FailedSince, attempt+1, noon)
+		if status.Phase != v1alpha1.PhaseFailed || int(status.Attempts) != attempt+1 || !status.FailedSinceTime.Time.Equal(noon) {
+			t.Errorf("phase %s after %d attempts since %s, want Failed after %d since %s", status.Phase, status.Attempts, status.FailedSinceTime, attempt+1, noon)
 		}
 		if diff := cmp.Diff([]string{"Ready=False ImageNotFound"}, conditionsOf(status.Conditions)); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
@@ -166,7 +166,7 @@ func TestFailures(t *testing.T) {
 	u.engine.index = says(backend.Done, nil)
 	u.reported(web)
 	after, _ := u.reconcile(scan)
-	if after.Status.Attempts != 0 || after.Status.NextAttempt != nil || after.Status.FailedSince != nil || after.Status.Phase != v1alpha1.PhaseScanned {
+	if after.Status.Attempts != 0 || after.Status.NextAttemptTime != nil || after.Status.FailedSinceTime != nil || after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("after a success: %+v", after.Status)
 	}
 }
@@ -177,8 +177,8 @@ func TestFailureWithAdvice(t *testing.T) {
 	scan := scanOf(scanner, web)
 	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
 	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Message: "429", RetryAfter: 3 * time.Hour})
-	if after, wait := u.reconcile(scan); wait != 3*time.Hour || !after.Status.NextAttempt.Time.Equal(noon.Add(3*time.Hour)) {
-		t.Errorf("the next attempt is in %s, at %s; want in 3h", wait, after.Status.NextAttempt)
+	if after, wait := u.reconcile(scan); wait != 3*time.Hour || !after.Status.NextAttemptTime.Time.Equal(noon.Add(3*time.Hour)) {
+		t.Errorf("the next attempt is in %s, at %s; want in 3h", wait, after.Status.NextAttemptTime)
 	}
 }
 
@@ -305,8 +305,8 @@ func TestRetirement(t *testing.T) {
 	u.must(u.client.Delete(t.Context(), pod))
 	u.pass(time.Hour)
 	after, wait := u.reconcile(scan)
-	if wait != 24*time.Hour || !after.Status.UnusedSince.Time.Equal(u.clock.Now()) || after.Status.WorkloadCount != 0 || after.Status.Workloads != nil {
-		t.Errorf("unused since %s by %d workloads, looked at again after %s", after.Status.UnusedSince, after.Status.WorkloadCount, wait)
+	if wait != 24*time.Hour || !after.Status.UnusedSinceTime.Time.Equal(u.clock.Now()) || after.Status.WorkloadCount != 0 || after.Status.Workloads != nil {
+		t.Errorf("unused since %s by %d workloads, looked at again after %s", after.Status.UnusedSinceTime, after.Status.WorkloadCount, wait)
 	}
 	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
 		t.Errorf("the result does not stay: %+v", after.Status)
@@ -350,13 +350,13 @@ func TestReturn(t *testing.T) {
 	u.reconcile(scan)
 	pod.Status.Phase = corev1.PodSucceeded
 	u.must(u.client.Status().Update(t.Context(), pod))
-	if after, _ := u.reconcile(scan); after.Status.UnusedSince == nil {
+	if after, _ := u.reconcile(scan); after.Status.UnusedSinceTime == nil {
 		t.Error("a pod that has ended still runs the image")
 	}
 	u.pass(23 * time.Hour)
 	u.must(u.client.Create(t.Context(), aPod(shop, "nightly-29001440-x", running("main", web), ownedBy("batch/v1", "Job", "nightly-29001440", "job-2"))))
 	after, _ := u.reconcile(scan)
-	if after.Status.UnusedSince != nil || after.Status.WorkloadCount != 1 || after.Status.Phase != v1alpha1.PhaseScanned {
+	if after.Status.UnusedSinceTime != nil || after.Status.WorkloadCount != 1 || after.Status.Phase != v1alpha1.PhaseScanned {
 		t.Errorf("after its return: %+v", after.Status)
 	}
 	if diff := cmp.Diff([]string{"CronJob/nightly"}, after.Status.Workloads); diff != "" {

@@ -21,11 +21,11 @@ import (
 func fullStatus(text string) v1alpha1.ImageScanStatus {
 	at := metav1.Now().Rfc3339Copy()
 	counts := v1alpha1.FindingCounts{
-		Critical: 1 << 30, High: 1 << 30, Medium: 1 << 30, Low: 1 << 30, Negligible: 1 << 30, Unknown: 1 << 30, Fixable: 1 << 30, KnownExploited: 1 << 30, Excepted: 1 << 30,
+		Critical: 1 << 30, High: 1 << 30, Medium: 1 << 30, Low: 1 << 30, Negligible: 1 << 30, Unknown: 1 << 30, Fixable: 1 << 30, KnownExploited: 1 << 30, Suppressed: 1 << 30,
 	}
 	status := v1alpha1.ImageScanStatus{
-		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScannedAt: &at, Findings: &counts,
-		EngineInstance: long("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSince: &at, Attempts: 1 << 30, NextAttempt: &at,
+		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScanTime: &at, Findings: &counts,
+		EngineInstance: long("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSinceTime: &at, Attempts: 1 << 30, NextAttemptTime: &at,
 		Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: long("R", 64), Message: truncate(long(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
 			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: long("R", 64), LastTransitionTime: at, ObservedGeneration: 1 << 30},

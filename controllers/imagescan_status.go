@@ -51,7 +51,7 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 	}
 	status := &s.scan.Status
 	status.Packages, status.NotCovered = ptr.To(clamp(s.packages)), gapsOf(summary.NotCovered)
-	status.Attempts, status.NextAttempt, status.FailedSince = 0, nil, nil
+	status.Attempts, status.NextAttemptTime, status.FailedSinceTime = 0, nil, nil
 	s.progress = nil
 	return nil
 }
@@ -70,7 +70,7 @@ func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (sto
 	counts, top := countsOf(summary.Counts, summary.Excepted), topOf(summary.Top)
 	// What is cut off below to fit would look like a change each time: compare the counts and the worst only.
 	if status.Findings == nil || *status.Findings != counts || !equality.Semantic.DeepEqual(status.TopFindings, top[:min(len(status.TopFindings), len(top))]) {
-		status.ScannedAt = &metav1.Time{Time: summary.MatchedAt}
+		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
 	status.Findings, status.TopFindings = &counts, top
 	return summary, nil
@@ -123,7 +123,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		status.Phase = s.phaseInProgress()
 		ready.Reason, ready.Message = s.progress.Reason, s.progress.Message
 		reconciling = s.progress.Reason != v1alpha1.ReasonSuspended && s.progress.Reason != v1alpha1.ReasonUnused
-	case status.Phase == v1alpha1.PhaseFailed && status.NextAttempt != nil:
+	case status.Phase == v1alpha1.PhaseFailed && status.NextAttemptTime != nil:
 		return // waiting for the next attempt: everything is said
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
@@ -239,7 +239,7 @@ func countsOf(c finding.Counts, excepted int) v1alpha1.FindingCounts {
 	return v1alpha1.FindingCounts{
 		Critical: clamp(c.Critical), High: clamp(c.High), Medium: clamp(c.Medium), Low: clamp(c.Low),
 		Negligible: clamp(c.Negligible), Unknown: clamp(c.Unknown), Fixable: clamp(c.Fixable), KnownExploited: clamp(c.KnownExploited),
-		Excepted: clamp(excepted),
+		Suppressed: clamp(excepted),
 	}
 }
 
@@ -350,14 +350,14 @@ func describeFindings(c *v1alpha1.FindingCounts) string {
 	}
 	total := int64(c.Critical) + int64(c.High) + int64(c.Medium) + int64(c.Low) + int64(c.Negligible) + int64(c.Unknown)
 	switch {
-	case total == 0 && c.Excepted == 0:
+	case total == 0 && c.Suppressed == 0:
 		return noFindings
 	case total == 0:
-		return fmt.Sprintf("all findings excepted: %d", c.Excepted)
+		return fmt.Sprintf("all findings suppressed: %d", c.Suppressed)
 	}
 	found := fmt.Sprintf("%d findings: %d critical, %d high; %d fixable, %d known exploited", total, c.Critical, c.High, c.Fixable, c.KnownExploited)
-	if c.Excepted > 0 {
-		found += fmt.Sprintf("; %d more excepted", c.Excepted)
+	if c.Suppressed > 0 {
+		found += fmt.Sprintf("; %d more suppressed", c.Suppressed)
 	}
 	return found
 }

@@ -206,7 +206,7 @@ func TestDescribeScanned(t *testing.T) {
 // TestCountsOf: every count gets to its place, and one that is too large for the API is as large as can be.
 func TestCountsOf(t *testing.T) {
 	got := countsOf(finding.Counts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt64}, 8)
-	want := v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt32, Excepted: 8}
+	want := v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt32, Suppressed: 8}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}

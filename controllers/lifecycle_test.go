@@ -62,7 +62,7 @@ func TestEveryKindOfImage(t *testing.T) {
 		case failing:
 			p.Expect(ready.Reason).To(Equal("ImageNotFound"))
 			p.Expect(scan.Status.Attempts).To(BeEquivalentTo(1))
-			p.Expect(scan.Status.NextAttempt.Time).To(BeTemporally("~", time.Now().Add(time.Minute), 45*time.Second))
+			p.Expect(scan.Status.NextAttemptTime.Time).To(BeTemporally("~", time.Now().Add(time.Minute), 45*time.Second))
 			p.Expect(scan.Status.Findings).To(BeNil(), "a failed image is not shown as clean")
 		case "docker.io/library/built-here:1":
 			p.Expect(ready.Reason).To(Equal(v1alpha1.ReasonBareImageID))
@@ -111,7 +111,7 @@ func TestRetentionInTheCluster(t *testing.T) {
 	p.becomes(lasting, phasesOf{image: v1alpha1.PhaseScanned})
 	p.deletes(pod)
 	p.Eventually(func() int { return len(p.scans(brief)) }, patience).Should(BeZero())
-	p.Eventually(func() *metav1.Time { return p.scan(lasting, image).Status.UnusedSince }, patience).ShouldNot(BeNil())
+	p.Eventually(func() *metav1.Time { return p.scan(lasting, image).Status.UnusedSinceTime }, patience).ShouldNot(BeNil())
 	p.Expect(p.inUse(image)()).To(BeTrue(), "the other Scanner keeps it")
 	p.eventually(lasting, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{}))
@@ -136,9 +136,9 @@ func TestStatusOfBefore(t *testing.T) {
 	}, patience).Should(BeTrue())
 	scan := p.scan(scanner, image)
 	before := scan.DeepCopy()
-	scan.Status.UnusedSince = &metav1.Time{Time: time.Now()}
+	scan.Status.UnusedSinceTime = &metav1.Time{Time: time.Now()}
 	p.must(p.client.Status().Patch(t.Context(), scan, client.MergeFrom(before)))
-	p.Eventually(func() *metav1.Time { return p.scan(scanner, image).Status.UnusedSince }, patience).Should(BeNil())
+	p.Eventually(func() *metav1.Time { return p.scan(scanner, image).Status.UnusedSinceTime }, patience).Should(BeNil())
 }
 
 // TestRetiredByOlderStatus: an ImageScan that was in use since the status that is seen is kept.
@@ -149,7 +149,7 @@ func TestRetiredByOlderStatus(t *testing.T) {
 	scan := scanOf(now(p, scanner), web)
 	p.must(p.client.Create(t.Context(), scan))
 	old := scan.DeepCopy()
-	old.Status.UnusedSince = &metav1.Time{Time: time.Now().Add(-48 * time.Hour)}
+	old.Status.UnusedSinceTime = &metav1.Time{Time: time.Now().Add(-48 * time.Hour)}
 	before := scan.DeepCopy()
 	scan.Labels = map[string]string{"changed": "since"}
 	p.must(p.client.Patch(t.Context(), scan, client.MergeFrom(before)))

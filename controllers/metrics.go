@@ -59,7 +59,7 @@ var (
 		"scanner_namespace", "scanner")
 	exploitedGauge = describe("scanner_operator_findings_known_exploited", "Findings of a Scanner that are known to be exploited.",
 		"scanner_namespace", "scanner")
-	exceptedGauge = describe("scanner_operator_findings_excepted", "Findings of a Scanner that exceptions cover.",
+	suppressedGauge = describe("scanner_operator_findings_suppressed", "Findings of a Scanner that exceptions suppress.",
 		"scanner_namespace", "scanner")
 	conditionGauge = describe("scanner_operator_scanner_condition", "Conditions of a Scanner: 1 if true, 0 if not.",
 		"scanner_namespace", "scanner", "condition")
@@ -84,7 +84,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		imagesGauge, failedGauge, findingsGauge, fixableGauge, exploitedGauge, exceptedGauge, conditionGauge,
+		imagesGauge, failedGauge, findingsGauge, fixableGauge, exploitedGauge, suppressedGauge, conditionGauge,
 		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, untoldGauge,
 	} {
 		into <- desc
@@ -187,13 +187,13 @@ func (g *gauges) findings() {
 	}
 	g.add(fixableGauge, float64(counts.Fixable))
 	g.add(exploitedGauge, float64(counts.KnownExploited))
-	g.add(exceptedGauge, float64(counts.Excepted))
+	g.add(suppressedGauge, float64(counts.Suppressed))
 }
 
 func (g *gauges) data(b backend.Backend) {
 	engine := string(g.scanner.Spec.Backend.Type)
 	if data := g.scanner.Status.VulnerabilityData; data != nil {
-		g.since(dataGauge, data.BuiltAt.Time, engine)
+		g.since(dataGauge, data.BuildTime.Time, engine)
 	}
 	if reporter, ok := b.(backend.DataReporter); ok && reporter.MaxDataAge() > 0 {
 		g.add(maxAgeGauge, reporter.MaxDataAge().Seconds(), engine)

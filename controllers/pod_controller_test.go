@@ -182,9 +182,9 @@ func TestSelection(t *testing.T) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{}), "no pod is selected any more")
 		g.Expect(status.Findings).To(Equal(v1alpha1.FindingCounts{}), "what nobody runs is not counted")
 	})
-	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSince }, patience).ShouldNot(BeNil())
+	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSinceTime }, patience).ShouldNot(BeNil())
 	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil })
-	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSince }, patience).Should(BeNil())
+	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSinceTime }, patience).Should(BeNil())
 }
 
 // TestExclusion: excluded images have no ImageScan, are counted, and come back when the glob goes.
@@ -199,7 +199,7 @@ func TestExclusion(t *testing.T) {
 	p.changes(scanner, excluding("*:dev-*"))
 	p.becomes(scanner, phasesOf{"docker.io/library/other:1": v1alpha1.PhaseScanned, web: v1alpha1.PhaseScanned})
 	p.changes(scanner, excluding("*/web"))
-	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSince }, patience).ShouldNot(BeNil(), "it is kept for a while, and not counted")
+	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSinceTime }, patience).ShouldNot(BeNil(), "it is kept for a while, and not counted")
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 2, Scanned: 1, Excluded: 1}))
 	})

@@ -230,10 +230,10 @@ func TestSuspiciousData(t *testing.T) {
 	u.scanners.Store, u.engine.problem = data, "the listing cannot be read"
 	condition := meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionBackendAvailable)
 	const want = "312 of 1020 findings went with one version of the vulnerability data, on 2026-03-01T11:00:00Z: "
-	if condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonDataSuspect || !strings.HasPrefix(condition.Message, want) {
+	if condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonDataAnomaly || !strings.HasPrefix(condition.Message, want) {
 		t.Errorf("BackendAvailable is %s %s: %s", condition.Status, condition.Reason, condition.Message)
 	}
-	if events := u.said(); !strings.Contains(strings.Join(events, "\n"), "Warning VulnerabilityDataSuspect "+want) {
+	if events := u.said(); !strings.Contains(strings.Join(events, "\n"), "Warning VulnerabilityDataAnomaly "+want) {
 		t.Errorf("events %q, want a warning", events)
 	}
 	data.anomaly = nil

@@ -243,8 +243,8 @@ func noteOf(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
 		return condition.Message
 	case condition.Type == v1alpha1.ConditionStoreDurable:
 		return "the store works and outlives the pod"
-	case scanner.Status.VulnerabilityData != nil && !scanner.Status.VulnerabilityData.BuiltAt.IsZero():
-		return "the engine works, with vulnerability data of " + scanner.Status.VulnerabilityData.BuiltAt.UTC().Format(time.RFC3339)
+	case scanner.Status.VulnerabilityData != nil && !scanner.Status.VulnerabilityData.BuildTime.IsZero():
+		return "the engine works, with vulnerability data of " + scanner.Status.VulnerabilityData.BuildTime.UTC().Format(time.RFC3339)
 	}
 	return "the engine works"
 }

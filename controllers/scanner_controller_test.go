@@ -139,7 +139,7 @@ func TestScannerStatus(t *testing.T) {
 	want := v1alpha1.ScannerStatus{
 		ObservedGeneration: 1, Images: v1alpha1.ImageCounts{Total: 1, Scanned: 1}, StoreID: u.store.ID(),
 		Findings:          v1alpha1.FindingCounts{Critical: 1, Low: 1, Fixable: 2},
-		VulnerabilityData: &v1alpha1.VulnerabilityData{BuiltAt: metav1.NewTime(noon.Add(-time.Hour)), Tool: "scripted 1"},
+		VulnerabilityData: &v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(noon.Add(-time.Hour)), Tool: "scripted 1"},
 	}
 	if diff := cmp.Diff(want, status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

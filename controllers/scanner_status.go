@@ -57,7 +57,7 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 		condition.Reason, condition.Message = v1alpha1.ReasonBackendError, "the engine's state cannot be read"
 		return err
 	}
-	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuiltAt: seconds(version.Built), Tool: version.Tool}
+	s.scanner.Status.VulnerabilityData = &v1alpha1.VulnerabilityData{BuildTime: seconds(version.Built), Tool: version.Tool}
 	condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 	if reporter, ok := s.backend.(backend.DataReporter); ok {
 		if problem := reporter.DataProblem(version); problem != "" {
@@ -67,7 +67,7 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 	}
 	anomaly, err := r.Store.DataAnomaly(ctx, string(s.scanner.UID), s.backend.Engine())
 	if anomaly != nil {
-		condition.Reason, condition.Message = v1alpha1.ReasonDataSuspect, describeAnomaly(anomaly)
+		condition.Reason, condition.Message = v1alpha1.ReasonDataAnomaly, describeAnomaly(anomaly)
 	}
 	return err
 }
@@ -133,7 +133,7 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]noti
 		}
 		if !state.LastDelivery.IsZero() {
 			at := seconds(state.LastDelivery)
-			status.LastDelivery = &at
+			status.LastDeliveryTime = &at
 		}
 		scanner.Status.Receivers = append(scanner.Status.Receivers, status)
 		pending += state.Pending
@@ -299,7 +299,7 @@ func changed(before []metav1.Condition, now metav1.Condition) bool {
 }
 
 func eventType(c metav1.Condition) string {
-	if c.Reason == v1alpha1.ReasonDataSuspect || c.Reason == v1alpha1.ReasonDataOutdated {
+	if c.Reason == v1alpha1.ReasonDataAnomaly || c.Reason == v1alpha1.ReasonDataOutdated {
 		return corev1.EventTypeWarning
 	}
 	if c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonSomeFailed {

@@ -41,7 +41,7 @@ const (
 	ReasonVolumeFailed        = "VolumeFailed"              // the store's volume answers with errors
 	ReasonStoreCorrupt        = "StoreCorrupt"              // the store's file is damaged
 	ReasonStoreMovedAway      = "StoreMovedAway"            // the store's file was moved away under the running manager
-	ReasonDataSuspect         = "VulnerabilityDataSuspect"  // too many findings went with one version of the data
+	ReasonDataAnomaly         = "VulnerabilityDataAnomaly"  // too many findings went with one version of the data
 	ReasonInForce             = "InForce"                   // the exception covers what it selects
 	ReasonExpired             = "Expired"                   // the exception has ended
 	ReasonInvalidSelector     = "InvalidSelector"           // the exception selects nothing, since it is wrong

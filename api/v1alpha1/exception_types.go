@@ -29,9 +29,9 @@ type VEXJustification string
 // +kubebuilder:validation:XValidation:rule="self.status != 'not_affected' || has(self.justification)",message="justification is needed when status is not_affected"
 // +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || !has(self.justification)",message="justification may be set only when status is not_affected"
 // +kubebuilder:validation:XValidation:rule="self.status != 'affected' || has(self.action)",message="action is needed when status is affected: what is done about the risk"
-// +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || self.status == 'fixed' || has(self.expires)",message="expires is needed when status is affected or under_investigation: neither may be forgotten"
+// +kubebuilder:validation:XValidation:rule="self.status == 'not_affected' || self.status == 'fixed' || has(self.expirationTime)",message="expirationTime is needed when status is affected or under_investigation: neither may be forgotten"
 type ExceptionSpec struct {
-	// status as OpenVEX defines it. Whatever it is, the findings are excepted.
+	// status as OpenVEX defines it. Whatever it is, the findings are suppressed.
 	// +required
 	Status VEXStatus `json:"status,omitempty"`
 
@@ -79,9 +79,9 @@ type ExceptionSpec struct {
 	// +optional
 	Images []string `json:"images,omitempty"`
 
-	// expires is when the exception ends and its findings are news again. A week before, receivers are told that it will.
+	// expirationTime is when the exception ends and its findings are news again. A week before, receivers are told that it will.
 	// +optional
-	Expires *metav1.Time `json:"expires,omitempty"`
+	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
 }
 
 // PackageSelector selects packages; what is unset selects all.
@@ -133,26 +133,26 @@ type ExceptionStatus struct {
 }
 
 // VulnerabilityException says which findings in its namespace need no action. They are left out of counts and messages and shown as
-// excepted.
+// suppressed.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=vex
+// +kubebuilder:resource:shortName=vulnex
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.status`
 // +kubebuilder:printcolumn:name="Findings",type=integer,JSONPath=`.status.findings`
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.reason`
 type VulnerabilityException struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is standard.
+	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
-	// spec is what was decided.
+	// spec defines the desired state of VulnerabilityException.
 	// +required
 	Spec ExceptionSpec `json:"spec,omitzero"`
-	// status is what it covers.
+	// status defines the observed state of VulnerabilityException.
 	// +optional
 	Status ExceptionStatus `json:"status,omitzero"`
 }
@@ -168,23 +168,23 @@ type VulnerabilityExceptionList struct {
 // ClusterVulnerabilityException is a VulnerabilityException for all namespaces, or for some by their labels.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,shortName=cvex
+// +kubebuilder:resource:scope=Cluster,shortName=cvulnex
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.status`
 // +kubebuilder:printcolumn:name="Findings",type=integer,JSONPath=`.status.findings`
-// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expirationTime`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.spec.reason`
 type ClusterVulnerabilityException struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is standard.
+	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
-	// spec is what was decided.
+	// spec defines the desired state of ClusterVulnerabilityException.
 	// +required
 	Spec ClusterExceptionSpec `json:"spec,omitzero"`
-	// status is what it covers.
+	// status defines the observed state of ClusterVulnerabilityException.
 	// +optional
 	Status ExceptionStatus `json:"status,omitzero"`
 }

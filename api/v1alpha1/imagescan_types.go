@@ -114,9 +114,9 @@ type ImageScanStatus struct {
 	// +optional
 	NotCovered []string `json:"notCovered,omitempty"`
 
-	// scannedAt is when the findings last changed, or were first found.
+	// scanTime is when the findings last changed, or were first found.
 	// +optional
-	ScannedAt *metav1.Time `json:"scannedAt,omitempty"`
+	ScanTime *metav1.Time `json:"scanTime,omitempty"`
 
 	// findings by severity; unset until there is a result.
 	// +optional
@@ -138,21 +138,21 @@ type ImageScanStatus struct {
 	// +optional
 	WorkloadCount int32 `json:"workloadCount,omitempty"`
 
-	// unusedSince is set when no pod uses the image any more.
+	// unusedSinceTime is set when no pod uses the image any more.
 	// +optional
-	UnusedSince *metav1.Time `json:"unusedSince,omitempty"`
+	UnusedSinceTime *metav1.Time `json:"unusedSinceTime,omitempty"`
 
 	// attempts that failed in a row; 0 after a success.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// failedSince is when the first of these attempts failed.
+	// failedSinceTime is when the first of these attempts failed.
 	// +optional
-	FailedSince *metav1.Time `json:"failedSince,omitempty"`
+	FailedSinceTime *metav1.Time `json:"failedSinceTime,omitempty"`
 
-	// nextAttempt is when a failed image is tried again.
+	// nextAttemptTime is when a failed image is tried again.
 	// +optional
-	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
+	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
 }
 
 // TopFinding is one of the worst findings.
@@ -188,20 +188,20 @@ const AnnotationMatchRequested = "scanner-operator.io/match-requested"
 // +kubebuilder:printcolumn:name="Fixable",type=integer,JSONPath=`.status.findings.fixable`
 // +kubebuilder:printcolumn:name="Workloads",type=integer,JSONPath=`.status.workloadCount`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Excepted",type=integer,priority=1,JSONPath=`.status.findings.excepted`
+// +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
 // +kubebuilder:printcolumn:name="Scanner",type=string,priority=1,JSONPath=`.spec.scanner`
 // +kubebuilder:printcolumn:name="Platform",type=string,priority=1,JSONPath=`.spec.platform`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type ImageScan struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is standard.
+	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
-	// spec identifies the image.
+	// spec defines the desired state of ImageScan.
 	// +required
 	Spec ImageScanSpec `json:"spec,omitzero"`
-	// status is what was found.
+	// status defines the observed state of ImageScan.
 	// +optional
 	Status ImageScanStatus `json:"status,omitzero"`
 }

@@ -448,16 +448,16 @@ type FindingCounts struct {
 	// knownExploited findings of any severity are listed by CISA as exploited.
 	// +required
 	KnownExploited int32 `json:"knownExploited"`
-	// excepted is the number of findings that exceptions cover. They are in none of the other numbers.
+	// suppressed is the number of findings that exceptions cover. They are in none of the other numbers.
 	// +optional
-	Excepted int32 `json:"excepted,omitempty"`
+	Suppressed int32 `json:"suppressed,omitempty"`
 }
 
 // VulnerabilityData identifies vulnerability data.
 type VulnerabilityData struct {
-	// builtAt is when the data was made.
+	// buildTime is when the data was made.
 	// +optional
-	BuiltAt metav1.Time `json:"builtAt,omitzero"`
+	BuildTime metav1.Time `json:"buildTime,omitzero"`
 	// tool is the engine and its version.
 	// +optional
 	Tool string `json:"tool,omitempty"`
@@ -468,9 +468,9 @@ type ReceiverStatus struct {
 	// name of the receiver.
 	// +required
 	Name string `json:"name,omitempty"`
-	// lastDelivery is when it last took a message.
+	// lastDeliveryTime is when it last took a message.
 	// +optional
-	LastDelivery *metav1.Time `json:"lastDelivery,omitempty"`
+	LastDeliveryTime *metav1.Time `json:"lastDeliveryTime,omitempty"`
 	// lastMessage is the title of that message.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
@@ -495,21 +495,21 @@ type ReceiverStatus struct {
 // +kubebuilder:printcolumn:name="Critical",type=integer,JSONPath=`.status.findings.critical`
 // +kubebuilder:printcolumn:name="High",type=integer,JSONPath=`.status.findings.high`
 // +kubebuilder:printcolumn:name="Exploited",type=integer,JSONPath=`.status.findings.knownExploited`
-// +kubebuilder:printcolumn:name="Data",type=date,JSONPath=`.status.vulnerabilityData.builtAt`
+// +kubebuilder:printcolumn:name="Data Age",type=date,JSONPath=`.status.vulnerabilityData.buildTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Excepted",type=integer,priority=1,JSONPath=`.status.findings.excepted`
+// +kubebuilder:printcolumn:name="Suppressed",type=integer,priority=1,JSONPath=`.status.findings.suppressed`
 // +kubebuilder:printcolumn:name="Engine",type=string,priority=1,JSONPath=`.spec.backend.type`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must be at most 63 characters, since it is part of a pod annotation's key"
 type Scanner struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is standard.
+	// metadata is a standard object metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
-	// spec is what is asked for.
+	// spec defines the desired state of Scanner.
 	// +required
 	Spec ScannerSpec `json:"spec,omitzero"`
-	// status is what is there.
+	// status defines the observed state of Scanner.
 	// +optional
 	Status ScannerStatus `json:"status,omitzero"`
 }

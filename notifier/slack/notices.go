@@ -99,7 +99,7 @@ func whatToDo(d notify.Digest, n notify.Notice) string {
 	case notify.NoticeUnconfirmed:
 		return "Its channel may lack " + count(n.Count, "message") + ". See why: " + describe(d)
 	case notify.NoticeExceptionExpires:
-		return "Then " + covered(n) + " news again. To keep it, change its spec.expires: " + editException(n.Name)
+		return "Then " + covered(n) + " news again. To keep it, change its spec.expirationTime: " + editException(n.Name)
 	}
 	return "See why: " + describe(d)
 }

@@ -210,7 +210,7 @@ func TestNotices(t *testing.T) {
 	expires := standin.Readable(encode(t, exceptionExpires()))
 	for _, want := range []string{
 		"Exception shop/openssl-not-reachable expires on 2026-05-11 12:00 UTC\nThe server verifies no client certificates\nThen the 2 findings that it covers are news again. To keep it, " +
-			"change its spec.expires: `kubectl -n shop edit vulnerabilityexception openssl-not-reachable`",
+			"change its spec.expirationTime: `kubectl -n shop edit vulnerabilityexception openssl-not-reachable`",
 		"Exception kernel-headers expires on 2026-05-07 12:00 UTC\nThen the finding that it covers is news again.",
 		"`kubectl edit clustervulnerabilityexception kernel-headers`",
 	} {

@@ -172,7 +172,7 @@ func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 	}
 	if data := s.Status.VulnerabilityData; data != nil {
 		scanner.VulnerabilityData = restv1.VulnerabilityData{
-			BuiltAt: data.BuiltAt.UTC(), AgeSeconds: max(0, int64(a.Clock.Since(data.BuiltAt.Time).Seconds())), Tool: data.Tool,
+			BuildTime: data.BuildTime.UTC(), AgeSeconds: max(0, int64(a.Clock.Since(data.BuildTime.Time).Seconds())), Tool: data.Tool,
 		}
 	}
 	return scanner
@@ -181,7 +181,7 @@ func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 func countsOf(c v1alpha1.FindingCounts) restv1.FindingCounts {
 	return restv1.FindingCounts{
 		Critical: int(c.Critical), High: int(c.High), Medium: int(c.Medium), Low: int(c.Low), Negligible: int(c.Negligible),
-		Unknown: int(c.Unknown), Fixable: int(c.Fixable), KnownExploited: int(c.KnownExploited), Excepted: int(c.Excepted),
+		Unknown: int(c.Unknown), Fixable: int(c.Fixable), KnownExploited: int(c.KnownExploited), Suppressed: int(c.Suppressed),
 	}
 }
 
@@ -212,14 +212,14 @@ func imageScanOf(s *v1alpha1.ImageScan) restv1.ImageScan {
 		counts := countsOf(*status.Findings)
 		scan.Findings = &counts
 	}
-	if status.ScannedAt != nil {
-		scan.ScannedAt = status.ScannedAt.UTC()
+	if status.ScanTime != nil {
+		scan.ScanTime = status.ScanTime.UTC()
 	}
-	if status.UnusedSince != nil {
-		scan.UnusedSince = status.UnusedSince.UTC()
+	if status.UnusedSinceTime != nil {
+		scan.UnusedSinceTime = status.UnusedSinceTime.UTC()
 	}
-	if status.NextAttempt != nil {
-		scan.NextAttempt = status.NextAttempt.UTC()
+	if status.NextAttemptTime != nil {
+		scan.NextAttemptTime = status.NextAttemptTime.UTC()
 	}
 	return scan
 }

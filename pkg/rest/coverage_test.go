@@ -23,7 +23,7 @@ func TestScannerCoverage(t *testing.T) {
 		s.Status = v1alpha1.ScannerStatus{
 			Images:            v1alpha1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1},
 			Findings:          v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: 8},
-			VulnerabilityData: &v1alpha1.VulnerabilityData{BuiltAt: metav1.NewTime(noon.Add(-2 * time.Hour)), Tool: "grype 0.110.0"},
+			VulnerabilityData: &v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(noon.Add(-2 * time.Hour)), Tool: "grype 0.110.0"},
 			Conditions:        []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: metav1.NewTime(noon)}},
 		}
 	})
@@ -32,7 +32,7 @@ func TestScannerCoverage(t *testing.T) {
 		Namespace: "shop", Name: "main", Engine: "Grype", Suspended: true,
 		Images:            restv1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1},
 		Findings:          restv1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: 8},
-		VulnerabilityData: restv1.VulnerabilityData{BuiltAt: noon.Add(-2 * time.Hour), AgeSeconds: 7200, Tool: "grype 0.110.0"},
+		VulnerabilityData: restv1.VulnerabilityData{BuildTime: noon.Add(-2 * time.Hour), AgeSeconds: 7200, Tool: "grype 0.110.0"},
 		Conditions:        []restv1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: noon}},
 	}
 	one, err := w.as(anyone).GetScannerWithResponse(t.Context(), "shop", "main")
@@ -100,10 +100,10 @@ func TestImageScans(t *testing.T) {
 	at := metav1.NewTime(noon)
 	w.scan(a, "clean", func(s *v1alpha1.ImageScan) {
 		s.Status.Findings = &v1alpha1.FindingCounts{}
-		s.Status.ScannedAt, s.Status.UnusedSince, s.Status.Workloads, s.Status.WorkloadCount = &at, &at, []string{"Deployment/web"}, 1
+		s.Status.ScanTime, s.Status.UnusedSinceTime, s.Status.Workloads, s.Status.WorkloadCount = &at, &at, []string{"Deployment/web"}, 1
 	})
 	w.scan(a, "failing", func(s *v1alpha1.ImageScan) {
-		s.Status = v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Attempts: 3, NextAttempt: &at,
+		s.Status = v1alpha1.ImageScanStatus{Phase: v1alpha1.PhaseFailed, Attempts: 3, NextAttemptTime: &at,
 			Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "ImageNotFound", LastTransitionTime: at}}}
 	})
 	w.scan(b, "fresh", func(s *v1alpha1.ImageScan) { s.Status = v1alpha1.ImageScanStatus{} })
@@ -112,7 +112,7 @@ func TestImageScans(t *testing.T) {
 	w.must(err)
 	want := restv1.ImageScan{
 		Namespace: "shop", Name: "clean", Scanner: "a", Digest: key("clean").Digest, Platform: "linux/amd64", References: []string{"ghcr.io/shop/clean:1"},
-		Phase: restv1.PhaseScanned, Findings: &restv1.FindingCounts{}, ScannedAt: noon, UnusedSince: noon, Workloads: []string{"Deployment/web"}, WorkloadCount: 1,
+		Phase: restv1.PhaseScanned, Findings: &restv1.FindingCounts{}, ScanTime: noon, UnusedSinceTime: noon, Workloads: []string{"Deployment/web"}, WorkloadCount: 1,
 		Conditions: []restv1.Condition{},
 	}
 	if diff := cmp.Diff(&want, clean.JSON200); diff != "" {
@@ -120,7 +120,7 @@ func TestImageScans(t *testing.T) {
 	}
 	failing, err := w.as(anyone).GetImageScanWithResponse(t.Context(), "shop", "failing")
 	w.must(err)
-	if got := failing.JSON200; got.Findings != nil || got.Phase != restv1.PhaseFailed || got.Attempts != 3 || !got.NextAttempt.Equal(noon) || got.Conditions[0].Reason != "ImageNotFound" {
+	if got := failing.JSON200; got.Findings != nil || got.Phase != restv1.PhaseFailed || got.Attempts != 3 || !got.NextAttemptTime.Equal(noon) || got.Conditions[0].Reason != "ImageNotFound" {
 		t.Errorf("a failed image is %+v, want its failure and no counts", got)
 	}
 	for name, tt := range map[string]struct {

@@ -43,7 +43,7 @@ func TestExceptedFindings(t *testing.T) {
 	for _, namespace := range []string{"shop", "blog"} {
 		w.scanned(w.scanner(namespace, "main"), "web", vulnerable("CVE-2026-0001", "openssl", alias("GHSA-aaaa-bbbb-cccc")), vulnerable("CVE-2026-0002", "zlib"))
 	}
-	w.excepts("shop", "compiled-out", "ghsa-AAAA-bbbb-cccc", func(e *v1alpha1.ExceptionSpec) { e.Expires = &metav1.Time{Time: noon.Add(time.Hour)} })
+	w.excepts("shop", "compiled-out", "ghsa-AAAA-bbbb-cccc", func(e *v1alpha1.ExceptionSpec) { e.ExpirationTime = &metav1.Time{Time: noon.Add(time.Hour)} })
 	for name, tt := range map[string]struct {
 		namespace string
 		excepted  *bool
@@ -60,7 +60,7 @@ func TestExceptedFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.clock.SetTime(noon.Add(tt.after))
 			var got []string
-			for _, f := range w.findings(tt.namespace, "web", restv1.ListFindingsParams{Excepted: tt.excepted}) {
+			for _, f := range w.findings(tt.namespace, "web", restv1.ListFindingsParams{Suppressed: tt.excepted}) {
 				text := f.ID[len(f.ID)-4:]
 				if f.Exception != nil {
 					text += " excepted"
@@ -75,9 +75,9 @@ func TestExceptedFindings(t *testing.T) {
 	w.clock.SetTime(noon)
 	want := &restv1.Exception{
 		Kind: "VulnerabilityException", Name: "compiled-out", Status: "not_affected", Justification: "vulnerable_code_not_present",
-		Reason: "Compiled out.", Expires: noon.Add(time.Hour),
+		Reason: "Compiled out.", ExpirationTime: noon.Add(time.Hour),
 	}
-	if diff := cmp.Diff(want, w.findings("shop", "web", restv1.ListFindingsParams{Excepted: ptr.To(true)})[0].Exception); diff != "" {
+	if diff := cmp.Diff(want, w.findings("shop", "web", restv1.ListFindingsParams{Suppressed: ptr.To(true)})[0].Exception); diff != "" {
 		t.Errorf("exception (-want +got):\n%s", diff)
 	}
 }
@@ -105,7 +105,7 @@ func TestExceptedByTheNamesThatRun(t *testing.T) {
 			}
 			w.must(w.store.SetUsed(t.Context(), u))
 			w.excepts("shop", "second", "CVE-2026-0001", func(e *v1alpha1.ExceptionSpec) { e.Images = []string{"ghcr.io/shop/web:2"} })
-			if got := len(w.findings("shop", "web", restv1.ListFindingsParams{Excepted: ptr.To(true)})); got != tt.want {
+			if got := len(w.findings("shop", "web", restv1.ListFindingsParams{Suppressed: ptr.To(true)})); got != tt.want {
 				t.Errorf("%d findings are excepted, want %d", got, tt.want)
 			}
 		})
@@ -141,14 +141,14 @@ func TestLifeOfFindings(t *testing.T) {
 	}
 	nextDay := noon.AddDate(0, 0, 1)
 	got := w.findings("shop", "web", restv1.ListFindingsParams{})
-	if len(got) != 1 || !got[0].FirstSeen.Equal(noon) || !got[0].FixSince.Equal(nextDay) || !got[0].KnownExploitedSince.Equal(nextDay) {
+	if len(got) != 1 || !got[0].FirstSeenTime.Equal(noon) || !got[0].FixSinceTime.Equal(nextDay) || !got[0].KnownExploitedSinceTime.Equal(nextDay) {
 		t.Errorf("present: %+v, want one first seen at noon, with a fix and exploited since the next day", got)
 	}
-	if diff := cmp.Diff([]restv1.SeverityBefore{{Severity: restv1.SeverityHigh, Until: nextDay}}, got[0].SeveritiesBefore); diff != "" {
+	if diff := cmp.Diff([]restv1.SeverityBefore{{Severity: restv1.SeverityHigh, EndTime: nextDay}}, got[0].SeveritiesBefore); diff != "" {
 		t.Errorf("severities before (-want +got):\n%s", diff)
 	}
 	gone := w.findings("shop", "web", restv1.ListFindingsParams{Gone: ptr.To(true)})
-	if len(gone) != 1 || gone[0].ID != "CVE-2026-0002" || !gone[0].LastSeen.Equal(noon) || !gone[0].FixedAt.Equal(noon.AddDate(0, 0, 2)) {
+	if len(gone) != 1 || gone[0].ID != "CVE-2026-0002" || !gone[0].LastSeenTime.Equal(noon) || !gone[0].FixedTime.Equal(noon.AddDate(0, 0, 2)) {
 		t.Errorf("gone: %+v, want CVE-2026-0002, last seen at noon and fixed when a second version of the data was without it", gone)
 	}
 }

@@ -65,7 +65,7 @@ func (a operations) ListFindings(ctx context.Context, r restv1.ListFindingsReque
 
 // filterOf turns parameters, which are checked, into what the store filters by.
 func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
-	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Excepted: p.Excepted, Gone: ptr.Deref(p.Gone, false),
+	f := store.FindingFilter{Fixable: p.Fixable, KnownExploited: p.KnownExploited, Excepted: p.Suppressed, Gone: ptr.Deref(p.Gone, false),
 		Package: ptr.Deref(p.Package, ""), ID: ptr.Deref(p.ID, ""), Text: ptr.Deref(p.Text, "")}
 	if p.MinSeverity == nil && p.Severity == nil {
 		return f
@@ -87,7 +87,7 @@ func filterOf(p restv1.ListFindingsParams) store.FindingFilter {
 // reportOf says where findings come from. The page says it, since the report may be newer than the one that was located.
 func reportOf(found *result, state store.ReportState) restv1.Report {
 	return restv1.Report{
-		Engine: found.Engine, DataVersion: state.DataVersion, MatchedAt: state.MatchedAt.UTC(), Current: state.Current,
+		Engine: found.Engine, DataVersion: state.DataVersion, MatchTime: state.MatchedAt.UTC(), Current: state.Current,
 		Distro: state.Distro, Phase: phaseOf(found.scan), NotCovered: found.scan.Status.NotCovered,
 	}
 }
@@ -95,13 +95,13 @@ func reportOf(found *result, state store.ReportState) restv1.Report {
 func findingOf(f store.SeenFinding) restv1.Finding {
 	answer := restv1.Finding{
 		ID: f.ID, Aliases: f.Aliases, Severity: restv1.Severity(f.Severity.String()), Package: packageOf(f.Package), Paths: f.Paths,
-		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailable: f.FixAvailable,
-		Description: f.Description, URL: f.URL, CVSS: f.CVSS, EPSS: f.EPSS, KnownExploited: f.KnownExploited, FirstSeen: f.FirstSeen,
-		LastSeen: f.LastSeen, FixedAt: f.FixedAt, FixSince: f.FixSince, KnownExploitedSince: f.ExploitedSince, Exception: exceptionOf(f.Exception),
+		FixState: f.FixState, Fixable: f.Fixable(), FixVersions: f.FixVersions, FixAvailableTime: f.FixAvailable,
+		Description: f.Description, URL: f.URL, CVSS: f.CVSS, EPSS: f.EPSS, KnownExploited: f.KnownExploited, FirstSeenTime: f.FirstSeen,
+		LastSeenTime: f.LastSeen, FixedTime: f.FixedAt, FixSinceTime: f.FixSince, KnownExploitedSinceTime: f.ExploitedSince, Exception: exceptionOf(f.Exception),
 	}
 	for _, before := range f.Severities {
 		answer.SeveritiesBefore = append(answer.SeveritiesBefore, restv1.SeverityBefore{
-			Severity: restv1.Severity(before.Severity.String()), Until: before.Until,
+			Severity: restv1.Severity(before.Severity.String()), EndTime: before.Until,
 		})
 	}
 	for _, advisory := range f.Advisories {

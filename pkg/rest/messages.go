@@ -46,7 +46,7 @@ func (a operations) ListMessages(ctx context.Context, r restv1.ListMessagesReque
 	answer := restv1.ListMessages200JSONResponse{Items: []restv1.Message{}}
 	for _, m := range messages[:min(len(messages), limit)] {
 		answer.Items = append(answer.Items, restv1.Message{
-			ID: m.ID, Receiver: m.Receiver, Kind: m.Kind, Title: m.Title, Findings: m.Findings, At: m.At.UTC(), Unconfirmed: m.Unconfirmed,
+			ID: m.ID, Receiver: m.Receiver, Kind: m.Kind, Title: m.Title, Findings: m.Findings, DeliveryTime: m.At.UTC(), Unconfirmed: m.Unconfirmed,
 			Message: json.RawMessage(m.Body),
 		})
 	}

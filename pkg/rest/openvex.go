@@ -63,7 +63,7 @@ func (a operations) decisionsOf(ctx context.Context, r restv1.GetOpenVEXRequestO
 		}
 	}
 	if len(report.Excepted)*len(report.Repositories) > maxProducts {
-		return nil, tooLarge("%d excepted findings in an image with %d repositories", len(report.Excepted), len(report.Repositories))
+		return nil, tooLarge("%d suppressed findings in an image with %d repositories", len(report.Excepted), len(report.Repositories))
 	}
 	var document bytes.Buffer
 	err = openvex.Write(&document, report)

@@ -82,8 +82,8 @@ func (r *result) notScanned(what string) *problem {
 	if ready != nil {
 		p.ScanReason = ready.Reason
 	}
-	if next := r.scan.Status.NextAttempt; next != nil {
-		p.NextAttempt = next.UTC()
+	if next := r.scan.Status.NextAttemptTime; next != nil {
+		p.NextAttemptTime = next.UTC()
 	}
 	return p
 }

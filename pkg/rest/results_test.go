@@ -58,13 +58,13 @@ func TestFinding(t *testing.T) {
 	answer, err := w.as(anyone).ListFindingsWithResponse(t.Context(), "shop", "web", nil)
 	w.must(err)
 	want := &restv1.FindingList{
-		Report: restv1.Report{Engine: engine, DataVersion: "v1", MatchedAt: noon, Current: true, Distro: "debian 12", Phase: restv1.PhaseScanned},
+		Report: restv1.Report{Engine: engine, DataVersion: "v1", MatchTime: noon, Current: true, Distro: "debian 12", Phase: restv1.PhaseScanned},
 		Total:  1,
 		Items: []restv1.Finding{{
 			ID: "CVE-2026-0001", Aliases: []string{"GHSA-aaaa-bbbb-cccc"}, Severity: restv1.SeverityCritical,
 			Package: restv1.Package{Name: "openssl", Version: "1.0", Type: "deb", PURL: "pkg:deb/debian/openssl@1.0"}, Paths: []string{"/lib/a"},
-			FixState: "fixed", Fixable: true, FixVersions: []string{"1.1"}, FixAvailable: noon, Description: "A flaw.", URL: "https://example.com/1",
-			CVSS: 9.8, EPSS: 0.5, KnownExploited: true, FirstSeen: noon, LastSeen: noon, FixSince: noon, KnownExploitedSince: noon,
+			FixState: "fixed", Fixable: true, FixVersions: []string{"1.1"}, FixAvailableTime: noon, Description: "A flaw.", URL: "https://example.com/1",
+			CVSS: 9.8, EPSS: 0.5, KnownExploited: true, FirstSeenTime: noon, LastSeenTime: noon, FixSinceTime: noon, KnownExploitedSinceTime: noon,
 			Advisories: []restv1.Advisory{{ID: "DSA-1", Source: "debian", Severity: "High", FixState: "fixed", FixVersions: []string{"1.1"},
 				Ratings: []restv1.Rating{{Source: "nvd", Version: "3.1", Vector: "CVSS:3.1/AV:N", Score: 9.8}}}},
 		}},
@@ -162,7 +162,7 @@ func TestNotScanned(t *testing.T) {
 		return func(s *v1alpha1.ImageScan) {
 			s.Status = v1alpha1.ImageScanStatus{Phase: phase, Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: reason, Message: "in words", LastTransitionTime: metav1.NewTime(noon)}}}
 			if phase == v1alpha1.PhaseFailed {
-				s.Status.NextAttempt = ptr.To(metav1.NewTime(noon.Add(time.Hour)))
+				s.Status.NextAttemptTime = ptr.To(metav1.NewTime(noon.Add(time.Hour)))
 			}
 		}
 	}
@@ -191,8 +191,8 @@ func TestNotScanned(t *testing.T) {
 		if answer.StatusCode() != http.StatusConflict || p.Reason != restv1.ReasonNotScanned || p.Phase != want.phase || p.ScanReason != want.reason || !strings.Contains(p.Detail, want.reason) {
 			t.Errorf("findings of an image that is %s: %d %s, want 409 with phase %s and reason %s", name, answer.StatusCode(), answer.Body, want.phase, want.reason)
 		}
-		if want.phase == restv1.PhaseFailed && !p.NextAttempt.Equal(noon.Add(time.Hour)) {
-			t.Errorf("findings of an image that is %s: the next attempt is at %s", name, p.NextAttempt)
+		if want.phase == restv1.PhaseFailed && !p.NextAttemptTime.Equal(noon.Add(time.Hour)) {
+			t.Errorf("findings of an image that is %s: the next attempt is at %s", name, p.NextAttemptTime)
 		}
 		for _, what := range []string{"cyclonedx", "sbom"} {
 			response, body := w.gets("/api/v1/namespaces/shop/imagescans/"+name+"/"+what, anyone)
@@ -327,7 +327,7 @@ func TestWorkloadsOfTwoEngines(t *testing.T) {
 	notCovered("other", "other", "npm", "nuget")
 	w.scan(first, "api-waiting", func(s *v1alpha1.ImageScan) { s.Spec.Digest, s.Status.Phase = key("api").Digest, v1alpha1.PhaseMatching })
 	w.scan(second, "unused", func(s *v1alpha1.ImageScan) {
-		s.Status.NotCovered, s.Status.UnusedSince = []string{"gem"}, ptr.To(metav1.NewTime(noon))
+		s.Status.NotCovered, s.Status.UnusedSinceTime = []string{"gem"}, ptr.To(metav1.NewTime(noon))
 	})
 	w.scan(w.scanner("blog", "main"), "elsewhere", func(s *v1alpha1.ImageScan) { s.Status.NotCovered = []string{"hex"} })
 	if got := asked("CVE-2026-0001").NotCovered; got.PartlyAnalysed != 2 || !slices.Equal(got.Ecosystems, []string{"cargo", "npm", "nuget"}) {

@@ -82,7 +82,7 @@ func (a operations) partlyAnalysed(ctx context.Context, namespace string, seen s
 	for i := range scans.Items {
 		scan := &scans.Items[i]
 		// What has no result counts as pending or failed; what no pod uses is run by nobody.
-		if !seen.of(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSince != nil {
+		if !seen.of(scan.Namespace) || phaseOf(scan) != restv1.PhaseScanned || scan.Status.UnusedSinceTime != nil {
 			continue
 		}
 		key := image{scan.Namespace, scan.Spec.Digest, scan.Spec.Platform}

@@ -103,10 +103,10 @@ func countsExcepted(t *testing.T, ns string, want int) {
 		of := 0
 		for _, scan := range scans {
 			if scan.Status.Findings != nil {
-				of += int(scan.Status.Findings.Excepted)
+				of += int(scan.Status.Findings.Suppressed)
 			}
 		}
-		if got := int(scanner.Status.Findings.Excepted); got != want || of != want {
+		if got := int(scanner.Status.Findings.Suppressed); got != want || of != want {
 			return fmt.Errorf("the Scanner counts %d, its ImageScans %d", got, of)
 		}
 		return nil
@@ -122,7 +122,7 @@ func showsExcepted(t *testing.T, ns string, want map[string]string) {
 	scans, err := env.ImageScans(t.Context(), ns)
 	must(t, err)
 	excepted := true
-	page, err := api.ListFindingsWithResponse(t.Context(), ns, scans[0].Name, &restv1.ListFindingsParams{Excepted: &excepted})
+	page, err := api.ListFindingsWithResponse(t.Context(), ns, scans[0].Name, &restv1.ListFindingsParams{Suppressed: &excepted})
 	must(t, err)
 	if page.JSON200 == nil {
 		t.Fatalf("findings that are excepted: %s", page.Body)

@@ -40,7 +40,7 @@ func TestImageFails(t *testing.T) {
 			return story.Final(fmt.Errorf("an image that is not there is said to be scanned"))
 		case scan.Status.Phase != v1alpha1.PhaseFailed || ready == nil || ready.Reason != "ImageNotFound":
 			return fmt.Errorf("expected phase Failed with reason ImageNotFound; phase %s, Ready %+v", scan.Status.Phase, ready)
-		case scan.Status.NextAttempt == nil || scan.Status.Attempts == 0:
+		case scan.Status.NextAttemptTime == nil || scan.Status.Attempts == 0:
 			return fmt.Errorf("expected another attempt to be planned; status %+v", scan.Status)
 		}
 		return nil

@@ -25,7 +25,7 @@ const (
 func (l *life) isExcepted() []Step {
 	return []Step{
 		{fmt.Sprintf("Fourth act: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptedFor.Seconds()), l.except},
-		{"It is counted as excepted, and no more as critical", l.checkExcepted},
+		{"It is counted as suppressed, and no more as critical", l.checkExcepted},
 		{"Slack is told at once that the exception ends soon", l.checkExpiryNotice},
 		{"The exception ends, and its findings are news again", l.checkExpired},
 		{"Through all of this no image was pulled and none was listed again", l.checkNoWork},
@@ -49,7 +49,7 @@ func (l *life) except(ctx context.Context) (string, error) {
 func (l *life) checkExcepted(ctx context.Context) (string, error) {
 	covered := int32(len(l.linesOf(v1alpha1.ChangeNew)))
 	want := l.counts
-	want.Critical, want.Fixable, want.Excepted = want.Critical-covered, want.Fixable-covered, covered
+	want.Critical, want.Fixable, want.Suppressed = want.Critical-covered, want.Fixable-covered, covered
 	if l.Backend == v1alpha1.BackendGrype {
 		want.KnownExploited -= covered // Clair does not know
 	}
@@ -65,12 +65,12 @@ func (l *life) checkExcepted(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		if counts := scan.Status.Findings; counts == nil || counts.Excepted != covered {
-			return fmt.Errorf("expected the ImageScan of %s to count %d as excepted, it counts %+v", images.Web, covered, counts)
+		if counts := scan.Status.Findings; counts == nil || counts.Suppressed != covered {
+			return fmt.Errorf("expected the ImageScan of %s to count %d as suppressed, it counts %+v", images.Web, covered, counts)
 		}
 		return l.exceptionIs(ctx, v1alpha1.ReasonInForce, covered)
 	})
-	return fmt.Sprintf("critical %d → %d, excepted %d", l.counts.Critical, want.Critical, covered), err
+	return fmt.Sprintf("critical %d → %d, suppressed %d", l.counts.Critical, want.Critical, covered), err
 }
 
 // exceptionIs compares what the exception says of itself.

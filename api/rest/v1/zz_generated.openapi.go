@@ -145,8 +145,8 @@ type EngineName = string
 
 // Exception The exception that covers a finding. Left out if none does.
 type Exception struct {
-	Expires       time.Time `json:"expires,omitempty,omitzero"`
-	Justification string    `json:"justification,omitempty,omitzero"`
+	ExpirationTime time.Time `json:"expirationTime,omitempty,omitzero"`
+	Justification  string    `json:"justification,omitempty,omitzero"`
 
 	// Kind VulnerabilityException or ClusterVulnerabilityException.
 	Kind   string `json:"kind"`
@@ -172,31 +172,31 @@ type Finding struct {
 	// Exception The exception that covers a finding. Left out if none does.
 	Exception *Exception `json:"exception,omitempty"`
 
-	// FirstSeen When it was first found in this image.
-	FirstSeen    time.Time `json:"firstSeen"`
-	FixAvailable time.Time `json:"fixAvailable,omitempty,omitzero"`
+	// FirstSeenTime When it was first found in this image.
+	FirstSeenTime    time.Time `json:"firstSeenTime"`
+	FixAvailableTime time.Time `json:"fixAvailableTime,omitempty,omitzero"`
 
-	// FixSince Since when a fixed version is known, by the engine's own date or else by ours.
-	FixSince time.Time `json:"fixSince,omitempty,omitzero"`
+	// FixSinceTime Since when a fixed version is known, by the engine's own date or else by ours.
+	FixSinceTime time.Time `json:"fixSinceTime,omitempty,omitzero"`
 
 	// FixState fixed, not-fixed, wont-fix or unknown.
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty,omitzero"`
 	Fixable     bool     `json:"fixable"`
 
-	// FixedAt When a second version of the vulnerability data was without it; left out while it is there.
-	FixedAt time.Time `json:"fixedAt,omitempty,omitzero"`
+	// FixedTime When a second version of the vulnerability data was without it; left out while it is there.
+	FixedTime time.Time `json:"fixedTime,omitempty,omitzero"`
 
 	// ID The CVE where there is one.
 	ID             string `json:"id"`
 	KnownExploited bool   `json:"knownExploited"`
 
-	// KnownExploitedSince Since when it is known here to be exploited.
-	KnownExploitedSince time.Time `json:"knownExploitedSince,omitempty,omitzero"`
+	// KnownExploitedSinceTime Since when it is known here to be exploited.
+	KnownExploitedSinceTime time.Time `json:"knownExploitedSinceTime,omitempty,omitzero"`
 
-	// LastSeen When a report last had it.
-	LastSeen time.Time `json:"lastSeen,omitempty,omitzero"`
-	Package  Package   `json:"package"`
+	// LastSeenTime When a report last had it.
+	LastSeenTime time.Time `json:"lastSeenTime,omitempty,omitzero"`
+	Package      Package   `json:"package"`
 
 	// Paths Where the package is in the image.
 	Paths []string `json:"paths,omitempty,omitzero"`
@@ -207,16 +207,16 @@ type Finding struct {
 	URL              string           `json:"url,omitempty,omitzero"`
 }
 
-// FindingCounts Findings by severity; fixable and knownExploited count across severities. What exceptions cover is in excepted alone.
+// FindingCounts Findings by severity; fixable and knownExploited count across severities. What exceptions suppress is in suppressed alone.
 type FindingCounts struct {
 	Critical       int `json:"critical"`
-	Excepted       int `json:"excepted"`
 	Fixable        int `json:"fixable"`
 	High           int `json:"high"`
 	KnownExploited int `json:"knownExploited"`
 	Low            int `json:"low"`
 	Medium         int `json:"medium"`
 	Negligible     int `json:"negligible"`
+	Suppressed     int `json:"suppressed"`
 	Unknown        int `json:"unknown"`
 }
 
@@ -252,10 +252,10 @@ type ImageScan struct {
 	Engine string `json:"engine,omitempty,omitzero"`
 
 	// Findings Left out until there is a result.
-	Findings    *FindingCounts `json:"findings,omitempty"`
-	Name        string         `json:"name"`
-	Namespace   string         `json:"namespace"`
-	NextAttempt time.Time      `json:"nextAttempt,omitempty,omitzero"`
+	Findings        *FindingCounts `json:"findings,omitempty"`
+	Name            string         `json:"name"`
+	Namespace       string         `json:"namespace"`
+	NextAttemptTime time.Time      `json:"nextAttemptTime,omitempty,omitzero"`
 
 	// NotCovered What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
 	// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
@@ -270,12 +270,12 @@ type ImageScan struct {
 
 	// References Some of the references by which pods name the image.
 	References []string  `json:"references,omitempty,omitzero"`
-	ScannedAt  time.Time `json:"scannedAt,omitempty,omitzero"`
+	ScanTime   time.Time `json:"scanTime,omitempty,omitzero"`
 
 	// Scanner Name of the Scanner that it belongs to.
-	Scanner       string    `json:"scanner"`
-	UnusedSince   time.Time `json:"unusedSince,omitempty,omitzero"`
-	WorkloadCount int       `json:"workloadCount"`
+	Scanner         string    `json:"scanner"`
+	UnusedSinceTime time.Time `json:"unusedSinceTime,omitempty,omitzero"`
+	WorkloadCount   int       `json:"workloadCount"`
 
 	// Workloads Some of the workloads that run the image, such as Deployment/web.
 	Workloads []string `json:"workloads,omitempty,omitzero"`
@@ -293,7 +293,7 @@ type ImageScanList struct {
 
 // Message A message that a receiver took, or never confirmed.
 type Message struct {
-	At time.Time `json:"at"`
+	DeliveryTime time.Time `json:"deliveryTime"`
 
 	// Findings How many findings count as told by it.
 	Findings int `json:"findings"`
@@ -364,8 +364,8 @@ type Problem struct {
 	// Field The parameter that the error is about.
 	Field string `json:"field,omitempty,omitzero"`
 
-	// NextAttempt With NotScanned, when a failed image is tried again.
-	NextAttempt time.Time `json:"nextAttempt,omitempty,omitzero"`
+	// NextAttemptTime With NotScanned, when a failed image is tried again.
+	NextAttemptTime time.Time `json:"nextAttemptTime,omitempty,omitzero"`
 
 	// Phase The state of an image. Scanned stays while it is matched again with newer data.
 	Phase Phase `json:"phase,omitempty,omitzero"`
@@ -424,7 +424,7 @@ type Report struct {
 	// Engine The engine that found something. Where there may be several instances of one, the instance follows: grype,
 	// clair https://clair.example.com.
 	Engine    EngineName `json:"engine"`
-	MatchedAt time.Time  `json:"matchedAt"`
+	MatchTime time.Time  `json:"matchTime"`
 
 	// NotCovered What the engine has no findings for in any case: first what the image holds, such as packages of its distribution
 	// ("debian 12"), then ecosystems whose packages it may hold. Left out if the engine says nothing of the kind.
@@ -439,7 +439,7 @@ type Scanner struct {
 	Conditions []Condition `json:"conditions"`
 	Engine     string      `json:"engine"`
 
-	// Findings Findings by severity; fixable and knownExploited count across severities. What exceptions cover is in excepted alone.
+	// Findings Findings by severity; fixable and knownExploited count across severities. What exceptions suppress is in suppressed alone.
 	Findings FindingCounts `json:"findings"`
 
 	// Images Images of the running pods. total = scanned + pending + failed + excluded.
@@ -470,15 +470,15 @@ type Severity string
 
 // SeverityBefore defines model for SeverityBefore.
 type SeverityBefore struct {
+	EndTime  time.Time `json:"endTime"`
 	Severity Severity  `json:"severity"`
-	Until    time.Time `json:"until"`
 }
 
 // VulnerabilityData The vulnerability data that findings are found with now.
 type VulnerabilityData struct {
 	// AgeSeconds How old the data is now.
 	AgeSeconds int64     `json:"ageSeconds"`
-	BuiltAt    time.Time `json:"builtAt"`
+	BuildTime  time.Time `json:"buildTime"`
 
 	// Tool The engine and its version.
 	Tool string `json:"tool,omitempty,omitzero"`
@@ -603,10 +603,10 @@ type ListFindingsParams struct {
 	// Text Only findings with this text in id, alias, package or description, in any case (ASCII).
 	Text *string `form:"text,omitempty" json:"text,omitempty"`
 
-	// Excepted true for findings that an exception covers, false for others. Both are listed unless it is set.
-	Excepted *bool `form:"excepted,omitempty" json:"excepted,omitempty"`
+	// Suppressed true for findings that an exception suppresses, false for others. Both are listed unless it is set.
+	Suppressed *bool `form:"suppressed,omitempty" json:"suppressed,omitempty"`
 
-	// Gone true for findings that are in the report no more, as long as they are remembered. `fixedAt` is set when a second version of
+	// Gone true for findings that are in the report no more, as long as they are remembered. `fixedTime` is set when a second version of
 	// the vulnerability data was without them.
 	Gone *bool `form:"gone,omitempty" json:"gone,omitempty"`
 
@@ -765,7 +765,7 @@ type ClientInterface interface {
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report, the image's reference and what is excepted do.
+	// serial number stays the same as long as the report, the image's reference and what is suppressed do.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 	GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -863,7 +863,7 @@ func (c *Client) GetImageScan(ctx context.Context, namespace Namespace, name Nam
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 // SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 // them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report, the image's reference and what is excepted do.
+// serial number stays the same as long as the report, the image's reference and what is suppressed do.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/cyclonedx (the `GetCycloneDX` operationId).
 func (c *Client) GetCycloneDX(ctx context.Context, namespace Namespace, name Name, params *GetCycloneDXParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1350,9 +1350,9 @@ func NewListFindingsRequest(server string, namespace Namespace, name Name, param
 
 		}
 
-		if params.Excepted != nil {
+		if params.Suppressed != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "excepted", *params.Excepted, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "suppressed", *params.Suppressed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -1935,7 +1935,7 @@ type ClientWithResponsesInterface interface {
 	// All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 	// SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 	// them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-	// serial number stays the same as long as the report, the image's reference and what is excepted do.
+	// serial number stays the same as long as the report, the image's reference and what is suppressed do.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2547,7 +2547,7 @@ func (c *ClientWithResponses) GetImageScanWithResponse(ctx context.Context, name
 // All findings, one vulnerability for each id, and the packages that they affect. Packages without findings are in the
 // SBOM, not here. A report with more than 20,000 findings, or with 24 MiB of
 // them as JSON, is refused (422 TooLarge): page through its findings. One document is made at a time. The
-// serial number stays the same as long as the report, the image's reference and what is excepted do.
+// serial number stays the same as long as the report, the image's reference and what is suppressed do.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3405,15 +3405,15 @@ func (siw *ServerInterfaceWrapper) ListFindings(w http.ResponseWriter, r *http.R
 		return
 	}
 
-	// ------------- Optional query parameter "excepted" -------------
+	// ------------- Optional query parameter "suppressed" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "excepted", r.URL.Query(), &params.Excepted, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "suppressed", r.URL.Query(), &params.Suppressed, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "excepted"})
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "suppressed"})
 		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "excepted", Err: err})
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "suppressed", Err: err})
 		}
 		return
 	}

@@ -171,8 +171,8 @@ func Of(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Excep
 	for _, p := range spec.Packages {
 		e.Packages = append(e.Packages, exception.Package{Name: p.Name, Version: p.Version, Type: p.Type})
 	}
-	if spec.Expires != nil {
-		e.Expires = spec.Expires.Time
+	if spec.ExpirationTime != nil {
+		e.Expires = spec.ExpirationTime.Time
 		if e.Expires.IsZero() {
 			e.Expires = time.Unix(0, 0) // to be zero means to never end, and the year 1 is over as well
 		}

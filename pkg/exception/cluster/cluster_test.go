@@ -39,7 +39,7 @@ func sourceOf(t *testing.T, objects ...client.Object) cluster.Source {
 func spec(ends time.Duration) v1alpha1.ExceptionSpec {
 	s := v1alpha1.ExceptionSpec{Status: v1alpha1.VEXFixed, Reason: "patched", Vulnerabilities: []string{"CVE-2026-0001"}}
 	if ends != 0 {
-		s.Expires = &metav1.Time{Time: noon.Add(ends)}
+		s.ExpirationTime = &metav1.Time{Time: noon.Add(ends)}
 	}
 	return s
 }
@@ -118,7 +118,7 @@ func TestNothingEnds(t *testing.T) {
 // TestEndedLongAgo: an end in the year 1, which Go's zero time is, is an end.
 func TestEndedLongAgo(t *testing.T) {
 	first := own("shop", "first", 0)
-	first.Spec.Expires = &metav1.Time{}
+	first.Spec.ExpirationTime = &metav1.Time{}
 	if set := exception.NewSet([]exception.Exception{cluster.Of(&first.ObjectMeta, &first.Spec)}, noon); set.Key() != "" {
 		t.Errorf("in force: %v, want nothing", set.All())
 	}
@@ -130,7 +130,7 @@ func TestOf(t *testing.T) {
 	got := cluster.Of(&metav1.ObjectMeta{UID: "uid", Namespace: "shop", Name: "openssl", CreationTimestamp: made}, &v1alpha1.ExceptionSpec{
 		Status: v1alpha1.VEXNotAffected, Justification: "component_not_present", Reason: "why", Action: "what",
 		Vulnerabilities: []string{"CVE-1"}, Packages: []v1alpha1.PackageSelector{{Name: "openssl", Version: "3.*", Type: "deb"}},
-		Images: []string{"*/web"}, Expires: &ends,
+		Images: []string{"*/web"}, ExpirationTime: &ends,
 	})
 	want := exception.Exception{
 		UID: "uid", Namespace: "shop", Name: "openssl", Status: "not_affected", Justification: "component_not_present", Reason: "why", Action: "what",
