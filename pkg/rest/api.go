@@ -44,10 +44,10 @@ type API struct {
 	authorizer    authorizer
 	metrics       *metrics
 	rules         rules
-	// queries are those to the store.
-	queries semaphore
-	// documents need much memory, downloads last.
-	documents, downloads *turns
+	// queries are those to the store, and documents those that are being made, each of which needs much memory.
+	queries, documents semaphore
+	// downloads last as long as their reader takes: SBOMs, and documents that were made.
+	downloads *turns
 }
 
 // How many do something at once. The store has few readers, and the controllers need them too.
@@ -82,7 +82,7 @@ func (a *API) Handler() (_ http.Handler, err error) {
 	a.authorizer = authorizer{
 		reviews: a.AccessReviews, known: cache.NewLRUExpireCacheWithClock(maxDecisions, a.Clock), asking: make(semaphore, maxReviews),
 	}
-	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), newTurns(maxDocuments), newTurns(maxDownloads)
+	a.queries, a.documents, a.downloads = make(semaphore, maxQueries), make(semaphore, maxDocuments), newTurns(maxDownloads)
 
 	strict := restv1.NewStrictHandlerWithOptions(operations{a}, nil, restv1.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: a.answer, ResponseErrorHandlerFunc: a.answer,

@@ -34,24 +34,24 @@ func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) 
 		return unchanged(tag), nil
 	}
 	// Given back when the SBOM is sent: each takes a decoder's memory, and a processor while it is decompressed.
-	release, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
+	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
 	// It may be another one by now, and the tag is a promise of each byte.
 	if found, tag, err = a.locateSBOM(ctx, r.Namespace, r.Name, compressed); err != nil {
-		release()
+		turn.release()
 		return nil, err
 	}
 	sbom, size, err := a.Store.OpenArtifact(ctx, found.PlatformDigest, found.Scope, store.ArtifactSBOM)
 	if err != nil {
-		release()
+		turn.release()
 		if errors.Is(err, store.ErrNotFound) {
 			return nil, found.notScanned("there is no SBOM any more")
 		}
 		return nil, err
 	}
-	return &download{content: sbom, size: size, compressed: compressed, tag: tag, done: release}, nil
+	return &download{content: sbom, size: size, compressed: compressed, tag: tag, turn: turn}, nil
 }
 
 // locateSBOM finds an ImageScan's SBOM as it is now, and the tag of the form in which it is sent.
@@ -78,13 +78,14 @@ type download struct {
 	size       int64
 	compressed bool
 	tag        string
-	done       func()
+	turn       *turn
 }
 
 // VisitGetSBOMResponse implements restv1.GetSBOMResponseObject.
 func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
-	defer d.done()
+	defer d.turn.release()
 	defer d.content.Close()
+	d.turn.sends(func() { endSending(w) })
 	header := w.Header()
 	// An error after the first byte breaks the connection off, which is how the caller notices that something is missing.
 	header.Set("Content-Type", "application/vnd.syft+json")
@@ -114,17 +115,30 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 	if tag := a.tagOfReport(found, excepting); matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
 		return unchanged(tag), nil
 	}
-	// From here until it is sent all of the document is in memory.
-	release, err := a.documents.acquire(ctx, callerOf(ctx).user.Username)
+	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := a.documentOf(ctx, r, release)
+	document, tag, err := a.renderCycloneDX(ctx, r)
 	if err != nil {
-		release()
+		turn.release()
 		return nil, err
 	}
-	return answer, nil
+	return &renderedAnswer{rendered: document, contentType: cyclonedx.MediaType + "; version=1.6", tag: tag, turn: turn}, nil
+}
+
+// renderCycloneDX makes the document. What it is made of is in memory meanwhile.
+func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*rendered, string, error) {
+	if err := a.documents.acquire(ctx); err != nil {
+		return nil, "", err
+	}
+	defer a.documents.release()
+	report, tag, err := a.documentOf(ctx, r)
+	if err != nil {
+		return nil, "", err
+	}
+	document, err := render(func(w io.Writer) error { return cyclonedx.Write(w, report) })
+	return document, tag, err
 }
 
 // locateReport finds an ImageScan's report as it is now, and what is excepted in it.
@@ -146,13 +160,13 @@ func (a operations) tagOfReport(found result, e store.Excepting) string {
 }
 
 // documentOf reads what the document is made of. Since the turn came, the report may have become another one.
-func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject, done func()) (*documentAnswer, error) {
+func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequestObject) (report cyclonedx.Report, tag string, err error) {
 	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
-		return nil, err
+		return report, "", err
 	}
-	tag := a.tagOfReport(found, excepting)
-	report := cyclonedx.Report{
+	tag = a.tagOfReport(found, excepting)
+	report = cyclonedx.Report{
 		Reference: found.reference(), Digest: found.key.Digest, PlatformDigest: found.PlatformDigest, Platform: found.key.Platform,
 		Scope: string(found.Scope), Engine: found.Engine, Tool: found.Report.Tool, DataVersion: found.Report.DataVersion,
 		MatchedAt: found.Report.MatchedAt, Distro: found.Report.Distro, Revision: tag,
@@ -160,7 +174,7 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 	}
 	findings, err := a.allFindings(ctx, found, excepting)
 	if err != nil {
-		return nil, err
+		return report, "", err
 	}
 	report.Excepted = map[string]*exception.Exception{}
 	for _, f := range findings {
@@ -169,7 +183,7 @@ func (a operations) documentOf(ctx context.Context, r restv1.GetCycloneDXRequest
 			report.Excepted[f.Key()] = f.Exception
 		}
 	}
-	return &documentAnswer{report: report, tag: tag, done: done}, nil
+	return report, tag, nil
 }
 
 // Bounds of a report that is written as one document, which is made in memory: with both reached, making it takes some
@@ -238,21 +252,6 @@ type written int
 func (w *written) Write(p []byte) (int, error) {
 	*w += written(len(p))
 	return len(p), nil
-}
-
-// documentAnswer writes a report as CycloneDX.
-type documentAnswer struct {
-	report cyclonedx.Report
-	tag    string
-	done   func()
-}
-
-// VisitGetCycloneDXResponse implements restv1.GetCycloneDXResponseObject.
-func (d *documentAnswer) VisitGetCycloneDXResponse(w http.ResponseWriter) error {
-	defer d.done()
-	w.Header().Set("Content-Type", cyclonedx.MediaType+"; version=1.6")
-	w.Header().Set("ETag", d.tag)
-	return cyclonedx.Write(w, d.report)
 }
 
 // unchanged says that the caller has it already.

@@ -188,9 +188,7 @@ func TestOpenVEX(t *testing.T) {
 	if response, _ := w.gets("/api/v1/namespaces/shop/imagescans/unknown/openvex", anyone); response.StatusCode != http.StatusNotFound {
 		t.Errorf("of an image that is not there the caller gets %d, want 404", response.StatusCode)
 	}
-	if n := w.api.documents.taken(); n != 0 {
-		t.Errorf("%d turns are still taken, want none when all is sent", n)
-	}
+	w.nothingLasts()
 }
 
 // TestExceptedInCycloneDX: a vulnerability whose findings are all excepted has an analysis, and the document another tag.

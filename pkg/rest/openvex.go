@@ -1,10 +1,9 @@
 package rest
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 
@@ -22,27 +21,31 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 	if _, _, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated); err != nil {
 		return nil, err
 	}
-	// From here until it is sent all of the document is in memory.
-	release, err := a.documents.acquire(ctx, callerOf(ctx).user.Username)
+	turn, err := a.downloads.acquire(ctx, callerOf(ctx).user.Username)
 	if err != nil {
 		return nil, err
 	}
-	document, err := a.decisionsOf(ctx, r)
+	document, err := a.renderOpenVEX(ctx, r)
 	if err != nil {
-		release()
+		turn.release()
 		return nil, err
 	}
 	// Made of the document itself: an exception's reason may change, and neither the report nor the finding does.
-	tag := fmt.Sprintf(`"%x"`, sha256.Sum256(document))
+	tag := fmt.Sprintf(`"%x"`, document.sum)
 	if matches(ptr.Deref(r.Params.IfNoneMatch, ""), tag) {
-		release()
+		document.close()
+		turn.release()
 		return unchanged(tag), nil
 	}
-	return vexAnswer{document: document, tag: tag, done: release}, nil
+	return &renderedAnswer{rendered: document, contentType: "application/json", tag: tag, turn: turn}, nil
 }
 
-// decisionsOf makes the document. Since the turn came, the report may have become another one.
-func (a operations) decisionsOf(ctx context.Context, r restv1.GetOpenVEXRequestObject) ([]byte, error) {
+// renderOpenVEX makes the document. What it is made of is in memory meanwhile. Since the turn came, the report may have become another one.
+func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (*rendered, error) {
+	if err := a.documents.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer a.documents.release()
 	found, excepting, err := a.locateReport(ctx, r.Namespace, r.Name, r.Params.Outdated)
 	if err != nil {
 		return nil, err
@@ -65,25 +68,7 @@ func (a operations) decisionsOf(ctx context.Context, r restv1.GetOpenVEXRequestO
 	if len(report.Excepted)*len(report.Repositories) > maxProducts {
 		return nil, tooLarge("%d suppressed findings in an image with %d repositories", len(report.Excepted), len(report.Repositories))
 	}
-	var document bytes.Buffer
-	err = openvex.Write(&document, report)
-	return document.Bytes(), err
-}
-
-// vexAnswer is an OpenVEX document.
-type vexAnswer struct {
-	document []byte
-	tag      string
-	done     func()
-}
-
-// VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.
-func (v vexAnswer) VisitGetOpenVEXResponse(w http.ResponseWriter) error {
-	defer v.done()
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("ETag", v.tag)
-	_, err := w.Write(v.document)
-	return err
+	return render(func(w io.Writer) error { return openvex.Write(w, report) })
 }
 
 // VisitGetOpenVEXResponse implements restv1.GetOpenVEXResponseObject.
