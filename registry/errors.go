@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -94,7 +95,7 @@ func reasonOf(err error) string {
 		return reasonOfAnswer(answer)
 	case strings.Contains(err.Error(), noToken):
 		return workerapi.ReasonUnauthorized
-	case errors.Is(err, remote.ErrSchema1), isCorrupt(err):
+	case errors.Is(err, remote.ErrSchema1), errors.Is(err, document.ErrTooLarge), isCorrupt(err):
 		return workerapi.ReasonNotAnImage
 	case isNetwork(err):
 		return workerapi.ReasonRegistryUnavail
@@ -161,7 +162,7 @@ func isNetwork(err error) bool {
 		return false
 	case errors.As(err, &network), errors.As(err, &request), errors.As(err, &certificate),
 		errors.As(err, &record), errors.As(err, &authority),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled):
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled), errors.Is(err, errLongAnswer):
 		return true
 	}
 	// A body that differs from its digest or size; the library has no exported error for it.

@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/scanner-operator/scanner-operator/registry"
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -223,6 +224,7 @@ func TestIndexOfIndexes(t *testing.T) {
 		want     v1.Image
 	}{
 		"said to be for the platform":  {nest(onAMD64, &amd64), amd64, first},
+		"a manifest":                   {onAMD64, amd64, first},
 		"not said to be for any":       {nest(onARM64, nil), arm64, second},
 		"two within each other":        {nest(nest(onARM64, nil), &arm64), arm64, second},
 		"one for another beside it":    {mutate.AppendManifests(nest(s390x, nil), mutate.IndexAddendum{Add: onARM64}), arm64, second},
@@ -242,6 +244,9 @@ func TestIndexOfIndexes(t *testing.T) {
 			if pulled.Digest.String() != want || located.Digest.String() != want || located.Root.String() != registrytest.Digest(t, c.index) {
 				t.Errorf("pulled %s, located %s of %s, want %s", pulled.Digest, located.Digest, located.Root, want)
 			}
+			if proven, err := document.Verify(pulled.Root, c.platform, pulled.Documents); err != nil || proven.String() != want {
+				t.Errorf("the documents of the pull prove %s, error %v, want %s", proven, err, want)
+			}
 		})
 	}
 }
@@ -260,6 +265,7 @@ func TestArtefactsInIndexes(t *testing.T) {
 	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
 	chart := registrytest.Chart(t)
 	untyped, sbom := typed{chart, ""}, typed{registrytest.Declaring(t, other, v1.Platform{}), "application/spdx+json"}
+	level9 := v1.Platform{OS: "linux", Architecture: "amd64", Variant: "v9"}
 	s390x, unknown := v1.Platform{OS: "linux", Architecture: "s390x"}, v1.Platform{OS: "unknown", Architecture: "unknown"}
 	of := func(child v1.Image, platform *v1.Platform) mutate.IndexAddendum {
 		return mutate.IndexAddendum{Add: child, Descriptor: v1.Descriptor{Platform: platform}}
@@ -270,9 +276,13 @@ func TestArtefactsInIndexes(t *testing.T) {
 	}{
 		"an artefact of a type":            {of(chart, nil), of(image, &amd64), registrytest.Digest(t, image)},
 		"one that looks like an image":     {of(sbom, nil), of(image, nil), registrytest.Digest(t, image)},
-		"one that is for the platform":     {of(sbom, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"one that nodes would run":         {of(sbom, &amd64), of(image, &amd64), registrytest.Digest(t, sbom)},
 		"one of no type":                   {of(untyped, nil), of(image, nil), registrytest.Digest(t, image)},
 		"one of no type for the platform":  {of(untyped, &amd64), of(image, &amd64), registrytest.Digest(t, image)},
+		"a variant that no node has":       {of(other, &level9), of(image, &amd64), registrytest.Digest(t, image)},
+		"only a variant that no node has":  {of(other, &level9), of(chart, nil), workerapi.ReasonPlatformMismatch},
+		"images that say themselves":       {of(registrytest.Declaring(t, other, s390x), nil), of(image, nil), registrytest.Digest(t, image)},
+		"an image for another platform":    {of(registrytest.Declaring(t, other, s390x), nil), of(chart, nil), workerapi.ReasonPlatformMismatch},
 		"an attestation":                   {of(other, &unknown), of(image, &amd64), registrytest.Digest(t, image)},
 		"an image without a platform":      {of(other, nil), of(image, &amd64), registrytest.Digest(t, image)},
 		"an image of another type":         {of(chart, nil), of(typed{image, "application/x"}, &amd64), registrytest.Digest(t, image)},

@@ -27,6 +27,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if reference := os.Getenv(locateEnvironment); reference != "" {
+		locateAlone(reference)
+		return
+	}
 	server := httptest.NewServer(&environmentProxy)
 	address := "http://" + proxyUser + ":" + proxyKey + "@" + server.Listener.Addr().String()
 	dir, err := os.MkdirTemp("", "registry-test-")

@@ -46,6 +46,7 @@ func NewTransport(registries []workerapi.Registry) (http.RoundTripper, error) {
 func newTransport() *http.Transport {
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	transport.MaxResponseHeaderBytes = maxHeaderBytes
 	return transport
 }
 

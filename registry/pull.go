@@ -62,6 +62,9 @@ type Image struct {
 	Root v1.Hash
 	// Digest of the platform's own manifest.
 	Digest v1.Hash
+	// Documents are what Root stands for: the indexes that led to the platform's manifest, if any, and that manifest, each as
+	// it was sent. document.Verify goes from Root to Digest by them.
+	Documents [][]byte
 	// Platform that the image was asked for, which is the one that it runs on.
 	Platform v1.Platform
 	// Declared is the platform in the image's own configuration. It may be wrong or empty: for logs only.
@@ -196,9 +199,13 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 		next: transport, hosts: configured, now: p.Now, patience: patience,
 		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
 	}
-	image, err := resolve(ref, platform, append(slices.Clone(options),
-		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard), remote.WithPlatform(platform),
+	from, err := remote.NewPuller(append(slices.Clone(options),
+		remote.WithAuth(auth), remote.WithContext(ctx), remote.WithTransport(guard),
 		remote.WithUserAgent(userAgent), remote.WithRetryStatusCodes(retried...))...)
+	if err != nil {
+		return nil, guard.classify(err)
+	}
+	image, err := resolve(ctx, from, ref, platform)
 	if err != nil {
 		return nil, guard.classify(err)
 	}

@@ -41,7 +41,7 @@ func (s *sent) remember(request *http.Request) error {
 
 // refreshTokenIn returns what a token server gave for the next token: only that is sent in a form.
 func refreshTokenIn(request *http.Request) string {
-	if request.Method != http.MethodPost || request.GetBody == nil || request.ContentLength > maxDocumentBytes {
+	if request.Method != http.MethodPost || request.GetBody == nil || request.ContentLength > maxAnswerBytes {
 		return ""
 	}
 	body, err := request.GetBody()

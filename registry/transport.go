@@ -13,13 +13,21 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/scanner-operator/scanner-operator/registry/document"
 )
 
-// maxDocumentBytes bounds what is read whole into memory: manifests, indexes, configurations, token responses
-// and the texts of refusals.
-// Registries accept manifests up to 4 MiB
-// (https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#pushing-manifests).
-const maxDocumentBytes = 16 << 20
+const (
+	// maxAnswerBytes bounds what is read whole into memory and is no document of an image: tokens, and what is said with them.
+	maxAnswerBytes = 1 << 20
+	// maxRefusalBytes is how much of a refusal is read. The client library decodes it without any bound.
+	maxRefusalBytes = 64 << 10
+	// maxHeaderBytes bounds the headers of an answer.
+	maxHeaderBytes = 256 << 10
+)
+
+// errLongAnswer says that what should be a token has no end.
+var errLongAnswer = fmt.Errorf("its answer is larger than %d MiB", maxAnswerBytes>>20)
 
 // ErrPlainHTTP is the refusal to speak plain HTTP with a host that is not listed for it.
 var ErrPlainHTTP = errors.New("plain HTTP is not allowed for this host; list it as a registry with plainHTTP if that is meant")
@@ -71,12 +79,23 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		response.Body.Close()
 		return nil, fmt.Errorf("%s: %w", request.URL.Host, errWebPage)
 	}
-	// Layers are as large as they are: they are streamed to disk and verified against their digest. All else,
-	// the refusal of a layer included, is read into memory.
-	if response.StatusCode != http.StatusOK || !g.isLayer(asked(request)) {
-		response.Body = &boundedBody{ReadCloser: response.Body, left: maxDocumentBytes}
-	}
+	response.Body = g.bounded(asked(request), response)
 	return response, nil
+}
+
+// bounded is the body of an answer to a request. Layers are as large as they are: they are streamed to disk and verified
+// against their digest. All else, the refusal of a layer included, is read into memory and decoded by the client library.
+func (g *guard) bounded(first *http.Request, response *http.Response) io.ReadCloser {
+	switch {
+	case response.StatusCode != http.StatusOK:
+		// The status says what matters, and the beginning of the text why.
+		return &limitedBody{Reader: io.LimitReader(response.Body, maxRefusalBytes), Closer: response.Body}
+	case g.isLayer(first):
+		return response.Body
+	case first.URL.RawQuery == "" && (strings.Contains(first.URL.Path, "/manifests/") || strings.Contains(first.URL.Path, "/blobs/")):
+		return &checkedBody{ReadCloser: response.Body, check: &document.Shape{}}
+	}
+	return &checkedBody{ReadCloser: response.Body, check: &atMost{left: maxAnswerBytes}}
 }
 
 // isWebPage says that an answer is for people: that of a portal, a proxy or another server in the registry's place.
@@ -140,17 +159,35 @@ func (g *guard) wait() time.Duration {
 	return g.retryAfter
 }
 
-// boundedBody ends with an error after a number of bytes: a cut manifest must not pass for a whole one.
-type boundedBody struct {
+// limitedBody ends as if there were no more.
+type limitedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// checkedBody ends with the error of a check, which sees all that is read before anybody else does: a cut manifest must not
+// pass for a whole one.
+type checkedBody struct {
 	io.ReadCloser
-	left int64
+	check io.Writer
 }
 
 // Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *checkedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, fmt.Errorf("the registry's answer is larger than %d MiB", maxDocumentBytes>>20)
+	if _, refused := b.check.Write(p[:n]); refused != nil {
+		return 0, refused
 	}
 	return n, err
+}
+
+// atMost takes a number of bytes.
+type atMost struct{ left int }
+
+// Write implements io.Writer.
+func (a *atMost) Write(p []byte) (int, error) {
+	if a.left -= len(p); a.left < 0 {
+		return 0, errLongAnswer
+	}
+	return len(p), nil
 }

@@ -14,11 +14,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // documentBytes is more than any document may have.
-const documentBytes = 17 << 20
+const documentBytes = document.MaxBytes + 1<<20
 
 // endless answers with more than a document may have, for a test's idea of endless.
 func endless(w http.ResponseWriter) {
@@ -30,9 +32,9 @@ func endless(w http.ResponseWriter) {
 	}
 }
 
-// isTooLarge says that an answer was cut, by our bound or by a tighter one of the client library.
+// isTooLarge says that an answer was refused for its size, by our bound or by a tighter one of the client library.
 func isTooLarge(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "larger than 16 MiB") || strings.Contains(err.Error(), "byte limit"))
+	return err != nil && (strings.Contains(err.Error(), "larger than") || strings.Contains(err.Error(), "byte limit"))
 }
 
 // largeImage has one layer that is larger than a document may be.
@@ -96,13 +98,6 @@ func TestDocumentsAreBounded(t *testing.T) {
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 			return r.URL.Query().Has("scope") || r.URL.Path == "/v2/"
-		},
-		"a refusal": func(w http.ResponseWriter, r *http.Request) bool {
-			if isBlob(r) {
-				w.WriteHeader(http.StatusForbidden)
-				endless(w)
-			}
-			return isBlob(r)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -188,25 +183,37 @@ func TestTokenFromTheAddressOfALayer(t *testing.T) {
 	}
 }
 
-// The text of a refusal is read into memory, that of a layer, too.
-func TestRefusalsOfLayersAreBounded(t *testing.T) {
+// TestRefusalsAreBounded: of a refusal without an end the beginning is read, and its status counts.
+func TestRefusalsAreBounded(t *testing.T) {
 	image, layer := largeImage(t)
-	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, layer) {
-				w.WriteHeader(http.StatusForbidden)
-				endless(w)
-				return
+	for what, c := range map[string]struct{ path, begin string }{
+		"of a manifest": {"/manifests/", ""},
+		"of a layer":    {layer, ""},
+		"with a code":   {layer, `{"errors": [{"code": "DENIED"}`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			armed := false
+			server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if armed && r.Method == http.MethodGet && strings.Contains(r.URL.Path, c.path) {
+						w.WriteHeader(http.StatusForbidden)
+						fmt.Fprint(w, c.begin)
+						endless(w)
+						return
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
+			reference := server.Push(t, "app:1", image)
+			armed = true
+			img, err := puller(server.Host).Pull(t.Context(), []string{reference}, amd64)
+			if err == nil {
+				_, err = readLayer(t, img.Content)
 			}
-			next.ServeHTTP(w, r)
+			if err == nil || reason(err) != workerapi.ReasonUnauthorized || len(err.Error()) > 4<<10 {
+				t.Errorf("got %.200v, want a short text with reason %s", err, workerapi.ReasonUnauthorized)
+			}
 		})
-	})
-	img, err := puller(server.Host).Pull(t.Context(), []string{server.Push(t, "app:1", image)}, amd64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readLayer(t, img.Content); !isTooLarge(err) {
-		t.Errorf("got %.200v, want that the answer is too large", err)
 	}
 }
 

@@ -1,0 +1,135 @@
+// Package document decodes the documents that describe an image: indexes, manifests and configurations. Registries, and
+// whoever may push to them, decide what is in them.
+//
+// It promises that
+//   - nothing is decoded before Check has found it small: a few bytes of JSON can become a hundred times as many,
+//   - the platform manifest of an index is the one that containerd would run on the platform.
+//
+// It deliberately knows no registry and fetches nothing, so that whoever was handed documents can use it as well.
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Bounds of one document. Real ones are far below: an image has at most a few hundred layers, since no kernel mounts more.
+const (
+	// MaxBytes is what registries have to accept of a manifest, and the most that containerd takes
+	// (https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md#pushing-manifests).
+	MaxBytes = 4 << 20
+	// MaxElements is how many elements one list or object may have: descriptors, layers, steps of a history, labels.
+	MaxElements = 2_000
+	// MaxValues is how many elements all lists and objects may have together.
+	MaxValues = 50_000
+	// MaxDepth is how deep lists and objects may lie in each other.
+	MaxDepth = 32
+)
+
+// ErrTooLarge is beneath the errors about documents that exceed a bound.
+var ErrTooLarge = errors.New("the document is too large")
+
+// Check returns an error that wraps ErrTooLarge if the document exceeds a bound. It takes time and no memory. It accepts
+// what is no JSON: a decoder refuses that.
+func Check(raw []byte) error {
+	var shape Shape
+	_, err := shape.Write(raw)
+	return err
+}
+
+// Shape is Check for a document that comes in pieces. The zero value is ready for one document.
+type Shape struct {
+	size, values, depth int
+	elements            [MaxDepth]int
+	inText, escaped     bool
+}
+
+// Write implements io.Writer. It fails at the first byte beyond a bound.
+func (s *Shape) Write(piece []byte) (int, error) {
+	if s.size += len(piece); s.size > MaxBytes {
+		return 0, fmt.Errorf("%w: larger than %d MiB", ErrTooLarge, MaxBytes>>20)
+	}
+	for i, b := range piece {
+		if s.inText {
+			s.inText, s.escaped = s.escaped || b != '"', !s.escaped && b == '\\'
+			continue
+		}
+		if err := s.add(b); err != nil {
+			return i, err
+		}
+	}
+	return len(piece), nil
+}
+
+// add counts a byte outside of texts. What a list or object holds is one more than its commas, if it holds anything.
+func (s *Shape) add(b byte) error {
+	switch b {
+	case '"':
+		s.inText = true
+	case '[', '{':
+		if s.depth == MaxDepth {
+			return fmt.Errorf("%w: more than %d levels of lists and objects", ErrTooLarge, MaxDepth)
+		}
+		s.elements[s.depth] = 0
+		s.depth++
+		return s.count()
+	case ']', '}':
+		s.depth = max(s.depth-1, 0)
+	case ',':
+		return s.count()
+	}
+	return nil
+}
+
+// count adds an element to the innermost list or object.
+func (s *Shape) count() error {
+	if s.values++; s.values > MaxValues {
+		return fmt.Errorf("%w: more than %d elements", ErrTooLarge, MaxValues)
+	}
+	if s.depth == 0 {
+		return nil
+	}
+	if s.elements[s.depth-1]++; s.elements[s.depth-1] > MaxElements {
+		return fmt.Errorf("%w: a list or object of more than %d elements", ErrTooLarge, MaxElements)
+	}
+	return nil
+}
+
+// Index decodes an image index.
+func Index(raw []byte) (*v1.IndexManifest, error) { return decode[v1.IndexManifest](raw) }
+
+// Manifest decodes the manifest of an image for one platform.
+func Manifest(raw []byte) (*v1.Manifest, error) { return decode[v1.Manifest](raw) }
+
+// Config decodes the configuration of an image.
+func Config(raw []byte) (*v1.ConfigFile, error) { return decode[v1.ConfigFile](raw) }
+
+func decode[T any](raw []byte) (*T, error) {
+	if err := Check(raw); err != nil {
+		return nil, err
+	}
+	var decoded T
+	// As the client library does: what comes after the document is ignored.
+	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&decoded); err != nil {
+		return nil, err
+	}
+	return &decoded, nil
+}
+
+// IsIndex says whether a document is an index rather than a manifest, by its own words.
+func IsIndex(raw []byte) (bool, error) {
+	kind, err := decode[struct {
+		MediaType types.MediaType   `json:"mediaType"`
+		Manifests []json.RawMessage `json:"manifests"`
+	}](raw)
+	if err != nil {
+		return false, err
+	}
+	// The type is optional in documents of OCI.
+	return kind.MediaType.IsIndex() || kind.MediaType == "" && kind.Manifests != nil, nil
+}

@@ -1,0 +1,135 @@
+package document_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/platforms"
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	specs "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/scanner-operator/scanner-operator/registry/document"
+)
+
+// TestOrderOfChildren: what a node of a platform would run comes first, and what it would not run is not there.
+func TestOrderOfChildren(t *testing.T) {
+	for what, c := range map[string]struct {
+		node     string
+		children []string
+		want     []string
+	}{
+		"the platform":                       {"linux/amd64", []string{"linux/arm64", "linux/amd64"}, []string{"linux/amd64"}},
+		"the first of several":               {"linux/amd64", []string{"linux/amd64", "linux/amd64/v1"}, []string{"linux/amd64", "linux/amd64/v1"}},
+		"a variant that no node has":         {"linux/amd64", []string{"linux/amd64/v9", "linux/amd64"}, []string{"linux/amd64"}},
+		"only variants that no node has":     {"linux/amd64", []string{"linux/amd64/v9", "linux/amd64/x"}, nil},
+		"a level of amd64":                   {"linux/amd64", []string{"linux/amd64/v3", "linux/amd64/v2", "linux/amd64"}, []string{"linux/amd64"}},
+		"386 where there is no amd64":        {"linux/amd64", []string{"linux/386", "linux/arm/v7"}, []string{"linux/386"}},
+		"386 after amd64":                    {"linux/amd64", []string{"linux/386", "linux/amd64"}, []string{"linux/amd64", "linux/386"}},
+		"other names":                        {"linux/amd64", []string{"Linux/X86_64"}, []string{"Linux/X86_64"}},
+		"those without a platform":           {"linux/amd64", []string{"", "linux/386", "linux/amd64"}, []string{"linux/amd64", "linux/386", ""}},
+		"without an operating system":        {"linux/amd64", []string{"/amd64"}, []string{"/amd64"}},
+		"arm64":                              {"linux/arm64", []string{"linux/arm/v7", "linux/arm64/v8", "linux/arm64/v9"}, []string{"linux/arm64/v8", "linux/arm/v7"}},
+		"arm64 runs the newest arm":          {"linux/arm64", []string{"linux/arm/v5", "linux/arm/v6", "linux/arm/v8"}, []string{"linux/arm/v8", "linux/arm/v6", "linux/arm/v5"}},
+		"arm is v7":                          {"linux/arm", []string{"linux/arm/v5", "linux/arm/v8", "linux/arm", "linux/arm/v6"}, []string{"linux/arm", "linux/arm/v6", "linux/arm/v5"}},
+		"attestations":                       {"linux/amd64", []string{"unknown/unknown", "linux/amd64"}, []string{"linux/amd64"}},
+		"another operating system":           {"windows/amd64", []string{"linux/amd64", "windows/amd64"}, []string{"windows/amd64"}},
+		"an architecture with no other name": {"linux/s390x", []string{"linux/s390x/z13", "linux/s390x"}, []string{"linux/s390x"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			made := index(c.children...)
+			children, offered := document.Children(made, platform(c.node))
+			if diff := cmp.Diff(c.want, names(children)); diff != "" {
+				t.Errorf("children (-want +got):\n%s", diff)
+			}
+			if len(children)+len(offered) != len(c.children) {
+				t.Errorf("%d children and %d others of %d", len(children), len(offered), len(c.children))
+			}
+		})
+	}
+}
+
+// TestOrderIsThatOfContainerd: for all pairs and triples of platforms that images are made for, and some that nobody makes, what
+// comes first is what containerd takes.
+func TestOrderIsThatOfContainerd(t *testing.T) {
+	all := []string{
+		"", "/amd64", "linux/amd64", "linux/amd64/v1", "linux/amd64/v2", "linux/amd64/v3", "linux/amd64/v9", "linux/386", "linux/x86_64",
+		"linux/arm", "linux/arm/v5", "linux/arm/v6", "linux/arm/v7", "linux/arm/v8", "linux/arm/v9", "linux/arm/7", "linux/armhf", "linux/aarch64",
+		"linux/arm64", "linux/arm64/v8", "linux/arm64/v8.1", "linux/arm64/v9", "linux/arm64/x", "linux/ppc64le", "linux/s390x", "windows/amd64", "unknown/unknown",
+	}
+	nodes := []string{
+		"linux/amd64", "linux/amd64/v3", "linux/386", "linux/arm", "linux/arm/v6", "linux/arm/v8", "linux/arm64", "linux/arm64/v8.2", "linux/s390x", "windows/amd64",
+	}
+	for _, node := range nodes {
+		for _, a := range all {
+			for _, b := range all {
+				for _, c := range []string{"linux/amd64", "linux/arm/v6", ""} {
+					children, _ := document.Children(index(a, b, c), platform(node))
+					if want := containerd(platform(node), index(a, b, c)); !slices.Equal(names(children[:min(1, len(children))]), want) {
+						t.Errorf("a node of %s takes %v of %q, %q and %q, want %v", node, names(children), a, b, c, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// containerd is what images.Manifest of containerd does to the manifests of an index, in its own words
+// (https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go). It returns the platform of the one that it takes.
+func containerd(node v1.Platform, index *v1.IndexManifest) []string {
+	asSpec := func(p v1.Platform) specs.Platform {
+		if p.OS == "" {
+			p.OS = node.OS // the one that containerd runs on
+		}
+		return specs.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
+	}
+	platform := platforms.Only(asSpec(node))
+	var descs []v1.Descriptor
+	for _, d := range index.Manifests {
+		if d.Platform == nil || platform.Match(asSpec(*d.Platform)) {
+			descs = append(descs, d)
+		}
+	}
+	best := -1
+	for i, d := range descs {
+		switch {
+		case best < 0:
+			best = i
+		case d.Platform == nil: // never before another one
+		case descs[best].Platform == nil, platform.Less(asSpec(*d.Platform), asSpec(*descs[best].Platform)):
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	return names(descs[best : best+1])
+}
+
+// TestRuns: a configuration is held to the same platforms.
+func TestRuns(t *testing.T) {
+	for image, want := range map[string]bool{"linux/amd64": true, "linux/386": true, "linux/amd64/v9": false, "linux/arm64": false, "": false, "linux/": false} {
+		if got := document.Runs(platform("linux/amd64"), platform(image)); got != want {
+			t.Errorf("an amd64 node runs an image for %q: %t, want %t", image, got, want)
+		}
+	}
+}
+
+func platform(text string) v1.Platform {
+	parts := strings.Split(text+"//", "/")
+	return v1.Platform{OS: parts[0], Architecture: parts[1], Variant: parts[2]}
+}
+
+// names are the platforms of descriptors, as index takes them.
+func names(children []v1.Descriptor) (names []string) {
+	for _, child := range children {
+		if child.Platform == nil {
+			names = append(names, "")
+			continue
+		}
+		names = append(names, strings.TrimSuffix(fmt.Sprintf("%s/%s/%s", child.Platform.OS, child.Platform.Architecture, child.Platform.Variant), "/"))
+	}
+	return names
+}
