@@ -140,13 +140,24 @@ func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) e
 	return err
 }
 
-// KeepReceivers implements Announcements.
+const selectOtherReceivers = `SELECT name FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
+
+// KeepReceivers implements Announcements. It writes nothing if there is nothing to forget, as a rule.
 func (s *SQLite) KeepReceivers(ctx context.Context, scanner string, names []string) error {
 	kept, err := json.Marshal(append([]string{}, names...))
 	if err != nil {
 		return err
 	}
-	defer s.quiet.forget()
+	var gone []string
+	err = s.read(ctx, "list receivers", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectOtherReceivers, scanner, string(kept))
+		gone, err = collect(rows, err, func(rows *sql.Rows) (name string, err error) { return name, rows.Scan(&name) })
+		return err
+	})
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	defer s.quiet.forget(scanner)
 	return s.write(ctx, "keep receivers", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`,
 			scanner, string(kept))

@@ -87,3 +87,44 @@ func TestKeepReceiversForgetsTheOthers(t *testing.T) {
 	must(t, f.KeepReceivers(t.Context(), "scanner", nil))
 	check("scanner", "kept", "")
 }
+
+// TestKeepReceiversWritesOnlyToForget: as a rule there is nothing to forget, and then nobody waits, nor is anything remembered lost.
+func TestKeepReceiversWritesOnlyToForget(t *testing.T) {
+	f := newStore(t)
+	changes := func() (n int) {
+		must(t, f.writer.QueryRow(`SELECT total_changes()`).Scan(&n))
+		return n
+	}
+	for _, scanner := range []string{"one", "two"} {
+		must(t, f.SaveReceiverState(t.Context(), scanner, "team", []byte("state")))
+		f.quiet.note(f.quiet.of(scanner, "team"))
+	}
+	before := changes()
+	must(t, f.KeepReceivers(t.Context(), "one", []string{"team"}))
+	equal(t, "rows written", changes()-before, 0)
+	equal(t, "still quiet for one", f.quiet.is(f.quiet.of("one", "team")), true)
+	must(t, f.KeepReceivers(t.Context(), "one", nil))
+	equal(t, "quiet for one, whose receiver was forgotten", f.quiet.is(f.quiet.of("one", "team")), false)
+	must(t, f.ForgetScanners(t.Context(), []string{"one"}))
+	equal(t, "still quiet for two", f.quiet.is(f.quiet.of("two", "team")), true)
+	must(t, f.ForgetScanners(t.Context(), []string{"two"}))
+	equal(t, "quiet for two, which was forgotten", f.quiet.is(f.quiet.of("two", "team")), false)
+}
+
+// TestRecentDropsTheOldest: what is asked for stays when the limit is reached.
+func TestRecentDropsTheOldest(t *testing.T) {
+	var r recent[int]
+	name := func(i int) [32]byte { return [32]byte{byte(i)} }
+	for i := range 10 {
+		r.put(name(i), i, 4)
+		if n, found := r.get(name(0)); !found || n != 0 {
+			t.Fatalf("after %d entries the first, which is asked for again and again, is gone", i+1)
+		}
+	}
+	if _, found := r.get(name(1)); found {
+		t.Error("an entry that nobody asked for stays for ever")
+	}
+	if n, found := r.get(name(9)); !found || n != 9 {
+		t.Error("the latest entry is gone")
+	}
+}

@@ -135,28 +135,24 @@ func plus(a, b finding.Counts) finding.Counts {
 	return a
 }
 
-// maxCounts bounds a countMemory, which then begins anew. One entry is some hundred bytes.
+// maxCounts is how many entries a countMemory holds at least before it drops the oldest. One entry is some hundred bytes.
 const maxCounts = 20_000
 
 // countMemory remembers the totals of states of runningRepository. Nothing in it is ever wrong, since a state
 // names the same findings for ever.
 type countMemory struct {
 	mutex   sync.Mutex
-	byState map[[sha256.Size]byte]Totals
+	byState recent[Totals]
 }
 
 func (m *countMemory) recall(state string) (Totals, bool) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	totals, found := m.byState[sha256.Sum256([]byte(state))]
-	return totals, found
+	return m.byState.get(sha256.Sum256([]byte(state)))
 }
 
 func (m *countMemory) remember(state string, totals Totals) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if m.byState == nil || len(m.byState) >= maxCounts {
-		m.byState = make(map[[sha256.Size]byte]Totals)
-	}
-	m.byState[sha256.Sum256([]byte(state))] = totals
+	m.byState.put(sha256.Sum256([]byte(state)), totals, maxCounts)
 }

@@ -164,6 +164,13 @@ func TestUnusedManifests(t *testing.T) {
 	equal(t, "unused", f.unused(t, "", 99, names...), []string{"by Grype", "by another instance", "nobody's"})
 	equal(t, "unused but for s1", f.unused(t, "s1", 99, names...), []string{"by Grype", "by another instance", "by s1 alone", "nobody's"})
 	equal(t, "at most two", len(f.unused(t, "", 2, names...)), 2)
+	for scanner, want := range map[string]bool{"s1": true, "s2": true, "nobody": false} {
+		equal(t, "held for "+scanner, got[bool](t)(f.HoldsManifests(t.Context(), clair, scanner)), want)
+	}
+	equal(t, "held by an engine that keeps nothing", got[bool](t)(f.HoldsManifests(t.Context(), grype, "s1")), false)
+	must(t, f.Release(t.Context(), "s1", key("by s1 alone")))
+	equal(t, "held for s1 of what others have", got[bool](t)(f.HoldsManifests(t.Context(), clair, "s1")), false)
+	f.searched(t, selectHeld, []any{"s1", clair}, "(scanner=?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 
 	must(t, f.ForgetScanners(t.Context(), []string{"s1", "s2"}))
 	f.clock.pass(time.Hour)

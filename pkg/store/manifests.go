@@ -51,6 +51,24 @@ func (s *SQLite) UnusedManifests(ctx context.Context, engine, except, from strin
 	return unused, err
 }
 
+// selectHeld goes through the Scanner's own images. The plus keeps SQLite from going through all that an engine has.
+const selectHeld = `
+	SELECT EXISTS (
+		SELECT 1 FROM scanner_images si
+		CROSS JOIN manifests m ON m.id = si.manifest_id
+		CROSS JOIN engine_manifests e ON e.engine = si.engine AND e.platform_digest = m.platform_digest
+		WHERE si.scanner = ? AND +si.engine = ? AND NOT EXISTS (
+			SELECT 1 FROM manifests om CROSS JOIN scanner_images other ON other.manifest_id = om.id AND other.engine = e.engine
+			WHERE om.platform_digest = e.platform_digest AND other.scanner <> si.scanner))`
+
+// HoldsManifests implements Manifests.
+func (s *SQLite) HoldsManifests(ctx context.Context, engine, scanner string) (held bool, err error) {
+	err = s.read(ctx, "look for manifests of scanner", func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, selectHeld, scanner, engine).Scan(&held)
+	})
+	return held, err
+}
+
 // ForgetManifest implements Manifests.
 func (s *SQLite) ForgetManifest(ctx context.Context, engine, platformDigest string) error {
 	return s.write(ctx, "forget manifest "+platformDigest, func(ctx context.Context, tx *sql.Tx) error {

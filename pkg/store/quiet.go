@@ -6,57 +6,74 @@ import (
 	"sync"
 )
 
-// maxQuiet bounds a quietMemory, which then begins anew. One entry is some fifty bytes.
-const maxQuiet = 200_000
+// maxQuiet is how many entries a quietMemory holds at least before it drops the oldest. One entry is some fifty bytes.
+const maxQuiet = 100_000
 
 // quietMemory remembers where there was nothing to tell: as long as neither what is present nor what was told changes, there is
 // none. It spares most of the looks that are taken again and again.
 type quietMemory struct {
 	mutex sync.Mutex
-	// rounds count the changes of what each receiver was told; round those of all.
+	// rounds count the changes of what each receiver was told, and how often each Scanner was forgotten.
 	rounds map[string]int
-	round  int
-	quiet  map[[sha256.Size]byte]bool
+	quiet  recent[bool]
 }
 
 // of names what a receiver has been told so far. It is to be taken before the look at the store.
 func (m *quietMemory) of(scanner, receiver string) string {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return fmt.Sprintf("%q %q %d %d", scanner, receiver, m.round, m.rounds[scanner+"\x00"+receiver])
+	return fmt.Sprintf("%q %q %d %d", scanner, receiver, m.rounds[scanner], m.rounds[scanner+"\x00"+receiver])
 }
 
 // told notes that what a receiver was told has changed.
-func (m *quietMemory) told(scanner, receiver string) {
+func (m *quietMemory) told(scanner, receiver string) { m.begin(scanner + "\x00" + receiver) }
+
+// forget forgets what is known of a Scanner's receivers.
+func (m *quietMemory) forget(scanner string) { m.begin(scanner) }
+
+func (m *quietMemory) begin(round string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if m.rounds == nil {
 		m.rounds = make(map[string]int)
 	}
-	m.rounds[scanner+"\x00"+receiver]++
-}
-
-// forget forgets everything.
-func (m *quietMemory) forget() {
-	m.mutex.Lock()
-	defer m.mutex.Unlock()
-	m.round++
-	m.rounds, m.quiet = nil, nil
+	m.rounds[round]++
 }
 
 // is says whether there was nothing to tell of something.
 func (m *quietMemory) is(what string) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return m.quiet[sha256.Sum256([]byte(what))]
+	quiet, _ := m.quiet.get(sha256.Sum256([]byte(what)))
+	return quiet
 }
 
 // note notes that there is nothing to tell of it.
 func (m *quietMemory) note(what string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if m.quiet == nil || len(m.quiet) >= maxQuiet {
-		m.quiet = make(map[[sha256.Size]byte]bool)
+	m.quiet.put(sha256.Sum256([]byte(what)), true, maxQuiet)
+}
+
+// recent holds the entries that were used last: between one and two times as many as its limit. Older ones are dropped together, and
+// what is asked for between two such times stays, so that nothing begins anew because the limit is reached. The zero value is empty.
+type recent[V any] struct {
+	newer, older map[[sha256.Size]byte]V
+}
+
+func (r *recent[V]) get(key [sha256.Size]byte) (value V, found bool) {
+	if value, found = r.newer[key]; found {
+		return value, true
 	}
-	m.quiet[sha256.Sum256([]byte(what))] = true
+	if value, found = r.older[key]; found {
+		r.newer[key] = value // newer is there, since older was newer once
+	}
+	return value, found
+}
+
+func (r *recent[V]) put(key [sha256.Size]byte, value V, limit int) {
+	if r.newer == nil || len(r.newer) >= limit {
+		r.older, r.newer = r.newer, make(map[[sha256.Size]byte]V)
+	}
+	r.newer[key] = value
 }

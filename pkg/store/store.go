@@ -122,6 +122,9 @@ type Manifests interface {
 	// UnusedManifests lists those of an engine which no Scanner has an image with by that engine, but for the one named
 	// (by UID; empty for none), in the order of their digests, at most limit, from a digest on (empty for all).
 	UnusedManifests(ctx context.Context, engine, except, from string, limit int) ([]Manifest, error)
+	// HoldsManifests says whether any of an engine's manifests is that of an image which only this Scanner (by UID) has by that engine. It
+	// costs as much as the Scanner has images. Manifests that nobody has are no Scanner's.
+	HoldsManifests(ctx context.Context, engine, scanner string) (bool, error)
 	// ForgetManifest forgets one. A missing one is no error.
 	ForgetManifest(ctx context.Context, engine, platformDigest string) error
 }

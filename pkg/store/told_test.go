@@ -609,7 +609,7 @@ func TestRecordsOfOlderStores(t *testing.T) {
 	must(t, err)
 	_, err = r.writer.Exec(`UPDATE announcements SET severity = -1, fixable = -1, known_exploited = -1, aliases = ''`)
 	must(t, err)
-	r.quiet.forget()
+	r.quiet.forget("scanner")
 	r.tells(t, "nothing is claimed")
 	r.report(t, "app", vulnerable("CVE-2026-0001", "a", fixed), vulnerable("CVE-2026-0002", "a"))
 	r.tells(t, "what changed from then on", "FixAvailable r CVE-2026-0001 High", "Escalated r CVE-2026-0002 High, was Low")

@@ -253,7 +253,11 @@ func (s *SQLite) ForgetScanners(ctx context.Context, scanners []string) error {
 	if err != nil {
 		return err
 	}
-	defer s.quiet.forget()
+	defer func() {
+		for _, scanner := range scanners {
+			s.quiet.forget(scanner)
+		}
+	}()
 	return s.write(ctx, "forget scanners", func(ctx context.Context, tx *sql.Tx) error {
 		const which = `scanner IN (SELECT value FROM json_each(?))`
 		if err := s.release(ctx, tx, which, string(gone)); err != nil {

@@ -229,6 +229,5 @@ func (b *Backend) Holds(ctx context.Context, scanner string) (bool, error) {
 	if b.unusable != nil {
 		return false, nil //nolint:nilerr // as in Release, there is nothing that could be undone
 	}
-	held, err := b.instance.Store.UnusedManifests(ctx, b.engine, scanner, "", 1)
-	return len(held) > 0, err
+	return b.instance.Store.HoldsManifests(ctx, b.engine, scanner)
 }
