@@ -21,7 +21,13 @@ const (
 	imageScansByDigest = "digest"
 	// imageScansByScanner finds ImageScans by spec.scanner.
 	imageScansByScanner = "spec.scanner"
+	// imageScansByScannerDigest finds the few ImageScans of a Scanner for a digest, one for each platform. Their number does not grow
+	// with that of Scanners, unlike that of all with the digest.
+	imageScansByScannerDigest = "spec.scanner,spec.digest"
 )
+
+// scannerDigest is a value of imageScansByScannerDigest.
+func scannerDigest(scanner, digest string) string { return scanner + "," + digest }
 
 // annotationSuffix ends the key of the annotation that a Scanner leaves on pods, after its name.
 const annotationSuffix = ".scanner-operator.io/image-hashes"
@@ -55,6 +61,10 @@ var indexes = []struct {
 	}},
 	{&v1alpha1.ImageScan{}, imageScansByScanner, func(o client.Object) []string {
 		return []string{o.(*v1alpha1.ImageScan).Spec.Scanner}
+	}},
+	{&v1alpha1.ImageScan{}, imageScansByScannerDigest, func(o client.Object) []string {
+		scan := o.(*v1alpha1.ImageScan)
+		return []string{scannerDigest(scan.Spec.Scanner, scan.Spec.Digest)}
 	}},
 }
 

@@ -68,7 +68,7 @@ func scannerCoverage(ctx context.Context, reader client.Reader, reports store.St
 }
 
 func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]store.ReportAge) ([]coveredImage, error) {
-	pods, err := i.selected(ctx, scanner)
+	pods, err := i.selected(ctx, scanner, client.UnsafeDisableDeepCopy) // they are only read, as are the ImageScans
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,8 @@ func readyReason(scan *v1alpha1.ImageScan) string {
 // scansByKey returns the ImageScans that belong to a Scanner.
 func (i inventory) scansByKey(ctx context.Context, scanner *v1alpha1.Scanner) (map[image.Key]*v1alpha1.ImageScan, error) {
 	var scans v1alpha1.ImageScanList
-	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.MatchingFields{imageScansByScanner: scanner.Name})
+	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{imageScansByScanner: scanner.Name})
 	if err != nil {
 		return nil, err
 	}

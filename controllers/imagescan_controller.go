@@ -141,7 +141,8 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	s.backend = r.Backends.For(s.scanner)
 	s.startOver()
 	var scans v1alpha1.ImageScanList
-	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.MatchingFields{imageScansByDigest: s.key.Digest})
+	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.UnsafeDisableDeepCopy, // they are only read
+		client.MatchingFields{imageScansByScannerDigest: scannerDigest(s.scanner.Name, s.key.Digest)})
 	if err != nil {
 		return false, err
 	}

@@ -87,7 +87,8 @@ func (i inventory) selected(ctx context.Context, scanner *v1alpha1.Scanner, opts
 // imageScan finds the ImageScan of a Scanner for an image; nil if there is none.
 func (i inventory) imageScan(ctx context.Context, scanner *v1alpha1.Scanner, key image.Key) (*v1alpha1.ImageScan, error) {
 	var scans v1alpha1.ImageScanList
-	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.MatchingFields{imageScansByDigest: key.Digest})
+	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace),
+		client.MatchingFields{imageScansByScannerDigest: scannerDigest(scanner.Name, key.Digest)})
 	if err != nil {
 		return nil, err
 	}

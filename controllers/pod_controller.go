@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -39,6 +41,9 @@ type PodReconciler struct {
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
 	Rights *rights.Checker
+
+	// creating is held while an ImageScan is looked for once more and made: new replicas are reconciled at the same time, and one is enough.
+	creating sync.Mutex
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
@@ -126,19 +131,31 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 			continue
 		}
 		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
-		switch {
-		case err != nil, scan == nil && scanner.Spec.Suspend:
-		case scan == nil:
-			err = r.create(ctx, scanner, img)
-		default:
-			err = r.addReference(ctx, scan, img.Reference)
-			if scan.Status.Phase == v1alpha1.PhaseScanned {
-				handled[img.Container] = img.Key.Digest
-			}
+		if err == nil && (scan == nil && !scanner.Spec.Suspend || scan != nil && lacksName(scan, img.Reference)) {
+			err = r.ensureImageScan(ctx, scanner, img)
+		}
+		if err == nil && scan != nil && scan.Status.Phase == v1alpha1.PhaseScanned {
+			handled[img.Container] = img.Key.Digest
 		}
 		errs = append(errs, err)
 	}
 	return handled, errors.Join(errs...)
+}
+
+// ensureImageScan makes an image's ImageScan, or adds the image's name to it, one at a time: of several pods with a new image, one does.
+func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
+	r.creating.Lock()
+	defer r.creating.Unlock()
+	scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
+	switch {
+	case err != nil:
+		return err
+	case scan == nil:
+		return r.create(ctx, scanner, img)
+	case lacksName(scan, img.Reference):
+		return r.addReference(ctx, scan, img.Reference)
+	}
+	return nil
 }
 
 func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
@@ -170,15 +187,17 @@ func noted(ref image.Reference) string {
 	return truncate(ref.Repository, v1alpha1.MaxReferenceBytes)
 }
 
-// addReference notes another name of the image, up to the bounds; which ones are noted does not matter.
-func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, named image.Reference) error {
+// lacksName says whether an ImageScan does not have a name of its image, and has room for it.
+func lacksName(scan *v1alpha1.ImageScan, named image.Reference) bool {
 	ref := noted(named)
-	if slices.Contains(scan.Spec.References, ref) || len(scan.Spec.References) >= v1alpha1.MaxReferences ||
-		len(strings.Join(scan.Spec.References, ""))+len(ref) > v1alpha1.MaxReferencesBytes {
-		return nil
-	}
+	return !slices.Contains(scan.Spec.References, ref) && len(scan.Spec.References) < v1alpha1.MaxReferences &&
+		len(strings.Join(scan.Spec.References, ""))+len(ref) <= v1alpha1.MaxReferencesBytes
+}
+
+// addReference adds another name of the image; which ones are there within the bounds does not matter.
+func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, named image.Reference) error {
 	changed := scan.DeepCopy()
-	changed.Spec.References = append(changed.Spec.References, ref)
+	changed.Spec.References = append(changed.Spec.References, noted(named))
 	slices.Sort(changed.Spec.References)
 	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(scan, client.MergeFromWithOptimisticLock{}))
 	return client.IgnoreNotFound(err)
@@ -213,8 +232,10 @@ func encodeHashes(hashes map[string]string) string {
 	return string(text)
 }
 
-// SetupWithManager registers the controller, and the one that releases pods. One worker is enough here, and makes an
-// ImageScan of two new replicas once.
+// podsAtOnce is how many pods are reconciled at a time: each new one is patched, and a patch is mostly waiting for the API server.
+const podsAtOnce = 8
+
+// SetupWithManager registers the controller, and the one that releases pods.
 func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("pod").
@@ -223,6 +244,7 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, finalizersChanged))).
 		Watches(&v1alpha1.ImageScan{}, handler.EnqueueRequestsFromMapFunc(r.podsOfImageScan),
 			builder.WithPredicates(phaseChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: podsAtOnce}).
 		Complete(patient{permitted{r, r.Rights}})
 	return errors.Join(err, r.setupRelease(mgr))
 }

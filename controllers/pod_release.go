@@ -3,7 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
-	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,13 +82,14 @@ func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, fina
 	resolved, _ := imagesOf(pod)
 	var errs []error
 	for _, img := range resolved {
-		var scans v1alpha1.ImageScanList
-		err := r.Client.List(ctx, &scans, client.InNamespace(pod.Namespace), client.MatchingFields{imageScansByDigest: img.ID.Digest})
-		if err != nil {
-			return err
-		}
-		for i := range scans.Items {
-			if slices.Contains(finalizers, scans.Items[i].Spec.Scanner+podFinalizerSuffix) {
+		for _, finalizer := range finalizers {
+			var scans v1alpha1.ImageScanList
+			err := r.Client.List(ctx, &scans, client.InNamespace(pod.Namespace),
+				client.MatchingFields{imageScansByScannerDigest: scannerDigest(strings.TrimSuffix(finalizer, podFinalizerSuffix), img.ID.Digest)})
+			if err != nil {
+				return err
+			}
+			for i := range scans.Items {
 				errs = append(errs, r.Uses.RecordUse(ctx, &scans.Items[i]))
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -33,6 +34,10 @@ import (
 // statusInterval is how often a Scanner's status is computed without anything having happened: the age of
 // vulnerability data and deliveries change by themselves.
 const statusInterval = time.Minute
+
+// scannersAtOnce is how many Scanners are reconciled at a time, so that one for which the API server or an engine takes its time does
+// not keep the others waiting.
+const scannersAtOnce = 4
 
 // ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. Beside that it
 // changes nothing but the Scanner's own finalizers.
@@ -255,8 +260,9 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
-		Watches(&corev1.Pod{}, settled(r.ofNamespace)).
+		Watches(&corev1.Pod{}, settled(r.ofNamespace), builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: scannersAtOnce}).
 		Complete(patient{watchful{r, r.Rights}})
 }
 

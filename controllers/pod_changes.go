@@ -1,0 +1,35 @@
+package controllers
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+// podChanged lets those updates of a pod pass that change what is read of it. The operator's own annotation, which each pod gets, is
+// read by nobody but the PodReconciler.
+var podChanged = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return before.UID != after.UID || !equality.Semantic.DeepEqual(whatMatters(before), whatMatters(after))
+	},
+}
+
+// whatMatters is what the cache holds of a pod, without its version and the operator's own annotations. It shares the pod's lists.
+func whatMatters(pod *corev1.Pod) *corev1.Pod {
+	bare := *pod
+	bare.ResourceVersion, bare.Generation, bare.ManagedFields, bare.Annotations = "", 0, nil, nil
+	for key, value := range pod.Annotations {
+		if strings.HasSuffix(key, annotationSuffix) {
+			continue
+		}
+		if bare.Annotations == nil {
+			bare.Annotations = map[string]string{}
+		}
+		bare.Annotations[key] = value
+	}
+	return &bare
+}

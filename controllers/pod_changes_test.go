@@ -1,0 +1,117 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// TestChangesOfPodsThatMatter: Scanners and ImageScans are looked at when what they say of a pod can change, and not for what the
+// operator itself, or the kubelet, writes beside that.
+func TestChangesOfPodsThatMatter(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		"another version": {func(p *corev1.Pod) { p.ResourceVersion, p.Generation = "2", 2 }, false},
+		"the operator's annotation": {
+			func(p *corev1.Pod) { p.Annotations = map[string]string{"default" + annotationSuffix: "{}"} }, false,
+		},
+		"a condition": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastProbeTime: metav1.Now()}}
+		}, false},
+		"a restart":      {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }, false},
+		"a label":        {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }, true},
+		"receivers":      {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationReceiver: "team"} }, true},
+		"another image":  {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].ImageID = "" }, true},
+		"a node":         {func(p *corev1.Pod) { p.Spec.NodeName = nodeARM }, true},
+		"its end":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, true},
+		"its deletion":   {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(time.Hour)} }, true},
+		"a finalizer":    {func(p *corev1.Pod) { p.Finalizers = []string{"default" + podFinalizerSuffix} }, true},
+		"a pod replaced": {func(p *corev1.Pod) { p.UID = "another" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := aPod(shop, "web-1", running("main", web))
+			after := before.DeepCopy()
+			tt.change(after)
+			if got := podChanged.Update(event.UpdateEvent{ObjectOld: stripped(t, before), ObjectNew: stripped(t, after)}); got != tt.want {
+				t.Errorf("it passes: %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
+// stripped is a pod as the cache has it.
+func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	kept, err := StripPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept.(*corev1.Pod)
+}
+
+// TestNewReplicasMakeOneImageScan: they are reconciled at the same time, and one of them asks the API server for the ImageScan.
+func TestNewReplicasMakeOneImageScan(t *testing.T) {
+	objects := []client.Object{theScanner()}
+	for i := range 2 * podsAtOnce {
+		objects = append(objects, aPod(shop, fmt.Sprint("web-", i), running("main", web)))
+	}
+	u := newUnit(t, objects...)
+	var mutex sync.Mutex
+	created := 0
+	u.pods.Client = interceptor.NewClient(u.client, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			mutex.Lock()
+			created++
+			mutex.Unlock()
+			return c.Create(ctx, o, opts...)
+		},
+	})
+	var working sync.WaitGroup
+	for _, pod := range objects[1:] {
+		working.Go(func() {
+			if _, err := u.pods.Reconcile(t.Context(), requestFor(pod)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	working.Wait()
+	if created != 1 {
+		t.Errorf("the API server was asked for %d ImageScans, want 1", created)
+	}
+}
+
+// TestLookingUpAnImageScanReadsNoOthers: its cost does not grow with the Scanners that have the image.
+func TestLookingUpAnImageScanReadsNoOthers(t *testing.T) {
+	var objects []client.Object
+	for i := range 20 {
+		scanner := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = fmt.Sprint("scanner-", i), types.UID(fmt.Sprint("uid-", i)) })
+		objects = append(objects, scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Name = fmt.Sprint("web-", i) }))
+	}
+	mine := theScanner()
+	u := newUnit(t, append(objects, mine, scanOf(mine, web))...)
+	read := 0
+	reader := interceptor.NewClient(u.client, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			read += len(list.(*v1alpha1.ImageScanList).Items)
+			return err
+		},
+	})
+	found, err := inventory{client: reader, jobs: u.store}.imageScan(t.Context(), mine, keyOfImage(web))
+	if err != nil || found == nil || read != 1 {
+		t.Errorf("found %v (%v) after reading %d ImageScans, want its own after 1", found, err, read)
+	}
+}
