@@ -242,7 +242,7 @@ func knownReason(reason string) string {
 var failureReasons = []string{
 	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID,
 	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
-	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
+	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
 	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonIngestUnreachable,
 	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
 	grype.ReasonJobRejected, grype.ReasonNoPod, grype.ReasonResourceQuota, grype.ReasonLimitRange, grype.ReasonPodSecurity,

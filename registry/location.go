@@ -74,6 +74,9 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	}
 	location := &Location{Reference: image.Reference, Mirror: image.Mirror, Root: image.Root, Digest: image.Digest}
 	for i, layer := range manifest.Layers {
+		if !layer.MediaType.IsDistributable() {
+			return nil, errForeign(layer)
+		}
 		if err := checkLayer(layer); err != nil {
 			return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("layer %d of %d (%s): %w", i+1, len(manifest.Layers), layer.Digest, err))
 		}
@@ -95,16 +98,14 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	return location, nil
 }
 
-// checkLayer refuses what is not in the registry or no archive of files. The addresses that a descriptor may have are
-// not followed: who wrote them decides where they lead.
+// checkLayer refuses what is no archive of files. The addresses that a descriptor may have are dropped: who wrote them
+// decides where they lead.
 func checkLayer(layer v1.Descriptor) error {
 	switch {
 	case layer.Digest == v1.Hash{}:
 		return errors.New("it has no digest")
 	case layer.Size <= 0:
 		return errors.New("it has no size")
-	case !layer.MediaType.IsDistributable():
-		return fmt.Errorf("it is not in the registry: it is a foreign layer, of type %q", layer.MediaType)
 	case !isArchive(layer.MediaType):
 		return fmt.Errorf("unsupported layer media type %q", layer.MediaType)
 	}

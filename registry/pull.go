@@ -215,7 +215,10 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	}
 	// Only now is it known what may be large; until here everything is a document.
 	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
-	image.Content = &loggedImage{Image: image.Content, log: p.Log, guard: guard}
+	own := withOwnLayers(image.Content, manifest, guard, func(digest v1.Hash) (v1.Layer, error) {
+		return from.Layer(ctx, ref.Context().Digest(digest.String()))
+	})
+	image.Content = &loggedImage{Image: own, log: p.Log, guard: guard}
 	image.repository, image.auth, image.guard = ref.Context(), auth, guard
 	return image, nil
 }

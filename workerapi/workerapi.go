@@ -118,6 +118,7 @@ const (
 	ReasonNodeCredentials    = "NodeCredentialsOnly" // only the nodes have credentials for the registry
 	ReasonPlatformMismatch   = "PlatformMismatch"    // the image has no manifest for the platform
 	ReasonNotAnImage         = "NotAnImage"          // an artefact, an unknown media type, a corrupt layer
+	ReasonForeignLayer       = "ForeignLayer"        // a layer that is not in the registry, whatever other address the manifest names
 	ReasonImageTooLarge      = "ImageTooLarge"       // unpacked, it needs more than the worker's scratch space
 	ReasonScratchFull        = "ScratchFull"         // the node's disk was full before the scratch space was used up
 	ReasonRegistryThrottled  = "RegistryThrottled"   // 429

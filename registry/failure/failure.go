@@ -48,7 +48,11 @@ func (e *Error) Unwrap() error { return e.Err }
 // IsFinal says that another attempt would fail in the same way, as long as the image is what it is. All else may go
 // by itself: networks and registries recover, and Secrets and images are corrected by people.
 func (e *Error) IsFinal() bool {
-	return e.Reason == workerapi.ReasonNotAnImage || e.Reason == workerapi.ReasonPlatformMismatch
+	switch e.Reason {
+	case workerapi.ReasonNotAnImage, workerapi.ReasonPlatformMismatch, workerapi.ReasonForeignLayer:
+		return true
+	}
+	return false
 }
 
 // Describe returns what is said about err; fallback is the reason of an error that has none.

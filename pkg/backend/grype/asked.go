@@ -43,6 +43,12 @@ func (a *asked) forget(job store.Job) {
 	delete(a.jobs, job.Namespace+"/"+job.Name)
 }
 
+// names says that a registry is one of those that the image can be pulled from. Only such a one may ask to be left alone: a
+// Job speaks for no other.
+func (q question) names(registry string) bool {
+	return slices.Contains(registriesOf(q.image), workerapi.CanonicalHost(registry))
+}
+
 // sparedOnly says that a Job failed because it left a registry alone: the registry itself said nothing.
 func (q question) sparedOnly(failure *backend.Failure) bool {
 	return failure.Reason == workerapi.ReasonRegistryThrottled && failure.RetryAfter <= 0 &&

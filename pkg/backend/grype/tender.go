@@ -203,7 +203,7 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 		return true, nil
 	}
 	q, known := b.asked.of(record)
-	if !q.sparedOnly(e.failure) {
+	if !q.sparedOnly(e.failure) && (!known || q.names(e.failure.Registry)) {
 		b.throttles.Note(b.Clock.Now(), record.Scope, e.failure)
 	}
 	if known {

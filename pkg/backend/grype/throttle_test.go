@@ -180,6 +180,15 @@ func TestThrottledButElsewhere(t *testing.T) {
 	}
 }
 
+// TestJobSpeaksForItsRegistriesOnly: a registry that an image does not name is not left alone because its Job says so.
+func TestJobSpeaksForItsRegistriesOnly(t *testing.T) {
+	e := newEngine(t)
+	e.slowedDown(from("first", "registry.example.com/a"), "docker.io", 600)
+	if until, found := e.throttles.Until(e.clock.Now(), store.Cluster, "docker.io"); found {
+		t.Errorf("docker.io is left alone until %s, want that it is asked", until)
+	}
+}
+
 // TestSparedRegistrySaysNothing: a Job that left a registry alone, and got nothing from its mirrors until the pause was
 // over, does not begin another one: the registry was not asked.
 func TestSparedRegistrySaysNothing(t *testing.T) {

@@ -1,0 +1,102 @@
+package registry_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/scanner-operator/scanner-operator/registry/failure"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// TestAddressesOfLayersAreDropped: a host that a manifest names for a layer is never asked, so that it cannot speak for the
+// registry. What the registry says of the layer counts.
+func TestAddressesOfLayersAreDropped(t *testing.T) {
+	for what, c := range map[string]struct {
+		status    int // of the registry's answer for the layer; 0 if it has it
+		mediaType types.MediaType
+		want      workerapi.Failure
+	}{
+		"the registry has it":    {0, types.DockerLayer, workerapi.Failure{}},
+		"of a foreign type":      {0, types.DockerForeignLayer, workerapi.Failure{}},
+		"it has it not":          {http.StatusNotFound, types.DockerLayer, workerapi.Failure{Reason: workerapi.ReasonForeignLayer}},
+		"foreign, it has it not": {http.StatusNotFound, types.DockerForeignLayer, workerapi.Failure{Reason: workerapi.ReasonForeignLayer}},
+		"the registry asks to wait": {http.StatusTooManyRequests, types.DockerLayer,
+			workerapi.Failure{Reason: workerapi.ReasonRegistryThrottled, RetryAfterSeconds: 60, Registry: "HOST"}},
+		"the registry is broken": {http.StatusNotImplemented, types.DockerLayer, workerapi.Failure{Reason: workerapi.ReasonRegistryUnavail}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			layer := registrytest.Layer(t, registrytest.Files{"a": "b"})
+			image, err := mutate.Append(empty.Image, mutate.Addendum{Layer: layer, MediaType: c.mediaType, URLs: []string{"https://elsewhere.example/layer?token=s3cret"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := registrytest.NewRegistry(t, nil)
+			// The client library does not push foreign layers.
+			server.Push(t, "team/app:2", registrytest.Image(t, registrytest.Files{"a": "b"}))
+			reference := server.Push(t, "team/app:1", registrytest.Declaring(t, image, amd64))
+			digest := registrytest.Digest(t, layer)
+			p, asked := puller(server.Host), 0
+			p.Transport = transportFunc(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case r.URL.Host != server.Host:
+					asked++
+					return answerWith(r, http.StatusTooManyRequests, "86400"), nil
+				case c.status != 0 && strings.HasSuffix(r.URL.Path, "/blobs/"+digest):
+					return answerWith(r, c.status, "60"), nil
+				}
+				return http.DefaultTransport.RoundTrip(r)
+			})
+			pulled, err := p.Pull(t.Context(), []string{reference}, amd64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := workerapi.Failure{}
+			if _, err = readLayer(t, pulled.Content); err != nil {
+				got = failure.Describe(err, "none")
+			}
+			if c.want.Reason == workerapi.ReasonForeignLayer && (!strings.Contains(got.Message, `"elsewhere.example"`) || strings.Contains(got.Message, "s3cret")) {
+				t.Errorf("the message does not name the other host, or more: %s", got.Message)
+			}
+			got.Message, c.want.Registry = "", strings.ReplaceAll(c.want.Registry, "HOST", server.Host)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%v\nfailure (-want +got):\n%s", err, diff)
+			}
+			if asked > 0 {
+				t.Errorf("the other host was asked %d times", asked)
+			}
+			byDigest, err := pulled.Content.LayerByDigest(hash(t, digest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if content, err := byDigest.Compressed(); err == nil {
+				content.Close()
+			}
+			if asked > 0 {
+				t.Errorf("the other host was asked for the layer by its digest")
+			}
+		})
+	}
+}
+
+func hash(t *testing.T, digest string) v1.Hash {
+	t.Helper()
+	parsed, err := v1.NewHash(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// answerWith is an answer without a body.
+func answerWith(r *http.Request, status int, retryAfter string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}, Body: io.NopCloser(strings.NewReader("")), Request: r}
+}
