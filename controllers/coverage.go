@@ -59,12 +59,12 @@ func engineOf(b backend.Backend) string {
 // scannerCoverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID. An image is
 // scanned if the store has the engine's report of it: after the store was lost, or the engine was changed, ImageScans still show
 // for a while what was found before.
-func scannerCoverage(ctx context.Context, reader client.Reader, reports store.Store, scanner *v1alpha1.Scanner, engine string) ([]coveredImage, error) {
+func scannerCoverage(ctx context.Context, reader client.Reader, reports store.Store, limits Limits, scanner *v1alpha1.Scanner, engine string) ([]coveredImage, error) {
 	reported, err := reports.Reported(ctx, string(scanner.UID), engine)
 	if err != nil {
 		return nil, err
 	}
-	return inventory{client: reader, jobs: reports}.coverage(ctx, scanner, reported)
+	return inventory{client: reader, jobs: reports, limits: limits}.coverage(ctx, scanner, reported)
 }
 
 func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]store.ReportAge) ([]coveredImage, error) {
@@ -73,6 +73,10 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 		return nil, err
 	}
 	scans, err := i.scansByKey(ctx, scanner)
+	if err != nil {
+		return nil, err
+	}
+	full, err := i.limits.full(ctx, i.client, scanner.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +100,9 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 		for _, img := range running {
 			resolvedNames[img.Reference.String()] = true
 			state := stateOf(scanner, img, scans[img.Key], reported)
+			if full && scans[img.Key] == nil && state.State == imagePending {
+				state.State, state.Reason = imageFailed, v1alpha1.ReasonTooManyImages
+			}
 			state.Receivers = []string{strings.Join(someOf(validReceivers(namedBy(&pods[p], ofNamespace)), maxNamedReceivers), ",")}
 			note(covered, state)
 		}

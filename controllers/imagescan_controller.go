@@ -48,6 +48,7 @@ type ImageScanReconciler struct {
 	// all of them.
 	ShareSBOMs bool
 	Rights     *rights.Checker
+	Limits     Limits
 	// Random gives numbers from 0 up to 1 that spread retries, so that images that failed together do not return together. Nil spreads none.
 	Random func() float64
 	// Metrics count failures.
@@ -63,6 +64,8 @@ type imageScanScope struct {
 	scan *v1alpha1.ImageScan
 	// scanner that it belongs to. Never nil.
 	scanner *v1alpha1.Scanner
+	// refused says that its namespace has too many Scanners, of which this is not among the first.
+	refused bool
 	// backend is the Scanner's engine; nil if this operator runs without it.
 	backend backend.Backend
 	key     image.Key
@@ -138,6 +141,11 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	if s.scanner == nil {
 		return true, r.delete(ctx, s, client.Preconditions{})
 	}
+	admitted, err := r.Limits.admits(ctx, r.Client, s.scanner)
+	if err != nil {
+		return false, err
+	}
+	s.refused = !admitted
 	s.backend = r.Backends.For(s.scanner)
 	s.startOver()
 	var scans v1alpha1.ImageScanList
@@ -240,6 +248,10 @@ func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, onl
 // hold stops here what must not go on now: a suspended Scanner, or a failed image whose time has not come and
 // for which nothing has changed meanwhile.
 func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	if s.refused {
+		s.progress = &backend.Progress{Reason: v1alpha1.ReasonTooManyScanners, Message: "the namespace has too many Scanners; see this image's own"}
+		return time.Hour, nil
+	}
 	if s.scanner.Spec.Suspend {
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonSuspended, Message: "the Scanner is suspended"}
 		return time.Hour, nil

@@ -122,7 +122,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	case s.progress != nil:
 		status.Phase = s.phaseInProgress()
 		ready.Reason, ready.Message = s.progress.Reason, s.progress.Message
-		reconciling = s.progress.Reason != v1alpha1.ReasonSuspended && s.progress.Reason != v1alpha1.ReasonUnused
+		reconciling = s.progress.Reason != v1alpha1.ReasonSuspended && !s.refused && s.progress.Reason != v1alpha1.ReasonUnused
 	case status.Phase == v1alpha1.PhaseFailed && status.NextAttemptTime != nil:
 		return // waiting for the next attempt: everything is said
 	case status.Findings != nil:

@@ -29,6 +29,7 @@ type runningImage struct {
 type inventory struct {
 	client client.Reader
 	jobs   store.Jobs
+	limits Limits
 }
 
 // images returns what the containers of a pod run, and what has no digest yet. known is false as long as the

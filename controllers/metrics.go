@@ -240,7 +240,7 @@ func knownReason(reason string) string {
 
 // failureReasons are all that an image can fail for.
 var failureReasons = []string{
-	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID,
+	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID, v1alpha1.ReasonTooManyImages,
 	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
 	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonIngestUnreachable,

@@ -55,6 +55,7 @@ type NotificationReconciler struct {
 	ReadMore string
 	// After says when receivers are told that something goes wrong.
 	After  NoticeTimes
+	Limits Limits
 	Rights *rights.Checker
 	// Metrics count attempts.
 	Metrics *Metrics
@@ -72,6 +73,9 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	}
 	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
+	}
+	if admitted, err := r.Limits.admits(ctx, r.Client, &scanner); err != nil || !admitted {
+		return ctrl.Result{}, err
 	}
 	o, err := r.look(ctx, &scanner)
 	if err != nil {

@@ -33,7 +33,7 @@ type outlook struct {
 func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Scanner) (*outlook, error) {
 	engine := r.Backends.For(scanner)
 	o := &outlook{scanner: scanner, engine: engineOf(engine)}
-	images, err := scannerCoverage(ctx, r.Client, r.Store, scanner, o.engine)
+	images, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, scanner, o.engine)
 	if err != nil {
 		return nil, err
 	}

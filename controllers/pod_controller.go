@@ -41,6 +41,7 @@ type PodReconciler struct {
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
 	Rights *rights.Checker
+	Limits Limits
 
 	// creating is held while an ImageScan is looked for once more and made: new replicas are reconciled at the same time, and one is enough.
 	creating sync.Mutex
@@ -74,6 +75,9 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
+// roomWait is when to look again whether a namespace that has as many ImageScans as it may has room for one more.
+const roomWait = time.Minute
+
 // scan has the images of a pod scanned for these Scanners, which are about it, and says on the pod what came of it. It
 // returns when to look again, if that cannot be done yet. What fails for one image is done for the others.
 func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) (time.Duration, error) {
@@ -89,9 +93,13 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 		}
 	}
 	var errs []error
+	var wait time.Duration
 	wanted := map[string]string{}
 	for i := range scanners {
-		handled, err := r.ensureImageScans(ctx, &scanners[i], running)
+		handled, full, err := r.ensureImageScans(ctx, &scanners[i], running)
+		if full {
+			wait = roomWait
+		}
 		errs = append(errs, err)
 		if scanners[i].Spec.AnnotatePods != v1alpha1.Disabled && len(handled) > 0 {
 			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
@@ -100,7 +108,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 	if err := errors.Join(errs...); err != nil {
 		return 0, err // and what the pod says stays, rather than to say less than is known
 	}
-	return 0, r.annotate(ctx, pod, wanted)
+	return wait, r.annotate(ctx, pod, wanted)
 }
 
 func (r *PodReconciler) inventory() inventory { return inventory{client: r.Client, jobs: r.Jobs} }
@@ -108,10 +116,15 @@ func (r *PodReconciler) inventory() inventory { return inventory{client: r.Clien
 // scannersOf lists the Scanners that are about a pod.
 func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1.Scanner, error) {
 	var all v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &all, client.InNamespace(pod.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	scanners := slices.DeleteFunc(all.Items, func(s v1alpha1.Scanner) bool { return !selects(&s, pod) })
+	var scanners []v1alpha1.Scanner
+	for i := range r.Limits.admitted(all.Items) {
+		if selects(&all.Items[i], pod) {
+			scanners = append(scanners, *all.Items[i].DeepCopy())
+		}
+	}
 	if len(scanners) == 0 {
 		return nil, nil
 	}
@@ -122,9 +135,10 @@ func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1al
 	return scanners, nil
 }
 
-// ensureImageScans makes what is missing and returns container → digest of the images that have a result.
-func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []runningImage) (map[string]string, error) {
-	handled := map[string]string{}
+// ensureImageScans makes what is missing and returns container → digest of the images that have a result. full says that something
+// is missing, since the namespace may not have more.
+func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []runningImage) (handled map[string]string, full bool, err error) {
+	handled = map[string]string{}
 	var errs []error
 	for _, img := range running {
 		if excluded(scanner, img.Reference) {
@@ -132,15 +146,20 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 		}
 		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
 		if err == nil && (scan == nil && !scanner.Spec.Suspend || scan != nil && lacksName(scan, img.Reference)) {
-			err = r.ensureImageScan(ctx, scanner, img)
+			if err = r.ensureImageScan(ctx, scanner, img); errors.Is(err, errFull) {
+				full, err = true, nil
+			}
 		}
 		if err == nil && scan != nil && scan.Status.Phase == v1alpha1.PhaseScanned {
 			handled[img.Container] = img.Key.Digest
 		}
 		errs = append(errs, err)
 	}
-	return handled, errors.Join(errs...)
+	return handled, full, errors.Join(errs...)
 }
+
+// errFull says that a namespace has as many ImageScans as it may.
+var errFull = errors.New("the namespace has too many ImageScans")
 
 // ensureImageScan makes an image's ImageScan, or adds the image's name to it, one at a time: of several pods with a new image, one does.
 func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
@@ -151,6 +170,13 @@ func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.S
 	case err != nil:
 		return err
 	case scan == nil:
+		full, err := r.Limits.full(ctx, r.Client, scanner.Namespace)
+		switch {
+		case err != nil:
+			return err
+		case full:
+			return errFull
+		}
 		return r.create(ctx, scanner, img)
 	case lacksName(scan, img.Reference):
 		return r.addReference(ctx, scan, img.Reference)
@@ -264,7 +290,11 @@ var phaseChanged = predicate.Funcs{
 	},
 }
 
+// podsInNamespace are the pods that a Scanner can be about: none if its namespace has too many Scanners.
 func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+	if admitted, err := r.Limits.admits(ctx, r.Client, o.(*v1alpha1.Scanner)); err == nil && !admitted {
+		return nil
+	}
 	return requestsFor(ctx, r.Client, &corev1.PodList{}, client.InNamespace(o.GetNamespace()))
 }
 

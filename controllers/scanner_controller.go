@@ -57,6 +57,7 @@ type ScannerReconciler struct {
 	StoreDurable bool
 	StoreAdvice  string
 	Rights       *rights.Checker
+	Limits       Limits
 	// Metrics are told what each Scanner covers.
 	Metrics *Metrics
 
@@ -78,6 +79,8 @@ type scannerScope struct {
 	unknownReceivers string
 	// missingRights says what the operator may not do in the namespace, and how to let it; empty if there is nothing.
 	missingRights string
+	// refused says that the namespace has too many Scanners, of which this is not among the first.
+	refused bool
 }
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners/status,verbs=patch
@@ -107,6 +110,13 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 		r.rivals.forget(req.NamespacedName)
 		return ctrl.Result{RequeueAfter: undone}, r.ForgetGone(ctx)
 	}
+	admitted, err := r.Limits.admits(ctx, r.Client, &scanner)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !admitted {
+		return ctrl.Result{RequeueAfter: undone}, r.refuse(ctx, &scanner)
+	}
 	next := ctrl.Result{RequeueAfter: min(cmp.Or(undone, statusInterval), statusInterval)}
 	before := scanner.DeepCopy()
 	if before.Status.StoreID == r.Store.ID() {
@@ -124,6 +134,16 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	r.setReady(s)
 	r.Metrics.covers(s)
 	return next, r.patchStatus(ctx, before, s)
+}
+
+// refuse says on a Scanner that nothing is done for it. It is looked at again when it, or another Scanner of the namespace, changes.
+func (r *ScannerReconciler) refuse(ctx context.Context, scanner *v1alpha1.Scanner) error {
+	before := scanner.DeepCopy()
+	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), refused: true}
+	scanner.Status.ObservedGeneration = scanner.Generation
+	r.setReady(s)
+	r.Metrics.forget(client.ObjectKeyFromObject(scanner))
+	return r.patchStatus(ctx, before, s)
 }
 
 // patchStatus writes the status if it has changed, and tells what users would want to hear.
@@ -173,7 +193,7 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	status := &s.scanner.Status
 	status.ObservedGeneration = s.scanner.Generation
 	var err error
-	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, s.scanner, engineOf(s.backend)); err != nil {
+	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, r.Limits, s.scanner, engineOf(s.backend)); err != nil {
 		return err
 	}
 	status.Images = countImages(s.images)
@@ -259,6 +279,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Scanner{}, settled(r.ofNamespace), builder.WithPredicates(deleted)).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace), builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.SubscribeScanners(), &handler.EnqueueRequestForObject{})).
@@ -272,9 +293,26 @@ func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
-// ofNamespace are the Scanners of the namespace that an object is in.
-func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return requestsFor(ctx, r.Client, &v1alpha1.ScannerList{}, client.InNamespace(o.GetNamespace()))
+// deleted lets pass that an object has gone, or is about to.
+var deleted = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetDeletionTimestamp().IsZero() && !e.ObjectNew.GetDeletionTimestamp().IsZero()
+	},
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// ofNamespace are the Scanners of the namespace that an object is in, but for those that are too many.
+func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	var all v1alpha1.ScannerList
+	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing Scanners from the cache")
+		return nil
+	}
+	for i := range r.Limits.admitted(all.Items) {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+	}
+	return requests
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.

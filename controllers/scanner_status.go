@@ -210,7 +210,11 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	counts, status := s.scanner.Status.Images, &s.scanner.Status
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
 	reconciling, stalled := false, false
+	tooManyImages := r.Limits.tooManyImages(s.images)
 	switch {
+	case s.refused:
+		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyScanners, true
+		ready.Message = r.Limits.tooManyScanners()
 	case s.missingRights != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonMissingRights, true
 		ready.Message = truncate(s.missingRights, v1alpha1.MaxMessageBytes)
@@ -229,6 +233,8 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	case selectorProblem(s.scanner) != "":
 		ready.Status, ready.Reason, stalled = metav1.ConditionFalse, v1alpha1.ReasonInvalidPodSelector, true
 		ready.Message = truncate(selectorProblem(s.scanner), v1alpha1.MaxMessageBytes)
+	case tooManyImages != "":
+		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyImages, tooManyImages, true
 	case counts.Total == 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:

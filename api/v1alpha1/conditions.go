@@ -48,6 +48,7 @@ const (
 	ReasonUnknownReceiver     = "UnknownReceiver"           // pods name a receiver that the Scanner does not have
 	ReasonAnotherOperator     = "AnotherOperator"           // two operators work on the same Scanner
 	ReasonInvalidPodSelector  = "InvalidPodSelector"        // spec.podSelector selects nothing, since it is wrong
+	ReasonTooManyScanners     = "TooManyScanners"           // the namespace has more Scanners than the operator works for
 	ReasonMissingRights       = "MissingRights"             // the operator may not do all that it needs to in the namespace
 	ReasonOutdatedKinds       = "OutdatedKinds"             // the cluster's definitions of the operator's kinds are older than the operator
 
@@ -66,6 +67,8 @@ const (
 	ReasonPodUnschedulable = "PodUnschedulable"
 	// ReasonNodeUnknown says that the platform of the pods' node is not known (yet): the node has gone, or reports none.
 	ReasonNodeUnknown = "NodeUnknown"
+	// ReasonTooManyImages says that the namespace has as many ImageScans as it may: no more are made for its images.
+	ReasonTooManyImages = "TooManyImages"
 	// ReasonLeftBehind is that of an event: what an engine keeps elsewhere could not be undone in time, and stays there.
 	ReasonLeftBehind = "LeftBehind"
 	// ReasonPodChangeRefused is that of an event: the API server does not let the operator mark pods.

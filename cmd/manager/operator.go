@@ -315,10 +315,10 @@ func (op *operator) addControllers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exceptions, covered := op.exceptions(), &controllers.Covered{}
+	exceptions, covered, limits := op.exceptions(), &controllers.Covered{}, op.limits()
 	scanners := &controllers.ScannerReconciler{
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights, Metrics: op.measures,
+		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights, Limits: limits, Metrics: op.measures,
 	}
 	if err := op.manager.Add(op.every(forgetInterval, "scanners", "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
 		return err
@@ -329,10 +329,10 @@ func (op *operator) addControllers(ctx context.Context) error {
 	}
 	imageScans := &controllers.ImageScanReconciler{
 		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
-		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Metrics: op.measures, Random: mathrand.Float64,
+		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Limits: limits, Metrics: op.measures, Random: mathrand.Float64,
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
-		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights},
+		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights, Limits: limits},
 		imageScans,
 		scanners,
 		notifications,
@@ -345,6 +345,11 @@ func (op *operator) addControllers(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// limits are those of each namespace.
+func (op *operator) limits() controllers.Limits {
+	return controllers.Limits{Scanners: op.config.Limits.ScannersPerNamespace, ImageScans: op.config.Limits.ImageScansPerNamespace}
 }
 
 // exceptions reads the exceptions that are in the cache.
@@ -360,7 +365,7 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 		After: controllers.NoticeTimes{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
-		Rights: op.rights,
+		Rights: op.rights, Limits: op.limits(),
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },

@@ -22,6 +22,8 @@ type Config struct {
 	Clair Clair `json:"clair"`
 	// Notifications says when receivers are told what, and how long that is remembered.
 	Notifications Notifications `json:"notifications"`
+	// Limits bound what is done for one namespace.
+	Limits Limits `json:"limits"`
 	// Registries says how to reach registries that need more than the defaults. Each host stands once.
 	Registries []Registry `json:"registries,omitempty"`
 }
@@ -113,6 +115,15 @@ type Notifications struct {
 	LogRetention metav1.Duration `json:"logRetention"`
 }
 
+// Limits bound what is done for one namespace, whose users are free to make Scanners and pods.
+type Limits struct {
+	// ScannersPerNamespace is how many Scanners of one namespace are worked for, the oldest ones. The others say that they are too many.
+	// Default 20, between 1 and 1000.
+	ScannersPerNamespace int `json:"scannersPerNamespace"`
+	// ImageScansPerNamespace is how many ImageScans one namespace may have before no more are made there. Default 5000, between 1 and 100000.
+	ImageScansPerNamespace int `json:"imageScansPerNamespace"`
+}
+
 // Registry says how to reach one registry.
 type Registry struct {
 	// Host name as it stands in image references, with its port if it has one there. Docker Hub is docker.io.
@@ -160,7 +171,7 @@ type ClairInstance struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Grype: Grype{
+	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Limits: defaultLimits(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -192,6 +203,8 @@ func defaultNotifications() Notifications {
 		LogRetention: metav1.Duration{Duration: 90 * 24 * time.Hour},
 	}
 }
+
+func defaultLimits() Limits { return Limits{ScannersPerNamespace: 20, ImageScansPerNamespace: 5000} }
 
 func resources(cpu, request, limit string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
@@ -249,6 +262,8 @@ func (c Config) Validate() error {
 	check(match.MaxWorkers >= 1 && match.MaxWorkers <= 100, "grype.match.maxWorkers", "must be between 1 and 100")
 	check(match.ImagesPerWorker >= 1, "grype.match.imagesPerWorker", "must be at least 1")
 	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
+	check(c.Limits.ScannersPerNamespace >= 1 && c.Limits.ScannersPerNamespace <= 1000, "limits.scannersPerNamespace", "must be between 1 and 1000")
+	check(c.Limits.ImageScansPerNamespace >= 1 && c.Limits.ImageScansPerNamespace <= 100_000, "limits.imageScansPerNamespace", "must be between 1 and 100000")
 	errs = append(errs, c.validateRegistries()...)
 	errs = append(errs, c.Clair.validate()...)
 	errs = append(errs, c.Notifications.validate()...)

@@ -57,6 +57,7 @@ func TestDefaults(t *testing.T) {
 		"notifications.scansFailingAfter":   {config.Notifications.ScansFailingAfter.Duration, 6 * time.Hour},
 		"notifications.imagesFailedAfter":   {config.Notifications.ImagesFailedAfter.Duration, time.Hour},
 		"notifications.logRetention":        {config.Notifications.LogRetention.Duration, 2160 * time.Hour},
+		"limits":                            {config.Limits, Limits{ScannersPerNamespace: 20, ImageScansPerNamespace: 5000}},
 		"grype.match.imagesPerWorker":       {config.Grype.Match.ImagesPerWorker, 500},
 		"grype.match.idleTimeout":           {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
 		"grype.match memory limit":          {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},

@@ -1,0 +1,175 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// madeAt is a Scanner of a name and an age.
+func madeAt(name string, at time.Time, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
+	return theScanner(append(changes, func(s *v1alpha1.Scanner) {
+		s.Name, s.UID, s.CreationTimestamp = name, types.UID("uid-"+name), metav1.NewTime(at)
+	})...)
+}
+
+func deletedScanner(s *v1alpha1.Scanner) {
+	s.Finalizers, s.DeletionTimestamp = []string{scannerFinalizer}, &metav1.Time{Time: noon}
+}
+
+// limited has all reconcilers of a unit keep to limits.
+func (u *unit) limited(l Limits) {
+	u.pods.Limits, u.scans.Limits, u.scanners.Limits = l, l, l
+}
+
+// TestWhichScannersAreWorkedFor: the oldest, by name if they are equally old. The two ways to find out say the same.
+func TestWhichScannersAreWorkedFor(t *testing.T) {
+	early, late := noon.Add(-time.Hour), noon
+	for name, tt := range map[string]struct {
+		limit    int
+		scanners []*v1alpha1.Scanner
+		want     []string
+	}{
+		"within the limit":     {2, []*v1alpha1.Scanner{madeAt("b", late), madeAt("a", early)}, []string{"a", "b"}},
+		"the oldest":           {2, []*v1alpha1.Scanner{madeAt("a", late), madeAt("b", early), madeAt("c", early)}, []string{"b", "c"}},
+		"equally old":          {2, []*v1alpha1.Scanner{madeAt("c", late), madeAt("b", late), madeAt("a", late)}, []string{"a", "b"}},
+		"one is being deleted": {2, []*v1alpha1.Scanner{madeAt("a", early, deletedScanner), madeAt("b", late), madeAt("c", late)}, []string{"a", "b", "c"}},
+		"the youngest is":      {1, []*v1alpha1.Scanner{madeAt("a", early), madeAt("b", late), madeAt("c", late, deletedScanner)}, []string{"a"}},
+		"no limit":             {0, []*v1alpha1.Scanner{madeAt("a", early), madeAt("b", late)}, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var objects []client.Object
+			var all []v1alpha1.Scanner
+			for _, s := range tt.scanners {
+				objects, all = append(objects, s), append(all, *s)
+			}
+			objects = append(objects, aScanner("blog", "elsewhere"))
+			u := newUnit(t, objects...)
+			l := Limits{Scanners: tt.limit}
+			var admitted, among []string
+			for i := range all {
+				ok, err := l.admits(t.Context(), u.client, &all[i])
+				u.must(err)
+				if ok {
+					admitted = append(admitted, all[i].Name)
+				}
+			}
+			for i := range l.admitted(all) {
+				if all[i].DeletionTimestamp.IsZero() || slices.Contains(tt.want, all[i].Name) {
+					among = append(among, all[i].Name)
+				}
+			}
+			slices.Sort(admitted)
+			slices.Sort(among)
+			if !slices.Equal(admitted, tt.want) || !slices.Equal(among, tt.want) {
+				t.Errorf("worked for are %v, and of all at once %v; want %v", admitted, among, tt.want)
+			}
+		})
+	}
+}
+
+// TestTooManyScanners: those beyond the limit say so and cost nothing, and the next one has its turn when one goes.
+func TestTooManyScanners(t *testing.T) {
+	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
+	pod := aPod(shop, "web-1", running("main", web))
+	u := newUnit(t, first, second, pod)
+	u.limited(Limits{Scanners: 1})
+	imageScans := func() (owners []string) {
+		_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+		u.must(err)
+		var scans v1alpha1.ImageScanList
+		u.must(u.client.List(t.Context(), &scans))
+		for _, scan := range scans.Items {
+			owners = append(owners, scan.Spec.Scanner)
+		}
+		return owners
+	}
+	refused := func() (v1alpha1.Scanner, time.Duration) {
+		result, err := u.scanners.Reconcile(t.Context(), requestFor(second))
+		u.must(err)
+		var after v1alpha1.Scanner
+		u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(second), &after))
+		return after, result.RequeueAfter
+	}
+	after, again := refused()
+	if got, want := conditionsOf(after.Status.Conditions), []string{"Ready=False TooManyScanners", "Stalled=True TooManyScanners"}; !slices.Equal(got, want) || again != 0 {
+		t.Errorf("the second Scanner says %v, and is looked at again after %s; want %v, and no such look", got, again, want)
+	}
+	if message := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady).Message; !strings.Contains(message, "limits.scannersPerNamespace") {
+		t.Errorf("the message does not say what to do: %s", message)
+	}
+	if got := imageScans(); !slices.Equal(got, []string{"all"}) {
+		t.Errorf("there are ImageScans of %v, want those of the first Scanner alone", got)
+	}
+	if got := u.pods.podsInNamespace(t.Context(), second); len(got) != 0 {
+		t.Errorf("a Scanner too many has %d pods looked at", len(got))
+	}
+	if got := u.scanners.ofNamespace(t.Context(), pod); len(got) != 1 {
+		t.Errorf("a pod has %d Scanners looked at, want 1", len(got))
+	}
+	u.must(u.client.Delete(t.Context(), first))
+	if after, _ := refused(); meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionStalled) {
+		t.Errorf("after the first Scanner has gone the second says %v", conditionsOf(after.Status.Conditions))
+	}
+	if got := imageScans(); !slices.Contains(got, "second") {
+		t.Errorf("then there are ImageScans of %v, want the second's", got)
+	}
+}
+
+// TestImagesOfScannersTooMany: what was scanned before the limit was lowered stays as it is, and nothing more is done for it.
+func TestImagesOfScannersTooMany(t *testing.T) {
+	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
+	scan := scanOf(second, web)
+	u := newUnit(t, first, second, scan, aPod(shop, "web-1", running("main", web)))
+	u.limited(Limits{Scanners: 1})
+	after, _ := u.reconcile(scan)
+	if got := conditionsOf(after.Status.Conditions); !slices.Equal(got, []string{"Ready=False TooManyScanners"}) || len(u.engine.asked) != 0 {
+		t.Errorf("the ImageScan says %v and the engine was asked %d times", got, len(u.engine.asked))
+	}
+	if wanted, err := u.store.Wanted(t.Context(), u.engine.Engine(), keyOfImage(web), ""); err != nil || wanted {
+		t.Errorf("the image is wanted: %t (%v)", wanted, err)
+	}
+}
+
+// TestTooManyImages: beyond the limit no ImageScan is made, which is said by number and with a way out; room is used.
+func TestTooManyImages(t *testing.T) {
+	scanner := theScanner()
+	var objects []client.Object
+	for i := range 3 {
+		objects = append(objects, aPod(shop, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
+	}
+	u := newUnit(t, append(objects, scanner)...)
+	u.limited(Limits{Scanners: 20, ImageScans: 2})
+	reconcile := func() (made int, again []time.Duration) {
+		for _, pod := range objects {
+			result, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+			u.must(err)
+			again = append(again, result.RequeueAfter)
+		}
+		var scans v1alpha1.ImageScanList
+		u.must(u.client.List(t.Context(), &scans))
+		return len(scans.Items), again
+	}
+	made, again := reconcile()
+	if want := []time.Duration{0, 0, roomWait}; made != 2 || !slices.Equal(again, want) {
+		t.Errorf("%d ImageScans were made, the pods are looked at again after %v; want 2 and %v", made, again, want)
+	}
+	after := u.reconcileScanner()
+	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+	if got := ready.Reason + " " + ready.Message; !strings.HasPrefix(got, "TooManyImages 1 of 3 images are not scanned: the namespace has 2 ImageScans") || after.Status.Images.Failed != 1 {
+		t.Errorf("the Scanner is Ready=%s %s, with %d failed images", ready.Status, got, after.Status.Images.Failed)
+	}
+	u.limited(Limits{Scanners: 20, ImageScans: 3})
+	if made, again := reconcile(); made != 3 || slices.Max(again) != 0 {
+		t.Errorf("with room for one more there are %d ImageScans, and the pods are looked at again after %v", made, again)
+	}
+}
