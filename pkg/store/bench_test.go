@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -148,4 +149,42 @@ func BenchmarkDataAnomaly(b *testing.B) {
 			}
 		}
 	})
+}
+
+// A thousand Scanners in as many namespaces with ten images each, all of which are due.
+func BenchmarkMatchQueue(b *testing.B) {
+	const namespaces, images = 1000, 10_000
+	f := newStore(b)
+	must(b, f.SetDataVersion(b.Context(), grype, DataVersion{Version: "v1"}))
+	for i := range images {
+		name := fmt.Sprint("image ", i)
+		f.catalogue(b, name)
+		f.useIn(b, fmt.Sprintf("namespace-%04d", i%namespaces), name)
+		f.report(b, name)
+	}
+	length := func(b *testing.B, want int) {
+		for b.Loop() {
+			if n := got[int](b)(f.QueueLength(b.Context(), grype)); n != want {
+				b.Fatalf("the queue has %d images, want %d", n, want)
+			}
+		}
+	}
+	lease := func(b *testing.B, want int) {
+		for b.Loop() {
+			leases := got[[]Lease](b)(f.LeaseMatches(b.Context(), grype, "job", 2, f.clock.Now(), f.clock.Now().Add(time.Nanosecond)))
+			if len(leases) != want {
+				b.Fatalf("got %d leases, want %d", len(leases), want)
+			}
+			f.clock.pass(time.Millisecond)
+		}
+	}
+	b.Run("length, nothing is due", func(b *testing.B) { length(b, 0) })
+	b.Run("lease, nothing is due", func(b *testing.B) { lease(b, 0) })
+	b.Run("new data", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			must(b, f.SetDataVersion(b.Context(), grype, DataVersion{Version: fmt.Sprint("v1.", i)}))
+		}
+	})
+	b.Run("length, all are due", func(b *testing.B) { length(b, images) })
+	b.Run("lease two, all are due", func(b *testing.B) { lease(b, 2) })
 }

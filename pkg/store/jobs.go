@@ -32,7 +32,11 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 
 // endJob takes from the Jobs in question what they held: leases, the pod that spoke for them, and the digest of their result.
 func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
-	if err := suspect(ctx, tx, now, which, args...); err != nil {
+	// First those that have run out: the rest is what the Job held to its end.
+	if err := expireLeases(ctx, tx, now, `holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil {
+		return err
+	}
+	if err := suspectJobs(ctx, tx, now, which, args...); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil { //nolint:gosec // the condition is one of this package's own

@@ -274,10 +274,3 @@ func TestMatchFailure(t *testing.T) {
 		t.Errorf("once matched: got %v, want ErrNotFound", err)
 	}
 }
-
-func TestTheQueueIsSearchedByIndex(t *testing.T) {
-	f := newStore(t)
-	args := []any{sql.Named("engine", grype), sql.Named("now", 1), sql.Named("limit", 10)}
-	f.searched(t, selectQueue, args, "scanner_images_by_engine")
-	f.searched(t, `SELECT count(*)`+queue, args[:2], "scanner_images_by_engine")
-}

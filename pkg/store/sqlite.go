@@ -54,6 +54,7 @@ type SQLite struct {
 	health  health
 	counts  countMemory
 	quiet   quietMemory
+	turns   turnMemory
 	losses  lossMemory
 	metrics metrics
 

@@ -223,13 +223,17 @@ type Lease struct {
 	Until          time.Time
 }
 
-// MatchQueue hands out what must be matched. The queue is no list of its own: it is every catalogued image
+// MatchQueue hands out what must be matched. The queue follows from the rest of the store: it is every cataloged image
 // in use whose report is missing or made with other data.
 //
-// An image may kill the worker that matches it. Each image for which a Job held a lease when it was deleted is
-// suspected, as long as the data is the same: it is lent after all others and alone, so that it takes no other image
-// with it. After MaxSilentEnds times it has failed with ReasonMatchWorkerDied, and once more after each further try. A report,
-// or a failure that a worker reports, ends the suspicion.
+// Namespaces take turns: the next image is of the namespace that has the fewest leases of the engine and, among equals, of the one that
+// waits longest. An image that several namespaces have is leased once, in the first turn that comes to it, whosever that is.
+//
+// An image may kill or block the worker that matches it. Each image whose lease runs out, or which a Job held when it was deleted, is
+// suspected, as long as the data is the same: it is leased after all others and alone, so that it takes no other image
+// with it. After MaxSilentEnds times in a row it has failed, with ReasonMatchTimedOut if its lease ran out the last time, else with
+// ReasonMatchWorkerDied, and once more after each further try. A report, or a failure that a worker reports, begins the count anew.
+// Only leases that Jobs hold count.
 type MatchQueue interface {
 	// SetDataVersion records the data that reports are to be made with from now on.
 	SetDataVersion(ctx context.Context, engine string, v DataVersion) error
@@ -237,8 +241,9 @@ type MatchQueue interface {
 	DataVersion(ctx context.Context, engine string) (DataVersion, error)
 	// QueueLength is the number of images to match, leased ones included, those put off by FailMatch not.
 	QueueLength(ctx context.Context, engine string) (int, error)
-	// LeaseMatches lends up to limit images until the given time: never matched ones first, then the oldest reports,
-	// and only when there are no others a single suspected one.
+	// LeaseMatches leases up to limit images until the given time. In each namespace never matched ones come first, then the
+	// oldest data and reports. A suspected one comes only when there are no others, and only to a holder that has no lease; until it
+	// has ended, that holder gets nothing.
 	LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) ([]Lease, error)
 	// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
 	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)
@@ -250,11 +255,16 @@ type MatchQueue interface {
 	MatchFailure(ctx context.Context, s Subject) (MatchFailure, error)
 }
 
-// MaxSilentEnds is how often an image's lease may end with its Job, without a word, before that is a failure.
+// MaxSilentEnds is how often in a row an image's lease may run out, or end with its Job, before that is a failure.
 const MaxSilentEnds = 3
 
-// ReasonMatchWorkerDied is the MatchFailure of an image whose workers die.
-const ReasonMatchWorkerDied = "MatchWorkerDied"
+// Reasons of a MatchFailure that the store finds itself.
+const (
+	// ReasonMatchWorkerDied is that of an image whose workers die.
+	ReasonMatchWorkerDied = "MatchWorkerDied"
+	// ReasonMatchTimedOut is that of an image whose leases run out.
+	ReasonMatchTimedOut = "MatchTimedOut"
+)
 
 // MatchFailure says why an image could not be matched, and when it is tried again.
 type MatchFailure struct {

@@ -6,34 +6,55 @@ import (
 	"time"
 )
 
-// suspectRetry is when an image whose workers died is tried again: it may have been given more memory meanwhile.
+// suspectRetry is when an image whose workers died or did not end is tried again: it may have been given more memory meanwhile.
 const suspectRetry = time.Hour
 
+// countSilentEnds counts leases, chosen by the condition that follows. Those that no Job held, such as the manager's own, do not count.
 const countSilentEnds = `
 	INSERT INTO silent_ends (manifest_id, engine, data_version, times)
-	SELECT manifest_id, engine, data_version, 1 FROM leases WHERE until > ? AND holder IN (SELECT uid FROM jobs WHERE `
+	SELECT manifest_id, engine, data_version, 1 FROM leases WHERE holder IN (SELECT uid FROM jobs) AND `
+
+const orCountOn = ` ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version,
+	times = CASE WHEN data_version = excluded.data_version THEN times + 1 ELSE 1 END`
 
 const diedMessage = `'The match worker ended ' || e.times || ' times while it matched this image, most likely for lack of memory. ` +
 	`Raise ' || e.engine || '.match.resources in the operator''s configuration.'`
 
-// failSuspects is for the same leases: INSERT OR REPLACE, since the failure before, if any, is an older one.
-const failSuspects = `
-	INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
-	SELECT e.manifest_id, e.engine, e.data_version, ?, ` + diedMessage + `, ?, ?
-	FROM leases l CROSS JOIN silent_ends e ON e.manifest_id = l.manifest_id AND e.engine = l.engine
-	WHERE e.times >= ? AND l.until > ? AND l.holder IN (SELECT uid FROM jobs WHERE `
+const expiredMessage = `'Matching this image brought no result ' || e.times || ' times in a row: the lease ran out. ` +
+	`If match workers are that slow, raise ' || e.engine || '.match.deadline or .match.resources in the operator''s configuration.'`
 
-// suspect counts the leases that Jobs hold at their end, and fails the images that were counted too often. A
-// lease that ran out says nothing about its image: its worker may have been slow, or long gone.
-func suspect(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
-	const orCountOn = `) ON CONFLICT (manifest_id, engine) DO UPDATE SET data_version = excluded.data_version,
-		times = CASE WHEN data_version = excluded.data_version THEN times + 1 ELSE 1 END`
-	_, err := tx.ExecContext(ctx, countSilentEnds+jobs+orCountOn, append([]any{millis{now}}, args...)...)
-	if err != nil {
+// failSuspects is for the same leases: INSERT OR REPLACE, since the failure before, if any, is an older one.
+const (
+	failSuspects = `
+	INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
+	SELECT e.manifest_id, e.engine, e.data_version, ?, `
+	ofSuspects = `, ?, ?
+	FROM leases JOIN silent_ends e ON e.manifest_id = leases.manifest_id AND e.engine = leases.engine AND e.data_version = leases.data_version
+	WHERE e.times >= ? AND leases.holder IN (SELECT uid FROM jobs) AND `
+)
+
+// suspect counts leases that ended without a word, and fails the images that were counted MaxSilentEnds times in a row.
+func suspect(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, leases string, args ...any) error {
+	if _, err := tx.ExecContext(ctx, countSilentEnds+leases+orCountOn, args...); err != nil {
 		return err
 	}
-	failure := []any{ReasonMatchWorkerDied, millis{now}, millis{now.Add(suspectRetry)}, MaxSilentEnds, millis{now}}
-	_, err = tx.ExecContext(ctx, failSuspects+jobs+`)`, append(failure, args...)...)
+	failure := []any{reason, millis{now}, millis{now.Add(suspectRetry)}, MaxSilentEnds}
+	_, err := tx.ExecContext(ctx, failSuspects+message+ofSuspects+leases, append(failure, args...)...)
+	return err
+}
+
+// suspectJobs is for the leases that Jobs still hold at their end.
+func suspectJobs(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
+	return suspect(ctx, tx, now, ReasonMatchWorkerDied, diedMessage, `leases.holder IN (SELECT uid FROM jobs WHERE `+jobs+`)`, args...)
+}
+
+// expireLeases ends leases that have run out.
+func expireLeases(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
+	over, args := `leases.until <= ? AND leases.`+which, append([]any{millis{now}}, args...)
+	if err := suspect(ctx, tx, now, ReasonMatchTimedOut, expiredMessage, over, args...); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE `+over, args...) //nolint:gosec // the condition is one of this package's own
 	return err
 }
 

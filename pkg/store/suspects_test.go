@@ -42,9 +42,9 @@ func TestASuspectIsLentLastAndAlone(t *testing.T) {
 	equal(t, "the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 3)
 	equal(t, "lent next", lent(f.lease(t, "job"), names...), []string{"third"})
 	for _, want := range []string{"killer", "innocent"} {
-		equal(t, "lent then", lent(f.lease(t, "job"), names...), []string{want})
+		equal(t, "lent then", lent(f.lease(t, "job for the "+want), names...), []string{want})
 	}
-	equal(t, "lent when all are", f.lease(t, "job"), []Lease(nil))
+	equal(t, "lent when all are", f.lease(t, "idle job"), []Lease(nil))
 	f.report(t, "innocent")
 	f.data(t, "v2")
 	equal(t, "lent with new data", len(f.workerDies(t, names...)), 0) // the leases of before still hold
@@ -94,11 +94,9 @@ func TestWhatEndsASuspicion(t *testing.T) {
 			got[sql.Result](t)(f.writer.Exec(`DELETE FROM reports`))
 		}, false},
 		"a reported failure": {func(t *testing.T, f fixture) { f.fail(t, 0) }, false},
-		"a lease that ran out": {func(t *testing.T, f fixture) {
-			must(t, f.SaveJob(t.Context(), Job{Name: "slow", UID: "slow", Purpose: JobMatch}))
-			f.lease(t, "slow")
+		"a lease of the manager's own that ran out": {func(t *testing.T, f fixture) {
+			f.lease(t, "manager")
 			f.clock.pass(time.Minute)
-			must(t, f.DeleteJob(t.Context(), "", "slow"))
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,4 +115,63 @@ func TestWhatEndsASuspicion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An image that outlasts its lease again and again has failed: otherwise it would be leased for ever, and nobody would know.
+func TestAnImageThatOutlastsItsLeasesFails(t *testing.T) {
+	f := queued(t, "endless")
+	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "job", Purpose: JobMatch}))
+	lookup := func() (MatchFailure, error) { return f.MatchFailure(t.Context(), subject("endless")) }
+	for n := range MaxSilentEnds {
+		if _, err := lookup(); !errors.Is(err, ErrNotFound) {
+			t.Errorf("after %d leases that ran out: got %v, want ErrNotFound", n, err)
+		}
+		equal(t, "leased", lent(f.lease(t, "job"), "endless"), []string{"endless"})
+		f.clock.pass(time.Minute)
+	}
+	equal(t, "leased once more", f.lease(t, "job"), []Lease(nil))
+	failure := got[MatchFailure](t)(lookup())
+	for _, part := range []string{"no result 3 times in a row", "grype.match.deadline"} {
+		if !strings.Contains(failure.Message, part) {
+			t.Errorf("the message does not say %q: %s", part, failure.Message)
+		}
+	}
+	failure.Message = ""
+	equal(t, "the failure", failure, MatchFailure{Reason: "MatchTimedOut", FailedAt: f.clock.Now(), RetryAt: f.clock.Now().Add(time.Hour)})
+	equal(t, "the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 0)
+	f.clock.pass(time.Hour)
+	equal(t, "leased after an hour", lent(f.lease(t, "job"), "endless"), []string{"endless"})
+	f.clock.pass(time.Minute)
+	must(t, f.DeleteJob(t.Context(), "", "match"))
+	equal(t, "it has failed again when its worker is ended, until", got[MatchFailure](t)(lookup()).RetryAt, f.clock.Now().Add(time.Hour))
+}
+
+// Leases that run out and workers that die count together.
+func TestSilentEndsOfBothKindsCount(t *testing.T) {
+	f := queued(t, "app")
+	for range MaxSilentEnds - 1 {
+		f.workerDies(t, "app")
+	}
+	must(t, f.SaveJob(t.Context(), Job{Name: "slow", UID: "slow", Purpose: JobMatch}))
+	f.lease(t, "slow")
+	f.clock.pass(time.Minute)
+	must(t, f.DeleteJob(t.Context(), "", "slow"))
+	equal(t, "the reason", got[MatchFailure](t)(f.MatchFailure(t.Context(), subject("app"))).Reason, ReasonMatchTimedOut)
+}
+
+// A worker that matches several images at a time gets a suspected one only when it has no other, and nothing beside it.
+func TestASuspectIsMatchedWithoutOthers(t *testing.T) {
+	f := queued(t, "killer")
+	f.workerDies(t, "killer")
+	f.catalogue(t, "app")
+	f.use(t, "scanner", "app")
+	names := []string{"killer", "app", "late"}
+	app := f.lease(t, "job")
+	equal(t, "leased first", lent(app, names...), []string{"app"})
+	equal(t, "leased to the worker that has another", f.lease(t, "job"), []Lease(nil))
+	equal(t, "leased to another worker", lent(f.lease(t, "other job"), names...), []string{"killer"})
+	f.catalogue(t, "late")
+	f.use(t, "scanner", "late")
+	equal(t, "leased beside a suspected one", f.lease(t, "other job"), []Lease(nil))
+	equal(t, "leased to the worker without one", lent(f.lease(t, "job"), names...), []string{"late"})
 }

@@ -1,0 +1,305 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// currentBounds are the values of matchable.made_with between which a report is current: what is less or more is due. As long as no data
+// version is known, every report is.
+const currentBounds = `
+	SELECT coalesce('=' || max(version), '='), coalesce('=' || max(version), '>'), coalesce(max(version), '')
+	FROM data_versions WHERE engine = ?`
+
+// queueSide is one of the two ranges of an index on matchable.made_with that are due. The first holds what was never matched, before all else.
+type queueSide string
+
+const (
+	sideBelow queueSide = `made_with < @below`
+	sideAbove queueSide = `made_with > @above`
+)
+
+var queueSides = []queueSide{sideBelow, sideAbove}
+
+// countQueue counts an image once, however many namespaces have it. What has failed with the same data waits for its time, unless
+// that was set by a clock that has been put back since.
+const countQueue = `SELECT count(DISTINCT manifest_id) FROM (` +
+	`SELECT manifest_id FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideBelow) +
+	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) +
+	` UNION ALL SELECT manifest_id FROM matchable WHERE engine = @engine AND retry_at <= @now AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `)` +
+	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_failure WHERE engine = @engine AND retry_at IS NOT NULL AND failed_at > @now` +
+	` AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `))`
+
+// hasQueue says whether LeaseMatches has anything to do: something is due, or a time has come.
+const hasQueue = `SELECT EXISTS (SELECT 1 FROM leases WHERE engine = @engine AND until <= @now)
+	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideBelow) + `)
+	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) + `)
+	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at <= @now)
+	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NOT NULL AND failed_at > @now)`
+
+// namespacesDue skips in the index from one data version to the next, and in each from one namespace to the next: it costs as much as there
+// are namespaces, not images.
+const namespacesDue = `
+	WITH RECURSIVE data(made_with) AS (
+		SELECT (SELECT min(made_with)` + fromDue + `)
+		UNION ALL
+		SELECT (SELECT min(made_with)` + fromDue + ` AND made_with > data.made_with) FROM data WHERE data.made_with IS NOT NULL
+	), due(made_with, namespace) AS (
+		SELECT made_with, (SELECT min(namespace)` + fromDue + ` AND made_with = data.made_with) FROM data
+		WHERE ` + string(sideBelow) + ` OR ` + string(sideAbove) + `
+		UNION ALL
+		SELECT made_with, (SELECT min(namespace)` + fromDue + ` AND made_with = due.made_with AND namespace > due.namespace) FROM due
+		WHERE due.namespace IS NOT NULL
+	)
+	SELECT DISTINCT namespace FROM due WHERE namespace IS NOT NULL ORDER BY namespace`
+
+const fromDue = ` FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL`
+
+// nextOf is the image of a namespace that comes first among those that nobody has leased: never matched ones, then those whose report was
+// made with the oldest data, the oldest report first.
+func nextOf(side queueSide) string {
+	return `SELECT m.manifest_id FROM matchable m INDEXED BY matchable_by_namespace
+	WHERE m.engine = @engine AND m.namespace = @namespace AND m.retry_at IS NULL AND m.` + string(side) + `
+	AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = m.manifest_id AND l.engine = m.engine)
+	AND EXISTS (SELECT 1 FROM silent_ends e
+		WHERE e.manifest_id = m.manifest_id AND e.engine = m.engine AND e.data_version = @version) = @suspected
+	ORDER BY m.made_with, m.matched_at, m.manifest_id LIMIT 1`
+}
+
+// QueueLength implements MatchQueue.
+func (s *SQLite) QueueLength(ctx context.Context, engine string) (n int, err error) {
+	err = s.read(ctx, "count the match queue of "+engine, func(ctx context.Context, q query) error {
+		queue, err := openQueue(ctx, q, engine, s.now())
+		if err != nil {
+			return err
+		}
+		return q.QueryRowContext(ctx, countQueue, queue.args()...).Scan(&n)
+	})
+	return n, err
+}
+
+// LeaseMatches implements MatchQueue.
+func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) (leases []Lease, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	// Workers that wait for work ask every second: as long as there is none, they keep no writer waiting.
+	if has, err := s.hasQueue(ctx, engine, now); err != nil || !has {
+		return nil, err
+	}
+	err = s.write(ctx, "lease matches of "+engine, func(ctx context.Context, tx *sql.Tx) error {
+		if err := expireLeases(ctx, tx, now, `engine = ?`, engine); err != nil {
+			return err
+		}
+		if err := endWaits(ctx, tx, engine, now); err != nil {
+			return err
+		}
+		queue, err := openQueue(ctx, tx, engine, now)
+		if err != nil {
+			return err
+		}
+		turns, err := queue.takeTurns(ctx, tx, holder, s.turns.last(engine))
+		if err != nil {
+			return err
+		}
+		leases, err = queue.lease(ctx, tx, turns, holder, limit, until)
+		s.turns.note(engine, turns.last)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return leases, nil
+}
+
+func (s *SQLite) hasQueue(ctx context.Context, engine string, now time.Time) (has bool, err error) {
+	err = s.read(ctx, "look into the match queue of "+engine, func(ctx context.Context, q query) error {
+		queue, err := openQueue(ctx, q, engine, now)
+		if err != nil {
+			return err
+		}
+		return q.QueryRowContext(ctx, hasQueue, queue.args()...).Scan(&has)
+	})
+	return has, err
+}
+
+// endWaits lets failed images take part again whose time has come, or whose failure is of a clock that has been put back.
+func endWaits(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
+	for _, over := range []string{`retry_at <= ?`, `retry_at IS NOT NULL AND failed_at > ?`} {
+		if _, err := tx.ExecContext(ctx, `UPDATE matchable SET retry_at = NULL WHERE engine = ? AND `+over, engine, millis{now}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matchQueue is an engine's queue at one time, within one transaction.
+type matchQueue struct {
+	engine, version, below, above string
+	now                           time.Time
+}
+
+func openQueue(ctx context.Context, q query, engine string, now time.Time) (matchQueue, error) {
+	queue := matchQueue{engine: engine, now: now}
+	err := q.QueryRowContext(ctx, currentBounds, engine).Scan(&queue.below, &queue.above, &queue.version)
+	return queue, err
+}
+
+func (m matchQueue) args(more ...any) []any {
+	return append([]any{
+		sql.Named("engine", m.engine), sql.Named("below", m.below), sql.Named("above", m.above), sql.Named("now", millis{m.now}),
+	}, more...)
+}
+
+// fairTurns is who has something due, and how many leases each namespace has: the one with the fewest is next, and among equals the one that
+// follows the last in the order of names. So a namespace whose images take long has no more workers than any other that waits.
+type fairTurns struct {
+	namespaces []string // sorted
+	leases     map[string]int
+	last       string
+	// alone says that the holder has an image that is matched alone, and holds that it has any.
+	alone, holds bool
+}
+
+func (m matchQueue) takeTurns(ctx context.Context, tx *sql.Tx, holder, last string) (*fairTurns, error) {
+	rows, err := tx.QueryContext(ctx, namespacesDue, m.args()...)
+	due, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
+	if err != nil {
+		return nil, err
+	}
+	turns := &fairTurns{namespaces: due, leases: map[string]int{}, last: last}
+	rows, err = tx.QueryContext(ctx, `
+		SELECT l.namespace, l.holder, EXISTS (SELECT 1 FROM silent_ends e
+			WHERE e.manifest_id = l.manifest_id AND e.engine = l.engine AND e.data_version = l.data_version)
+		FROM leases l WHERE l.engine = ?`, m.engine)
+	_, err = collect(rows, err, func(rows *sql.Rows) (_ struct{}, err error) {
+		var namespace, by string
+		var suspected bool
+		err = rows.Scan(&namespace, &by, &suspected)
+		turns.leases[namespace]++
+		turns.holds = turns.holds || by == holder
+		turns.alone = turns.alone || by == holder && suspected
+		return struct{}{}, err
+	})
+	return turns, err
+}
+
+// next is the namespace whose turn it is; false if there is none.
+func (t *fairTurns) next() (string, bool) {
+	best := -1
+	for i, namespace := range t.namespaces {
+		if best < 0 || t.before(namespace, t.namespaces[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return "", false
+	}
+	return t.namespaces[best], true
+}
+
+func (t *fairTurns) before(a, b string) bool {
+	if t.leases[a] != t.leases[b] {
+		return t.leases[a] < t.leases[b]
+	}
+	if after, afterB := a > t.last, b > t.last; after != afterB {
+		return after
+	}
+	return a < b
+}
+
+// leased counts a turn, and passed takes a namespace out that has nothing.
+func (t *fairTurns) leased(namespace string) { t.leases[namespace]++; t.last = namespace }
+
+func (t *fairTurns) passed(namespace string) {
+	t.namespaces = slices.DeleteFunc(t.namespaces, func(n string) bool { return n == namespace })
+}
+
+// lease gives out images in turn: those that are not suspected or, if there are none and the holder has nothing else, a single one
+// that is.
+func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, limit int, until time.Time) (leases []Lease, err error) {
+	if turns.alone {
+		return nil, nil
+	}
+	all := slices.Clone(turns.namespaces)
+	if leases, err = m.leaseSome(ctx, tx, turns, holder, limit, until, false); err != nil || len(leases) > 0 || turns.holds {
+		return leases, err
+	}
+	turns.namespaces = all
+	return m.leaseSome(ctx, tx, turns, holder, 1, until, true)
+}
+
+func (m matchQueue) leaseSome(
+	ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, limit int, until time.Time, suspected bool,
+) (leases []Lease, err error) {
+	for len(leases) < limit {
+		namespace, found := turns.next()
+		if !found {
+			break
+		}
+		manifest, err := m.nextOf(ctx, tx, namespace, suspected)
+		if errors.Is(err, sql.ErrNoRows) {
+			turns.passed(namespace)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		lease, err := m.insertLease(ctx, tx, manifest, namespace, holder, until)
+		if err != nil {
+			return nil, err
+		}
+		turns.leased(namespace)
+		leases = append(leases, lease)
+	}
+	return leases, nil
+}
+
+func (m matchQueue) nextOf(ctx context.Context, tx *sql.Tx, namespace string, suspected bool) (manifest int64, err error) {
+	args := m.args(sql.Named("namespace", namespace), sql.Named("version", m.version), sql.Named("suspected", suspected))
+	for _, side := range queueSides {
+		err = tx.QueryRowContext(ctx, nextOf(side), args...).Scan(&manifest)
+		if !errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+	}
+	return manifest, err
+}
+
+func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64, namespace, holder string, until time.Time) (Lease, error) {
+	// As precise as the store, so that the lease reads the same later.
+	lease := Lease{ID: randomID(), Holder: holder, Engine: m.engine, Until: time.UnixMilli(until.UnixMilli()).UTC()}
+	if _, err := tx.ExecContext(ctx, `
+		INSERT INTO leases (id, manifest_id, engine, holder, until, data_version, namespace) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		lease.ID, manifest, m.engine, holder, millis{until}, m.version, namespace); err != nil {
+		return Lease{}, err
+	}
+	err := tx.QueryRowContext(ctx, `SELECT platform_digest, scope FROM manifests WHERE id = ?`, manifest).
+		Scan(&lease.PlatformDigest, &lease.Scope)
+	return lease, err
+}
+
+// turnMemory is the namespace that had the last turn, by engine. After a restart turns begin with the first name.
+type turnMemory struct {
+	mu        sync.Mutex
+	namespace map[string]string
+}
+
+func (t *turnMemory) last(engine string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.namespace[engine]
+}
+
+func (t *turnMemory) note(engine, namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.namespace == nil {
+		t.namespace = map[string]string{}
+	}
+	t.namespace[engine] = namespace
+}
