@@ -175,6 +175,61 @@ func TestInstallFromPrivateMirror(t *testing.T) {
 	}
 }
 
+// A redirect may move a download to another server, and must not take away what protects it.
+func TestRedirectsLoseNoProtection(t *testing.T) {
+	b := newBench(t)
+	plain := httptest.NewServer(http.FileServer(http.Dir(b.publisher.Dir())))
+	t.Cleanup(plain.Close)
+	secure := httptest.NewTLSServer(http.FileServer(http.Dir(b.publisher.Dir())))
+	t.Cleanup(secure.Close)
+	authority := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	for what, c := range map[string]struct {
+		tls  bool
+		to   string
+		want string
+	}{
+		"from http to http":   {false, plain.URL, ""},
+		"from http to https":  {false, secure.URL, ""},
+		"from https to https": {true, secure.URL, ""},
+		"from https to http":  {true, plain.URL, "not followed from https"},
+		"from http to a file": {false, "file://" + b.publisher.Dir(), "not followed from http"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			start := httptest.NewServer
+			if c.tls {
+				start = httptest.NewTLSServer
+			}
+			server := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, c.to+r.URL.Path, http.StatusFound)
+			}))
+			t.Cleanup(server.Close)
+			transport, err := database.NewTransport(authority)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, err := database.NewSource(server.URL, transport)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = source.Latest(t.Context())
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+	t.Run("without an end", func(t *testing.T) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again.json", http.StatusFound) }))
+		t.Cleanup(server.Close)
+		source, err := database.NewSource(server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := source.Latest(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 10 times") {
+			t.Errorf("got %v, want an end of the redirects", err)
+		}
+	})
+}
+
 func TestInstallFromVolume(t *testing.T) {
 	b := newBench(t)
 	source, err := database.NewSource("file://"+b.publisher.Dir(), nil)

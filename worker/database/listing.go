@@ -61,7 +61,22 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-	return &Source{url: u, http: &http.Client{Transport: transport}, patience: stallTimeout}, nil
+	return &Source{url: u, http: &http.Client{Transport: transport, CheckRedirect: checkRedirect}, patience: stallTimeout}, nil
+}
+
+// maxRedirects is Go's own bound, which a check of one's own replaces.
+const maxRedirects = 10
+
+// checkRedirect follows redirects that lose no protection: never from HTTPS to HTTP, and never to a file of this pod.
+func checkRedirect(next *http.Request, via []*http.Request) error {
+	from := via[len(via)-1].URL
+	switch {
+	case len(via) >= maxRedirects:
+		return fmt.Errorf("it redirects more than %d times", maxRedirects)
+	case next.URL.Scheme == from.Scheme, from.Scheme == "http" && next.URL.Scheme == "https":
+		return nil
+	}
+	return fmt.Errorf("it redirects to %s, which is not followed from %s", plain(next.URL), from.Scheme)
 }
 
 // NewTransport is the network to a source whose certificate may also be signed by the authorities of a PEM bundle, beside
