@@ -165,8 +165,9 @@ func isNetwork(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled), errors.Is(err, errLongAnswer):
 		return true
 	}
-	// A body that differs from its digest or size; the library has no exported error for it.
-	return strings.Contains(err.Error(), "error verifying") || strings.Contains(err.Error(), "does not match requested digest")
+	// A body that differs from its digest or size; the library has no exported errors for it.
+	return strings.Contains(err.Error(), "error verifying") || strings.Contains(err.Error(), "does not match requested digest") ||
+		strings.Contains(err.Error(), "does not match expected size")
 }
 
 // isLocal tells a problem of this pod's disk from one of the network.

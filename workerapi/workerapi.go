@@ -103,7 +103,7 @@ type CatalogResult struct {
 	Distro string `json:"distro,omitempty"`
 	// Packages is the number of packages in the SBOM.
 	Packages int `json:"packages"`
-	// Tool names the cataloguer and its version, such as "syft 1.42.3".
+	// Tool names the cataloguer and its version, such as "syft 1.57.0".
 	Tool string `json:"tool"`
 	// SBOMDigest and MatchInputDigest are the digests of the two uploads, "sha256:<hex>" as sent.
 	SBOMDigest       string `json:"sbomDigest"`
@@ -153,7 +153,7 @@ type Database struct {
 // DatabaseStatus is what a match worker says about its database: at its start, after each attempt to install
 // another, and when the listing could not be read.
 type DatabaseStatus struct {
-	// Tool names the matcher and its version, such as "grype 0.110.0".
+	// Tool names the matcher and its version, such as "grype 0.121.2".
 	Tool string `json:"tool"`
 	// Installed is the open database; nil if there is none.
 	Installed *Database `json:"installed,omitempty"`
@@ -197,7 +197,7 @@ type Lease struct {
 // Report is the result of matching one image, in the engine's own terms.
 type Report struct {
 	Database Database `json:"database"`
-	// Tool names the matcher and its version, such as "grype 0.110.0".
+	// Tool names the matcher and its version, such as "grype 0.121.2".
 	Tool   string `json:"tool"`
 	Distro string `json:"distro,omitempty"`
 	// Findings are complete: what is not here is not known to be wrong with the image.

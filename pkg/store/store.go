@@ -207,7 +207,7 @@ type DataVersion struct {
 	Version string
 	// Built is the data's own time.
 	Built time.Time
-	// Tool is the engine and its version, such as "grype 0.110.0"; empty if unknown.
+	// Tool is the engine and its version, such as "grype 0.121.2"; empty if unknown.
 	Tool string
 	// Since is when the store first knew this version; zero if that is not known. It is read, never saved.
 	Since time.Time

@@ -21,7 +21,7 @@ import (
 )
 
 // grypeVersion is what the worker links; the command must be the same to be compared with.
-const grypeVersion = "0.110.0"
+const grypeVersion = "0.121.2"
 
 // atLeast is how many matches an image must have, so that nothing is equal only because it is empty.
 var atLeast = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 6, images.Bastion: 6, images.Static: 0}

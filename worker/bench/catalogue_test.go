@@ -116,7 +116,7 @@ func TestCatalogue(t *testing.T) {
 	})
 }
 
-// syft runs the stock command as its manual has it.
+// syft runs the stock command as its manual has it, with the functions of Go programs, which the worker records as well.
 func (s settings) syft(t *testing.T, reference string) (run, []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ func (s settings) syft(t *testing.T, reference string) (run, []string) {
 	took := s.measure(t, program{
 		args: []string{s.program("syft"), "scan", "registry:" + reference, "-q", "-o", "syft-json=" + out},
 		environment: []string{
-			"SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_REGISTRY_INSECURE_USE_HTTP=true", "XDG_CONFIG_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "HOME=" + dir, "TMPDIR=" + dir,
+			"SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_REGISTRY_INSECURE_USE_HTTP=true", "SYFT_GOLANG_CAPTURE_SYMBOLS=all", "XDG_CONFIG_HOME=" + dir, "XDG_CACHE_HOME=" + dir, "HOME=" + dir, "TMPDIR=" + dir,
 		},
 		core: -1,
 	})

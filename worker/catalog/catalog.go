@@ -108,6 +108,8 @@ func config() *syft.CreateSBOMConfig {
 	config := syft.DefaultCreateSBOMConfig().WithTool("scanner-grype", project.Version)
 	// A package without a version cannot be matched; Grype drops it, too.
 	config.Compliance.MissingVersion = cataloging.ComplianceActionDrop
+	// Advisories of the Go vulnerability database name functions: a program without any of them is not affected.
+	config.Packages.Golang = config.Packages.Golang.WithCaptureSymbols(cataloging.SymbolScopeAll)
 	// The list of files that packages own, with digests, is half of the SBOM of a distribution.
 	config.Files = config.Files.WithSelection(file.NoFilesSelection)
 	return config

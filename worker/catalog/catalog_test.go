@@ -132,6 +132,44 @@ func TestUnreadableLayers(t *testing.T) {
 	}
 }
 
+// No node runs an image whose layers are not those of its configuration: what is in them is not what runs.
+func TestLayersMustBeThoseOfTheConfiguration(t *testing.T) {
+	image := registrytest.Image(t, fixture.Alpine(), registrytest.Files{"etc/motd": "hello\n"})
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	other := config.RootFS.DiffIDs[0]
+	config.RootFS.DiffIDs[1] = v1.Hash{Algorithm: other.Algorithm, Hex: strings.Repeat("0", len(other.Hex))}
+	altered, err := mutate.ConfigFile(image, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := temporary(t)
+	_, err = catalog.SBOM(t.Context(), pulled(t, altered), slog.New(slog.DiscardHandler))
+	var known *failure.Error
+	if !errors.As(err, &known) || known.Reason != workerapi.ReasonNotAnImage || !strings.Contains(err.Error(), "layer 2 of 2") {
+		t.Errorf("got %v, want %s about layer 2", err, workerapi.ReasonNotAnImage)
+	}
+	if names := left(t, dir); len(names) > 0 {
+		t.Errorf("left in the temporary directory: %q", names)
+	}
+}
+
+func TestTheSameLayerTwiceTakesItsSpaceOnce(t *testing.T) {
+	temporary(t)
+	files := registrytest.Files{"lib/apk/db/installed": fixture.Alpine()["lib/apk/db/installed"], "big": strings.Repeat("x", 1<<20)}
+	image := registrytest.Image(t, files, files, files)
+	s, err := catalog.Limits{Scratch: 2 << 20}.SBOM(t.Context(), pulled(t, image), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Artifacts.Packages.PackageCount() == 0 {
+		t.Error("no package was found")
+	}
+}
+
 // A disk that is full or read-only is the pod's problem, not the image's.
 func TestTemporaryDirectoryProblems(t *testing.T) {
 	img := pulled(t, registrytest.Image(t, registrytest.Files{"a": "b"}))

@@ -3,10 +3,10 @@ package catalog
 import (
 	"archive/tar"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,13 +45,14 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 		return err
 	}
 	catalog := image.NewFileCatalog()
+	unpacked := unpacked{}
 	for i, layer := range layers {
 		// Layers without a byte are read without noticing that nobody waits for them any more.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		read := image.NewLayer(layer)
-		if err := unpack(layer, dir); err != nil {
+		if err := unpacked.add(layer, i, dir); err != nil {
 			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
 		}
 		if err := read.Read(catalog, i, dir); err != nil {
@@ -78,8 +79,12 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 // costs memory and time here, and those of one with a few ten thousand directories would have no end.
 const maxPath = 4096
 
-// unpack puts a layer where the library finds it, and sees to it that the library can bear what is in there.
-func unpack(layer v1.Layer, dir string) error {
+// unpacked are the files of layers by their diff IDs.
+type unpacked map[v1.Hash]string
+
+// add puts a layer where the library finds it (stereoscope v0.4, pkg/image/layer.go), and sees to it that the library can
+// bear what is in there.
+func (u unpacked) add(layer v1.Layer, index int, dir string) error {
 	// The library refuses other types, or reads them in another way.
 	if mediaType, err := layer.MediaType(); err != nil || !strings.Contains(string(mediaType), ".tar") {
 		return err
@@ -88,26 +93,44 @@ func unpack(layer v1.Layer, dir string) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(dir, digest.String()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // the same content is in a layer below
+	path := filepath.Join(dir, fmt.Sprintf("%d-%s-%s", index, digest.Algorithm, digest.Hex))
+	if below, known := u[digest]; known {
+		return os.Link(below, path)
 	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	content, err := layer.Uncompressed()
-	if err != nil {
-		return err
-	}
-	defer content.Close()
-	if _, err := io.Copy(file, content); err != nil {
+	if err := copyVerified(file, layer, digest); err != nil {
 		return err
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+	u[digest] = path
 	return checkPaths(file)
+}
+
+// copyVerified copies a layer and checks that it is the one in the image's configuration. Nodes do the same: an image
+// whose configuration says something else does not start.
+func copyVerified(to io.Writer, layer v1.Layer, want v1.Hash) error {
+	digest, err := v1.Hasher(want.Algorithm)
+	if err != nil {
+		return fmt.Errorf("the image's configuration has the diff ID %s: %w", want, err)
+	}
+	content, err := layer.Uncompressed()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	if _, err := io.Copy(io.MultiWriter(to, digest), content); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(digest.Sum(nil)); got != want.Hex {
+		return fmt.Errorf("its content has the digest %s:%s, and the image's configuration says %s", want.Algorithm, got, want)
+	}
+	return nil
 }
 
 // checkPaths reads the headers of an archive.
@@ -132,7 +155,14 @@ func squash(layers []*image.Layer) (filetree.Reader, error) {
 	if len(layers) == 0 {
 		return filetree.New(), nil
 	}
-	tree, err := layers[0].Tree.Copy()
+	// The lowest layer's own whiteouts go, which a copy of its tree would keep.
+	lowest := filetree.NewUnionFileTree()
+	own, ok := layers[0].Tree.(filetree.ReadWriter)
+	if !ok {
+		return nil, fmt.Errorf("the tree of a layer is a %T, which cannot be changed", layers[0].Tree)
+	}
+	lowest.PushTree(own)
+	tree, err := lowest.Squash()
 	if err != nil {
 		return nil, err
 	}

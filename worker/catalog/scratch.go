@@ -121,7 +121,7 @@ func (s scratch) look() error {
 				fmt.Errorf("the image's archives hold archives in archives: more than %d files are unpacked at a time; exclude the image", maxFiles))
 		}
 		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
-			used += info.Size()
+			used += info.Size() / links(info)
 		}
 		return nil
 	})
@@ -129,6 +129,14 @@ func (s scratch) look() error {
 		return tooLarge(s.limit, "its layers and the archives in them, unpacked, have")
 	}
 	return err
+}
+
+// links is the number of names of a file: what several layers have in common takes its space once.
+func links(info fs.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
+		return int64(stat.Nlink) //nolint:unconvert // its type depends on the architecture
+	}
+	return 1
 }
 
 // unread says which file this machine, and not its content, kept Syft from reading. Without it, packages are missing.

@@ -13,7 +13,7 @@ import (
 )
 
 // Limits of a download. Grype's own database is about 0.2 GiB as an archive and 1 to 2 GiB unpacked;
-// 5 GiB is where Grype itself stops unpacking (grype v0.110, internal/file/getter.go).
+// 5 GiB is where Grype itself stops unpacking (grype v0.121, internal/file/getter.go).
 const (
 	maxArchiveBytes  = 1 << 30
 	maxDatabaseBytes = 5 << 30

@@ -51,7 +51,7 @@ func newLookups(db *DB, provider vulnerability.Provider) *Lookups {
 	}
 }
 
-// FindVulnerabilities implements vulnerability.Provider. As in Grype's own (grype v0.110, grype/db/v6), conditions that
+// FindVulnerabilities implements vulnerability.Provider. As in Grype's own (grype v0.121, grype/db/v6), conditions that
 // are no part of the query filter its result.
 func (l *Lookups) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
 	if err := search.ValidateCriteria(criteria); err != nil {

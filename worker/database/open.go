@@ -137,7 +137,7 @@ type strictProvider struct {
 // FindVulnerabilities implements vulnerability.Provider.
 func (p *strictProvider) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
 	found, err := p.Provider.FindVulnerabilities(criteria...)
-	// The text of grype v0.110, grype/db/v6/blob_store.go.
+	// The text of grype v0.121, grype/db/v6/blob_store.go.
 	if err != nil && strings.Contains(err.Error(), "blob value") {
 		p.db.fail(err)
 	}

@@ -10,26 +10,26 @@ import (
 )
 
 // Compact returns what Grype reads of an SBOM when it matches and reports, as a smaller document of the
-// same format. What it keeps follows from Grype 0.110's grype/pkg (dataFromPkg, removePackagesByOverlap),
-// grype/matcher (location and file rules) and the fields of workerapi.Finding.
+// same format. What it keeps follows from Grype 0.121's grype/pkg (dataFromPkg, FromPackages),
+// grype/matcher (qualifiers, ownership) and the fields of workerapi.Finding.
 //
-// Package ids are kept, so that relationships still hold: the decoder prefers the ids that it reads.
+// Package ids are kept, so that relationships still hold.
 func Compact(s *sbom.SBOM) model.Document {
 	full := syftjson.ToFormatModel(*s, syftjson.DefaultEncoderConfig())
-	anyApk := false
-	for i := range full.Artifacts {
-		anyApk = anyApk || full.Artifacts[i].Type == pkg.ApkPkg
-	}
 	// In the same order: Grype's result follows from it where packages are otherwise equal.
 	packages := make([]model.Package, len(full.Artifacts))
 	known := make(map[string]bool, len(full.Artifacts))
 	for i, p := range full.Artifacts {
-		packages[i] = compactPackage(p, anyApk)
+		packages[i] = compactPackage(p)
 		known[p.ID] = true
+	}
+	relationships := overlaps(full.ArtifactRelationships, known)
+	if len(relationships) == 0 {
+		relationships = owners(full.Artifacts)
 	}
 	return model.Document{
 		Artifacts:             packages,
-		ArtifactRelationships: overlaps(full.ArtifactRelationships, known),
+		ArtifactRelationships: relationships,
 		Source:                compactSource(full.Source),
 		Distro:                full.Distro,
 		Descriptor:            model.Descriptor{Name: full.Descriptor.Name, Version: full.Descriptor.Version},
@@ -38,7 +38,7 @@ func Compact(s *sbom.SBOM) model.Document {
 }
 
 // overlaps keeps the only relationships that matching reads: packages whose files belong to another one.
-// Their order stays, since the last of several owners decides. The list of shared files goes.
+// The list of shared files goes.
 func overlaps(all []model.Relationship, known map[string]bool) []model.Relationship {
 	kept := []model.Relationship{}
 	for _, r := range all {
@@ -50,27 +50,50 @@ func overlaps(all []model.Relationship, known map[string]bool) []model.Relations
 	return kept
 }
 
+// owners makes the relationships that Grype makes of the lists of files where an SBOM has none: its own, since the
+// lists are not kept.
+func owners(packages []model.Package) []model.Relationship {
+	byFile := map[string][]string{}
+	for _, p := range packages {
+		owner, ok := p.Metadata.(pkg.FileOwner)
+		if !ok {
+			continue
+		}
+		for _, path := range owner.OwnedFiles() {
+			byFile[path] = append(byFile[path], p.ID)
+		}
+	}
+	made := []model.Relationship{}
+	for _, p := range packages {
+		seen := map[string]bool{p.ID: true}
+		for _, l := range p.Locations {
+			for _, owner := range byFile[l.RealPath] {
+				if !seen[owner] {
+					seen[owner] = true
+					made = append(made, model.Relationship{
+						Parent: owner, Child: p.ID, Type: string(artifact.OwnershipByFileOverlapRelationship),
+					})
+				}
+			}
+		}
+	}
+	return made
+}
+
 // compactSource drops the image's manifest and configuration.
 func compactSource(s model.Source) model.Source {
 	return model.Source{ID: s.ID, Name: s.Name, Version: s.Version}
 }
 
 // compactPackage keeps name, version, type, language and package URL as they are: findings repeat them.
-func compactPackage(p model.Package, anyApk bool) model.Package {
+func compactPackage(p model.Package) model.Package {
 	p.FoundBy = ""
 	p.Licenses = []model.License{}
-	// Without metadata the decoder invents some for Java and RPM packages: theirs stays, of whatever kind.
-	if kept := compactMetadata(p.Metadata); kept != nil || p.Type != pkg.JavaPkg && p.Type != pkg.RpmPkg {
-		p.Metadata = kept
-	}
-	if p.Metadata == nil {
+	if p.Metadata = compactMetadata(p.Metadata); p.Metadata == nil {
 		p.MetadataType = ""
 	}
-	// Rules that ignore matches by location come from Alpine packages only. Without any, the places that
-	// are not reported (documentation, configuration, file lists) mean nothing.
-	if !anyApk {
-		p.Locations = primary(p.Locations)
-	}
+	// What is not reported (documentation, configuration, file lists) means nothing to matchers.
+	p.Locations = primary(p.Locations)
 	// Debian and RPM packages are matched by their distribution's advisories, never by CPE.
 	if p.Type == pkg.DebPkg || p.Type == pkg.RpmPkg {
 		p.CPEs = []model.CPE{}
@@ -105,28 +128,23 @@ func compactMetadata(metadata any) any {
 	case pkg.DpkgArchiveEntry:
 		return pkg.DpkgArchiveEntry{Source: m.Source, SourceVersion: m.SourceVersion}
 	case pkg.RpmDBEntry:
-		return pkg.RpmDBEntry{Epoch: m.Epoch, SourceRpm: m.SourceRpm, ModularityLabel: m.ModularityLabel}
+		return pkg.RpmDBEntry{Epoch: m.Epoch, SourceRpm: m.SourceRpm, ModularityLabel: m.ModularityLabel, Arch: m.Arch}
 	case pkg.RpmArchive:
-		return pkg.RpmArchive{Epoch: m.Epoch, SourceRpm: m.SourceRpm, ModularityLabel: m.ModularityLabel}
+		return pkg.RpmArchive{Epoch: m.Epoch, SourceRpm: m.SourceRpm, ModularityLabel: m.ModularityLabel, Arch: m.Arch}
 	case pkg.ApkDBEntry:
-		return pkg.ApkDBEntry{OriginPackage: m.OriginPackage, Files: apkPaths(m.Files)}
+		return pkg.ApkDBEntry{OriginPackage: m.OriginPackage, Architecture: m.Architecture}
 	case pkg.JavaArchive:
 		return compactJava(m)
-	case pkg.GolangBinaryBuildinfoEntry, pkg.GolangModuleEntry, pkg.GolangSourceEntry, pkg.JavaVMInstallation:
-		return m
+	case pkg.GolangBinaryBuildinfoEntry:
+		return pkg.GolangBinaryBuildinfoEntry{MainModule: m.MainModule, Symbols: m.Symbols}
+	case pkg.JavaVMInstallation:
+		return pkg.JavaVMInstallation{Release: pkg.JavaVMRelease{
+			JavaRuntimeVersion: m.Release.JavaRuntimeVersion, JavaVersion: m.Release.JavaVersion,
+			FullVersion: m.Release.FullVersion, SemanticVersion: m.Release.SemanticVersion,
+		}}
 	}
 	// Licences, dependencies, checksums of all other kinds: nothing that a matcher looks at.
 	return nil
-}
-
-// apkPaths keeps the paths: where Alpine says that a package is not affected, they tell which other
-// packages' matches are hidden with it.
-func apkPaths(files []pkg.ApkFileRecord) []pkg.ApkFileRecord {
-	paths := make([]pkg.ApkFileRecord, len(files))
-	for i, f := range files {
-		paths[i].Path = f.Path
-	}
-	return paths
 }
 
 // compactJava keeps the coordinates, the digests and the manifest's "Name" entries.

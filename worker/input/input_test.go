@@ -34,12 +34,12 @@ func TestCompactMetadata(t *testing.T) {
 			pkg.DpkgDBEntry{Source: "s", SourceVersion: "1"},
 		},
 		"rpm": {
-			pkg.RpmDBEntry{Name: "n", Epoch: &epoch, SourceRpm: "s", ModularityLabel: &module, Files: []pkg.RpmFileRecord{{Path: "/f"}}},
-			pkg.RpmDBEntry{Epoch: &epoch, SourceRpm: "s", ModularityLabel: &module},
+			pkg.RpmDBEntry{Name: "n", Epoch: &epoch, Arch: "x86_64", SourceRpm: "s", ModularityLabel: &module, Files: []pkg.RpmFileRecord{{Path: "/f"}}},
+			pkg.RpmDBEntry{Epoch: &epoch, Arch: "x86_64", SourceRpm: "s", ModularityLabel: &module},
 		},
 		"apk": {
-			pkg.ApkDBEntry{Package: "p", OriginPackage: "o", Files: []pkg.ApkFileRecord{{Path: "/f", OwnerUID: "0"}}},
-			pkg.ApkDBEntry{OriginPackage: "o", Files: []pkg.ApkFileRecord{{Path: "/f"}}},
+			pkg.ApkDBEntry{Package: "p", OriginPackage: "o", Architecture: "aarch64", Files: []pkg.ApkFileRecord{{Path: "/f", OwnerUID: "0"}}},
+			pkg.ApkDBEntry{OriginPackage: "o", Architecture: "aarch64"},
 		},
 		"java": {
 			pkg.JavaArchive{
@@ -54,7 +54,14 @@ func TestCompactMetadata(t *testing.T) {
 				PomProperties: &pkg.JavaPomProperties{GroupID: "g", ArtifactID: "a"},
 			},
 		},
-		"go":     {pkg.GolangBinaryBuildinfoEntry{MainModule: "m"}, pkg.GolangBinaryBuildinfoEntry{MainModule: "m"}},
+		"go": {
+			pkg.GolangBinaryBuildinfoEntry{MainModule: "m", Symbols: map[string][]string{"m/p": {"F"}}, BuildSettings: pkg.KeyValues{{Key: "k", Value: "v"}}},
+			pkg.GolangBinaryBuildinfoEntry{MainModule: "m", Symbols: map[string][]string{"m/p": {"F"}}},
+		},
+		"a Java virtual machine": {
+			pkg.JavaVMInstallation{Release: pkg.JavaVMRelease{JavaVersion: "21", Implementor: "i"}, Files: []string{"/f"}},
+			pkg.JavaVMInstallation{Release: pkg.JavaVMRelease{JavaVersion: "21"}},
+		},
 		"python": {pkg.PythonPackage{Name: "p"}, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -75,22 +82,15 @@ func TestCompactPackages(t *testing.T) {
 		Licenses: pkg.NewLicenseSet(pkg.NewLicense("MIT"))}
 	apk := pkg.Package{Name: "apk", Version: "1", Type: pkg.ApkPkg, Locations: places, CPEs: deb.CPEs}
 
-	t.Run("a distribution without Alpine packages", func(t *testing.T) {
-		p := input.Compact(collection(deb)).Artifacts[0]
-		if len(p.Locations) != 1 || p.Locations[0].RealPath != "/status" || len(p.CPEs) != 0 || len(p.Licenses) != 0 {
-			t.Errorf("got locations %v, CPEs %v, licences %v; want /status and nothing else", p.Locations, p.CPEs, p.Licenses)
+	for _, p := range input.Compact(collection(deb, apk)).Artifacts {
+		if len(p.Locations) != 1 || p.Locations[0].RealPath != "/status" || len(p.Licenses) != 0 {
+			t.Errorf("%s: got locations %v, licences %v; want /status and nothing else", p.Name, p.Locations, p.Licenses)
 		}
-	})
-	t.Run("with Alpine packages all locations count", func(t *testing.T) {
-		for _, p := range input.Compact(collection(deb, apk)).Artifacts {
-			if len(p.Locations) != 2 {
-				t.Errorf("%s: got locations %v, want both", p.Name, p.Locations)
-			}
-			if p.Name == "apk" && len(p.CPEs) != 1 {
-				t.Errorf("got CPEs %v, want the one by which Alpine packages are matched", p.CPEs)
-			}
+		// Alpine packages are matched by CPE, too.
+		if want := map[string]int{"apk": 1}[p.Name]; len(p.CPEs) != want {
+			t.Errorf("%s: got CPEs %v, want %d", p.Name, p.CPEs, want)
 		}
-	})
+	}
 }
 
 // Only ownership decides about packages; its ids must be those of the packages that are kept.

@@ -6,7 +6,6 @@ import (
 	"github.com/anchore/grype/grype/distro"
 	"github.com/anchore/grype/grype/matcher"
 	"github.com/anchore/grype/grype/matcher/dpkg"
-	"github.com/anchore/grype/grype/matcher/golang"
 	"github.com/anchore/grype/grype/matcher/rpm"
 	"github.com/anchore/grype/grype/matcher/stock"
 	"github.com/anchore/grype/grype/pkg"
@@ -15,14 +14,13 @@ import (
 	syftpkg "github.com/anchore/syft/syft/pkg"
 )
 
-// matcherConfig has the command line's defaults (grype v0.110, cmd/grype/cli/options/match.go). The zero
-// value differs: it matches neither the Go standard library nor binaries without a matcher of their own.
+// matcherConfig has the command line's defaults (grype v0.121, cmd/grype/cli/options/match.go). The zero
+// value differs: it does not match binaries without a matcher of their own.
 func matcherConfig() matcher.Config {
 	return matcher.Config{
-		Golang: golang.MatcherConfig{AlwaysUseCPEForStdlib: true},
-		Stock:  stock.MatcherConfig{UseCPEs: true},
-		Dpkg:   dpkg.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyZero},
-		Rpm:    rpm.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyAuto},
+		Stock: stock.MatcherConfig{UseCPEs: true},
+		Dpkg:  dpkg.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyZero},
+		Rpm:   rpm.MatcherConfig{MissingEpochStrategy: version.MissingEpochStrategyAuto},
 	}
 }
 
@@ -35,7 +33,7 @@ func providerConfig() pkg.ProviderConfig {
 }
 
 // ignoreRules are the command line's: vulnerabilities of the kernel do not count in packages that hold
-// its headers only (grype v0.110, cmd/grype/cli/commands/root.go).
+// its headers or build tools only (grype v0.121, cmd/grype/cli/commands/root.go).
 func ignoreRules() []grypematch.IgnoreRule {
 	rule := func(packageType syftpkg.Type, name, upstream string) grypematch.IgnoreRule {
 		return grypematch.IgnoreRule{
@@ -47,5 +45,6 @@ func ignoreRules() []grypematch.IgnoreRule {
 		rule(syftpkg.RpmPkg, "kernel-headers", "kernel"),
 		rule(syftpkg.DebPkg, "linux(-.*)?-headers-.*", "linux.*"),
 		rule(syftpkg.DebPkg, "linux-libc-dev", "linux"),
+		rule(syftpkg.DebPkg, "linux-kbuild-.*", "linux.*"),
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Syft names the cataloguer, such as "syft 1.42.3".
+// Syft names the cataloguer, such as "syft 1.57.0".
 func Syft() string { return "syft " + module("github.com/anchore/syft") }
 
-// Grype names the matcher, such as "grype 0.110.0".
+// Grype names the matcher, such as "grype 0.121.2".
 func Grype() string { return "grype " + module("github.com/anchore/grype") }
 
 // module returns the version of a linked module without its "v", or "unknown".

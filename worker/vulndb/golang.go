@@ -2,6 +2,7 @@ package vulndb
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -26,14 +27,16 @@ type osvAffected struct {
 	Ranges   []osvRange `json:"ranges"`
 	Specific struct {
 		CustomRanges []osvRange `json:"custom_ranges"`
+		// Imports are the packages and functions that are affected, in OSV's own shape.
+		Imports json.RawMessage `json:"imports"`
 	} `json:"ecosystem_specific"`
 }
 
 // osvRange is a list of events, each the first version of something.
 type osvRange struct {
 	Events []struct {
-		Introduced string `json:"introduced"`
-		Fixed      string `json:"fixed"`
+		Introduced string `json:"introduced,omitempty"`
+		Fixed      string `json:"fixed,omitempty"`
 	} `json:"events"`
 }
 
@@ -100,7 +103,8 @@ func (r osvRecord) aliases(prefix string) []string {
 }
 
 // moduleRecords writes the advisories of Go modules in GitHub's shape, under their GHSA id if they have
-// one. (Grype builds OSV records of the ecosystem "Go" without complaint, and never matches them.)
+// one. Grype's builder prefers GitHub's records where both databases have the module. They name no functions: a
+// module is affected whatever a program calls of it.
 func (a *Advisories) moduleRecords() []record {
 	var records []record
 	for _, r := range a.Go {
@@ -131,7 +135,7 @@ func (a *Advisories) moduleRecords() []record {
 func (r osvRecord) fixedIn() []map[string]any {
 	var all []map[string]any
 	for _, affected := range r.Affected {
-		// The standard library is matched by CPE; the toolchain is in no image.
+		// The standard library has records of its own; the toolchain is in no image.
 		if affected.Package.Name == stdlib || affected.Package.Name == toolchain {
 			continue
 		}
@@ -141,6 +145,44 @@ func (r osvRecord) fixedIn() []map[string]any {
 				"range": i.constraint(), "identifier": i.fixed,
 			})
 		}
+	}
+	return all
+}
+
+// stdlibRecords writes the advisories of the standard library as the Go vulnerability database does, with the functions
+// that are affected: GitHub's database has none of them.
+func (a *Advisories) stdlibRecords() []record {
+	var records []record
+	for _, r := range a.Go {
+		affected := r.stdlib()
+		if len(affected) == 0 || r.Withdrawn != "" {
+			continue
+		}
+		item := map[string]any{"id": r.ID, "aliases": r.Aliases, "summary": r.Summary, "details": cmp.Or(r.Details, r.Summary), "affected": affected}
+		if r.Published != "" {
+			item["published"] = r.Published
+		}
+		records = append(records, record{id: "govulndb/" + r.ID, item: item})
+	}
+	return records
+}
+
+// stdlib are the affected versions and functions of the standard library.
+func (r osvRecord) stdlib() []map[string]any {
+	var all []map[string]any
+	for _, affected := range r.Affected {
+		if affected.Package.Name != stdlib {
+			continue
+		}
+		var ranges []map[string]any
+		for _, one := range affected.Ranges {
+			ranges = append(ranges, map[string]any{"type": "SEMVER", "events": one.Events})
+		}
+		entry := map[string]any{"package": map[string]string{"name": stdlib, "ecosystem": "Go"}, "ranges": ranges}
+		if len(affected.Specific.Imports) > 0 {
+			entry["ecosystem_specific"] = map[string]any{"imports": affected.Specific.Imports}
+		}
+		all = append(all, entry)
 	}
 	return all
 }
@@ -156,7 +198,7 @@ func (a *Advisories) worst(cves []string) (best CVSS, found bool) {
 }
 
 // cveRecords writes one record in the shape of the US National Vulnerability Database for each CVE. It
-// carries the rating, which other records take over, and the CPE by which Grype matches the standard library.
+// carries the rating, which other records take over, and the CPE of a Go distribution.
 func (a *Advisories) cveRecords() []record {
 	set := &cveSet{ratings: a.CVSS, items: map[string]map[string]any{}, cpes: map[string][]map[string]any{}}
 	for _, r := range a.Go {
@@ -178,7 +220,7 @@ func (a *Advisories) cveRecords() []record {
 	return set.records()
 }
 
-// stdlibCPEs are the affected versions of Go's standard library.
+// stdlibCPEs are the affected versions of a Go distribution, which an image with the toolchain has.
 func (r osvRecord) stdlibCPEs() []map[string]any {
 	var all []map[string]any
 	for _, affected := range r.Affected {

@@ -95,6 +95,10 @@ func TestBuildFromFiles(t *testing.T) {
 			[]vulnerability.Criteria{search.ByPackageName("example.org/app"), search.ByEcosystem(syftpkg.Go, syftpkg.GoModulePkg)},
 			map[string]string{"GO-1": "Critical fixed <1.2.0 (go); Critical not-fixed >=2.0.0 (go)", "GHSA-x": "Unknown fixed <0.9.0 (go)"},
 		},
+		"the standard library, by the functions that are affected": {
+			[]vulnerability.Criteria{search.ByPackageName("stdlib"), search.ByEcosystem(syftpkg.Go, syftpkg.GoModulePkg)},
+			map[string]string{"GO-std": "Unknown fixed >=1.20.0-0,<1.20.3 (go)"},
+		},
 		"withdrawn advisories": {
 			[]vulnerability.Criteria{search.ByPackageName("example.org/back"), search.ByEcosystem(syftpkg.Go, syftpkg.GoModulePkg)},
 			map[string]string{},

@@ -28,7 +28,7 @@ type record struct {
 //	<provider>/results/*.json   {"schema", "identifier", "item"}
 type workspace struct {
 	provider string
-	// schema selects Grype's reader: os, nvd, github-security-advisory, epss, known-exploited.
+	// schema selects Grype's reader: os, nvd, github-security-advisory, osv, epss, known-exploited.
 	schema  string
 	records []record
 }
@@ -39,6 +39,7 @@ func (a *Advisories) workspaces(built time.Time) []workspace {
 	all := []workspace{
 		{provider: "nvd", schema: "nvd", records: a.cveRecords()},
 		{provider: "github", schema: "github-security-advisory", records: a.moduleRecords()},
+		{provider: "govulndb", schema: "osv", records: a.stdlibRecords()},
 	}
 	all = append(all, a.distroWorkspaces()...)
 	return append(all,
