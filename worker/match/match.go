@@ -41,11 +41,15 @@ func SBOM(ctx context.Context, db *database.DB, in *input.File) (report *workera
 
 // match is SBOM without its safety net, step by step as Grype's command line does it.
 func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Report, error) {
-	// Only Provide applies Grype's rule to drop what a distribution's package owns, and it wants a path.
-	packages, about, _, err := pkg.Provide("sbom:"+in.Path(), providerConfig())
+	packages, about, err := in.Packages(providerConfig())
 	if err != nil {
 		return nil, fmt.Errorf("reading the SBOM: %w", err)
 	}
+	return find(ctx, db, packages, about)
+}
+
+// find matches packages and builds the report.
+func find(ctx context.Context, db *database.DB, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
 	lookups, done := db.Borrow()
 	defer done()
 	// A matcher keeps state of its run: one for each SBOM.

@@ -36,7 +36,23 @@ var ownAdvisories = map[string]string{
 		{"id": "CVE-2023-39325", "package": "packaged-tool", "fixed": "0", "severity": "", "description": "never affected"},
 		{"id": "CVE-2023-3978", "package": "packaged-tool", "fixed": "0.9-r0", "severity": "", "description": "fixed before"}
 	]`,
+	// Every version of Go is affected by both; a program is where it has the function.
+	"golang/GO-2099-1.json": `{"id": "GO-2099-1", "aliases": ["CVE-2099-20001"], "affected": [{"package": {"name": "stdlib"},
+		"ranges": [{"events": [{"introduced": "0"}, {"fixed": "1.999.0"}]}], "ecosystem_specific": {"imports": [{"path": "os", "symbols": ["ReadFile"]}]}}]}`,
+	"golang/GO-2099-2.json": `{"id": "GO-2099-2", "aliases": ["CVE-2099-20002"], "affected": [{"package": {"name": "stdlib"},
+		"ranges": [{"events": [{"introduced": "0"}, {"fixed": "1.999.0"}]}], "ecosystem_specific": {"imports": [{"path": "net/http", "symbols": ["Get"]}]}}]}`,
 }
+
+// program reads a file and knows nothing of HTTP.
+const program = `package main
+
+import "os"
+
+func main() {
+	content, _ := os.ReadFile(os.Args[1])
+	os.Stdout.Write(content)
+}
+`
 
 // images that the tests look at, each with the number of findings that it must have at least, so that
 // nothing is equal only because it is empty.
@@ -58,6 +74,7 @@ func images(t *testing.T) map[string]struct {
 			fixture.Module{Path: "github.com/gin-gonic/gin", Version: "v1.7.0"},
 			fixture.Module{Path: "github.com/golang-jwt/jwt/v4", Version: "v4.4.0"},
 			fixture.Module{Path: "google.golang.org/protobuf", Version: "v1.28.0"})}), 10},
+		"a Go program with a table of its functions": {registrytest.Image(t, registrytest.Files{"program": fixture.GoProgram(t, program)}), 1},
 		// Distributions without a package manager keep one file for each package.
 		"distroless": {registrytest.Image(t, fixture.OSRelease("debian", "12"), registrytest.Files{
 			"var/lib/dpkg/status.d/openssl": "Package: libssl3\nSource: openssl\nVersion: 3.0.9-1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"}), 5},
@@ -149,13 +166,13 @@ func full(s *sbom.SBOM) model.Document {
 	return syftjson.ToFormatModel(*s, syftjson.DefaultEncoderConfig())
 }
 
-// The compact input gives exactly the report that the full SBOM gives.
+// The compact input gives exactly the report that the full SBOM gives, when Grype itself reads that.
 func TestCompactInputGivesTheSameReport(t *testing.T) {
 	db := store(t, fixture.Advisories(t, ownAdvisories))
 	for name, c := range images(t) {
 		t.Run(name, func(t *testing.T) {
 			s := contents(t, c.image)
-			want, err := match.SBOM(t.Context(), db, input.Open(write(t, full(s))))
+			want, err := match.AsGrypeReads(t.Context(), db, write(t, full(s)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -303,6 +320,12 @@ func TestRulesAcrossPackages(t *testing.T) {
 		}
 		if !found(r, "CVE-2023-45288", "/usr/bin/packaged-tool") {
 			t.Error("want what Alpine says nothing of to stay in /usr/bin/packaged-tool")
+		}
+	})
+	t.Run("a Go program has the vulnerabilities of the functions that are in it", func(t *testing.T) {
+		r := report(t, registrytest.Files{"program": fixture.GoProgram(t, program)})
+		if !found(r, "CVE-2099-20001", "/program") || found(r, "CVE-2099-20002", "/program") {
+			t.Error("want the finding in os.ReadFile and not that in net/http.Get")
 		}
 	})
 	t.Run("the kernel's vulnerabilities do not count in its headers", func(t *testing.T) {

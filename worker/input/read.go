@@ -1,0 +1,329 @@
+package input
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+
+	grypepkg "github.com/anchore/grype/grype/pkg"
+	"github.com/anchore/syft/syft/artifact"
+	"github.com/anchore/syft/syft/cpe"
+	"github.com/anchore/syft/syft/file"
+	"github.com/anchore/syft/syft/format/syftjson/model"
+	"github.com/anchore/syft/syft/pkg"
+)
+
+// MaxPackages bounds the packages of a match input: each takes about 1 KB of memory while it is matched, however few
+// bytes it has in the document.
+const MaxPackages = 300_000
+
+// Packages reads what Grype matches: the packages, without those that belong to another one, and the distribution. They
+// are those of Grype's own reader, in the same order. Unlike that one it needs time and memory in proportion to the
+// document, and it leaves out what the matchers do not read, such as the lists of files that packages own.
+//
+// It reads match inputs of every version of this worker. Their format is a subset of syft-json.
+func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, grypepkg.Context, error) {
+	content, err := os.Open(f.path)
+	if err != nil {
+		return nil, grypepkg.Context{}, err
+	}
+	defer content.Close()
+	var in contents
+	if err := in.decode(content); err != nil {
+		return nil, grypepkg.Context{}, err
+	}
+	kept, about, err := in.unowned(config)
+	if err != nil {
+		return nil, grypepkg.Context{}, err
+	}
+	packages := grypepkg.FromPackages(in.packages, in.relationships(), config.SynthesisConfig)
+	packages = slices.DeleteFunc(packages, func(p *grypepkg.Package) bool {
+		return in.owned[string(p.ID)] && !kept[p.ID]
+	})
+	for _, p := range packages {
+		p.Distro = about.Distro
+	}
+	return grypepkg.FromPtrs(packages), about, nil
+}
+
+// contents are what is read of a document.
+type contents struct {
+	packages []pkg.Package
+	// overlaps are the relationships of packages whose files belong to another one. owned are the children in them.
+	overlaps []overlap
+	owned    map[string]bool
+	distro   model.LinuxRelease
+	schema   model.Schema
+}
+
+// overlap says that files of the package Child belong to the package Parent.
+type overlap struct {
+	Parent string `json:"parent"`
+	Child  string `json:"child"`
+	Type   string `json:"type"`
+}
+
+// decode reads a document piece by piece, so that it is never in memory as a whole.
+func (c *contents) decode(from io.Reader) error {
+	c.owned = map[string]bool{}
+	decoder := json.NewDecoder(from)
+	if err := expect(decoder, '{'); err != nil {
+		return err
+	}
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		switch key {
+		case "artifacts":
+			err = each(decoder, c.addPackage)
+		case "artifactRelationships":
+			err = each(decoder, c.addOverlap)
+		case "distro":
+			err = decoder.Decode(&c.distro)
+		case "schema":
+			err = decoder.Decode(&c.schema)
+		default:
+			err = skip(decoder)
+		}
+		if err != nil {
+			return fmt.Errorf("%v: %w", key, err)
+		}
+	}
+	if !strings.Contains(c.schema.URL, "anchore/syft") {
+		return errors.New("the document is not syft-json: it does not say its schema")
+	}
+	return c.sort()
+}
+
+// skip reads a value of any size and keeps nothing of it.
+func skip(decoder *json.Decoder) error {
+	for depth := 0; ; {
+		token, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		switch token {
+		case json.Delim('['), json.Delim('{'):
+			depth++
+		case json.Delim(']'), json.Delim('}'):
+			depth--
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
+// expect reads one delimiter.
+func expect(decoder *json.Decoder, want json.Delim) error {
+	token, err := decoder.Token()
+	if err == nil && token != want {
+		err = fmt.Errorf("the document has %v at byte %d, expected %v", token, decoder.InputOffset(), want)
+	}
+	return err
+}
+
+// each decodes the entries of a list one by one; null is an empty list.
+func each[T any](decoder *json.Decoder, add func(T) error) error {
+	token, err := decoder.Token()
+	if err != nil || token == nil {
+		return err
+	}
+	if token != json.Delim('[') {
+		return fmt.Errorf("it is %v, expected a list", token)
+	}
+	for decoder.More() {
+		var entry T
+		if err := decoder.Decode(&entry); err != nil {
+			return err
+		}
+		if err := add(entry); err != nil {
+			return err
+		}
+	}
+	_, err = decoder.Token()
+	return err
+}
+
+// addOverlap keeps the relationships that decide about packages.
+func (c *contents) addOverlap(o overlap) error {
+	if o.Type == string(artifact.OwnershipByFileOverlapRelationship) {
+		c.overlaps = append(c.overlaps, o)
+		c.owned[o.Child] = true
+	}
+	return nil
+}
+
+// packageJSON is a package of the document with what Grype reads of it.
+type packageJSON struct {
+	ID           string          `json:"id"`
+	Name         string          `json:"name"`
+	Version      string          `json:"version"`
+	Type         pkg.Type        `json:"type"`
+	Locations    []file.Location `json:"locations"`
+	Language     pkg.Language    `json:"language"`
+	CPEs         []model.CPE     `json:"cpes"`
+	PURL         string          `json:"purl"`
+	MetadataType string          `json:"metadataType"`
+	Metadata     json.RawMessage `json:"metadata"`
+}
+
+// addPackage keeps a package.
+func (c *contents) addPackage(p packageJSON) error {
+	if len(c.packages) == MaxPackages {
+		return fmt.Errorf("the image has more than %d packages", MaxPackages)
+	}
+	metadata, err := decodeMetadata(p)
+	if err != nil {
+		return fmt.Errorf("package %s %s: %w", p.Name, p.Version, err)
+	}
+	out := pkg.Package{
+		Name: p.Name, Version: p.Version, Type: p.Type, Language: p.Language, PURL: p.PURL,
+		Locations: file.NewLocationSet(p.Locations...), Metadata: metadata,
+	}
+	for _, c := range p.CPEs {
+		// Grype leaves out what it cannot parse, too.
+		if parsed, err := cpe.New(c.Value, cpe.Source(c.Source)); err == nil {
+			out.CPEs = append(out.CPEs, parsed)
+		}
+	}
+	out.OverrideID(artifact.ID(p.ID))
+	c.packages = append(c.packages, out)
+	return nil
+}
+
+// metadataKinds are the kinds of metadata that matchers read, by their names in syft-json.
+var metadataKinds = map[string]func(json.RawMessage) (any, error){
+	"apk-db-entry":              decodeAs[pkg.ApkDBEntry],
+	"dpkg-archive-entry":        decodeAs[pkg.DpkgArchiveEntry],
+	"dpkg-db-entry":             decodeAs[pkg.DpkgDBEntry],
+	"go-module-buildinfo-entry": decodeAs[pkg.GolangBinaryBuildinfoEntry],
+	"java-archive":              decodeAs[pkg.JavaArchive],
+	"java-jvm-installation":     decodeAs[pkg.JavaVMInstallation],
+	"rpm-archive":               decodeAs[pkg.RpmArchive],
+	"rpm-db-entry":              decodeAs[pkg.RpmDBEntry],
+}
+
+func decodeAs[T any](raw json.RawMessage) (any, error) {
+	var metadata T
+	if err := json.Unmarshal(raw, &metadata); err != nil {
+		return nil, err
+	}
+	return metadata, nil
+}
+
+// decodeMetadata decodes what compactMetadata keeps. Where older inputs do not say the architecture of a package, its
+// package URL does.
+func decodeMetadata(p packageJSON) (any, error) {
+	decode, known := metadataKinds[p.MetadataType]
+	if !known || len(p.Metadata) == 0 {
+		return nil, nil
+	}
+	metadata, err := decode(p.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	switch m := compactMetadata(metadata).(type) {
+	case pkg.RpmDBEntry:
+		m.Arch = architecture(m.Arch, p.PURL)
+		return m, nil
+	case pkg.RpmArchive:
+		m.Arch = architecture(m.Arch, p.PURL)
+		return m, nil
+	case pkg.ApkDBEntry:
+		m.Architecture = architecture(m.Architecture, p.PURL)
+		return m, nil
+	default:
+		return m, nil
+	}
+}
+
+// architecture is the given one, or that of the package URL.
+func architecture(given, purl string) string {
+	if given != "" {
+		return given
+	}
+	_, qualifiers, _ := strings.Cut(purl, "?")
+	for qualifier := range strings.SplitSeq(qualifiers, "&") {
+		if value, found := strings.CutPrefix(qualifier, pkg.PURLQualifierArch+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// sort puts the packages into the order in which Grype matches them, which is mostly theirs already, and refuses those
+// that cannot be told apart.
+func (c *contents) sort() error {
+	if !sort.SliceIsSorted(c.packages, func(i, j int) bool { return pkg.Less(c.packages[i], c.packages[j]) }) {
+		pkg.Sort(c.packages)
+	}
+	seen := make(map[artifact.ID]bool, len(c.packages))
+	for _, p := range c.packages {
+		if p.ID() == "" || seen[p.ID()] {
+			return fmt.Errorf("package %s %s has the id %q, which is empty or another package's", p.Name, p.Version, p.ID())
+		}
+		seen[p.ID()] = true
+	}
+	return nil
+}
+
+// identifier stands for a package in a relationship.
+type identifier string
+
+// ID implements artifact.Identifiable.
+func (i identifier) ID() artifact.ID { return artifact.ID(i) }
+
+// relationships are the overlaps as Grype reads them.
+func (c *contents) relationships() []artifact.Relationship {
+	all := make([]artifact.Relationship, 0, len(c.overlaps))
+	for _, o := range c.overlaps {
+		all = append(all, artifact.Relationship{
+			From: identifier(o.Parent), To: identifier(o.Child), Type: artifact.OwnershipByFileOverlapRelationship,
+		})
+	}
+	return all
+}
+
+// unowned has Grype decide which of the packages in overlaps count, and what the distribution is. Its rule is not
+// exported; it is applied to a document that has these packages only, which are few in images that are not made up.
+func (c *contents) unowned(config grypepkg.ProviderConfig) (kept map[grypepkg.ID]bool, about grypepkg.Context, err error) {
+	involved := make(map[string]bool, 2*len(c.owned))
+	for _, o := range c.overlaps {
+		involved[o.Parent], involved[o.Child] = true, true
+	}
+	document := model.Document{Artifacts: []model.Package{}, Distro: c.distro, Schema: c.schema}
+	for _, p := range c.packages {
+		if involved[string(p.ID())] {
+			document.Artifacts = append(document.Artifacts, model.Package{PackageBasicData: model.PackageBasicData{
+				ID: string(p.ID()), Name: p.Name, Version: p.Version, Type: p.Type,
+			}})
+		}
+	}
+	for _, o := range c.overlaps {
+		document.ArtifactRelationships = append(document.ArtifactRelationships, model.Relationship{Parent: o.Parent, Child: o.Child, Type: o.Type})
+	}
+	raw, err := json.Marshal(&document)
+	if err != nil {
+		return nil, about, err
+	}
+	packages, about, _, err := grypepkg.ProvideFromReader(bytes.NewReader(raw), config)
+	if err != nil {
+		return nil, about, err
+	}
+	// Where the document came from is in no finding.
+	about.Source = nil
+	kept = make(map[grypepkg.ID]bool, len(packages))
+	for _, p := range packages {
+		kept[p.ID] = true
+	}
+	return kept, about, nil
+}

@@ -1,0 +1,19 @@
+package match
+
+import (
+	"context"
+
+	"github.com/anchore/grype/grype/pkg"
+
+	"github.com/scanner-operator/scanner-operator/worker/database"
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// AsGrypeReads matches an SBOM that Grype's own reader reads.
+func AsGrypeReads(ctx context.Context, db *database.DB, path string) (*workerapi.Report, error) {
+	packages, about, _, err := pkg.Provide("sbom:"+path, providerConfig())
+	if err != nil {
+		return nil, err
+	}
+	return find(ctx, db, packages, about)
+}
