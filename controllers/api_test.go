@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -25,9 +26,9 @@ import (
 // spec is a Scanner's, as a user writes it.
 type spec = map[string]any
 
-// with adds fields to the least spec that there can be.
+// with adds fields to a spec that names its engine.
 func with(fields spec) spec {
-	whole := spec{"backend": spec{"type": "Fake"}}
+	whole := spec{"backend": spec{"type": "Grype"}}
 	for key, value := range fields {
 		whole[key] = value
 	}
@@ -88,18 +89,20 @@ func inUnattended(t *testing.T) *place {
 // TestScannerDefaults: what a Scanner has about which its author says nothing.
 func TestScannerDefaults(t *testing.T) {
 	p := inUnattended(t)
-	p.must(p.write("defaults", receiver(nil)))
+	written := receiver(nil)
+	delete(written, "backend")
+	p.must(p.write("defaults", written))
 	var scanner v1alpha1.Scanner
 	p.must(p.client.Get(t.Context(), keyFor(p, "defaults"), &scanner))
 	day, wait, interval := metav1.Duration{Duration: 24 * time.Hour}, metav1.Duration{Duration: 30 * time.Second}, metav1.Duration{Duration: 5 * time.Minute}
 	p.Expect(scanner.Spec).To(Equal(v1alpha1.ScannerSpec{
-		Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}, IgnoreLabel: "scanner-operator.io/ignore",
-		AnnotatePods: v1alpha1.Enabled, PodFinalizer: v1alpha1.Disabled, UnusedImageRetention: &day,
+		Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}, IgnoreLabel: "scanner-operator.io/ignore",
+		Suspend: ptr.To(false), AddPodAnnotation: ptr.To(true), AddPodFinalizer: ptr.To(false), UnusedImageRetention: &day,
 		Notifications: []v1alpha1.Receiver{{
 			Name: "team", Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}},
-			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable,
+			MinSeverity: "High", UnknownSeverity: v1alpha1.UnknownAnnounceFixable, OnlyFixable: ptr.To(false),
 			Announce:  []v1alpha1.Change{v1alpha1.ChangeNew, v1alpha1.ChangeFixAvailable, v1alpha1.ChangeEscalated, v1alpha1.ChangeRegressed},
-			Workloads: v1alpha1.WorkloadsOwnAndUnassigned, Health: v1alpha1.Enabled, GroupWait: &wait, GroupInterval: &interval, FirstScan: v1alpha1.FirstScanSummary,
+			Workloads: v1alpha1.WorkloadsOwnAndUnassigned, HealthNotices: ptr.To(true), GroupWait: &wait, GroupInterval: &interval, FirstScan: v1alpha1.FirstScanSummary,
 		}},
 	}))
 }
@@ -115,8 +118,10 @@ func TestScannerAccepted(t *testing.T) {
 		receivers = append(receivers, spec{"name": fmt.Sprint("team-", i), "slack": spec{"webhookURLSecretRef": spec{"name": "slack"}}})
 	}
 	for name, s := range map[string]spec{
-		"the-least":    with(nil),
-		"grype":        with(spec{"backend": spec{"type": "Grype"}}),
+		"the-least":    {},
+		"no-type":      {"backend": spec{}},
+		"job-alone":    {"backend": spec{"grype": spec{"job": spec{"priorityClassName": "low"}}}},
+		"grype":        with(nil),
 		"grype-shaped": with(spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"nodeSelector": spec{"a": "b"}, "tolerations": []any{spec{"operator": "Exists"}}, "priorityClassName": "low", "resources": spec{"limits": spec{"memory": "4Gi"}}}}}}),
 		"clair":        clairSpec(nil),
 		"clair-in-full": clairSpec(spec{
@@ -134,7 +139,8 @@ func TestScannerAccepted(t *testing.T) {
 		"no-waiting":        receiver(spec{"groupWait": "0s", "groupInterval": "1s"}),
 		"longest-waiting":   receiver(spec{"groupWait": "1h", "groupInterval": "168h"}),
 		"longest-names":     receiver(spec{"name": long("n", 63), "slack": spec{"webhookURLSecretRef": spec{"name": long("s", 253), "key": long("k", 253)}}}),
-		"every-choice":      receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "firstScan": "Silent"}),
+		"every-choice":      receiver(spec{"minSeverity": "Negligible", "unknownSeverity": "Hold", "onlyFixable": true, "healthNotices": false, "firstScan": "Silent"}),
+		"every-switch":      with(spec{"suspend": true, "addPodAnnotation": false, "addPodFinalizer": true}),
 		long("n", 63):       with(nil),
 		"with.dots":         with(nil),
 	} {
@@ -186,10 +192,9 @@ func TestScannerRejected(t *testing.T) {
 		spec spec
 		want []string
 	}{
-		"no spec":                      {spec{}, []string{"spec.backend", "Required value"}},
-		"no type":                      {spec{"backend": spec{}}, []string{"spec.backend.type", "Required value"}},
-		"another engine":               {spec{"backend": spec{"type": "Trivy"}}, []string{"spec.backend.type", `"Grype", "Clair", "Fake"`}},
-		"settings of another engine":   {spec{"backend": spec{"type": "Fake", "grype": spec{}}}, []string{"spec.backend", "grype may be set only when type is Grype"}},
+		"another engine":               {spec{"backend": spec{"type": "Trivy"}}, []string{"spec.backend.type", `"Grype", "Clair"`}},
+		"the engine of tests":          {spec{"backend": spec{"type": "Fake"}}, []string{"spec.backend.type", `"Grype", "Clair"`}},
+		"Clair's settings, no type":    {spec{"backend": spec{"clair": spec{"url": "https://clair.example.com"}}}, []string{"spec.backend", "clair may be set only when type is Clair"}},
 		"Clair's settings for Grype":   {spec{"backend": spec{"type": "Grype", "clair": spec{"url": "https://clair.example.com"}}}, []string{"spec.backend", "clair may be set only when type is Clair"}},
 		"Grype's settings for Clair":   {spec{"backend": spec{"type": "Clair", "grype": spec{}, "clair": spec{"url": "https://clair.example.com"}}}, []string{"spec.backend", "grype may be set only when type is Grype"}},
 		"Clair without settings":       {spec{"backend": spec{"type": "Clair"}}, []string{"spec.backend", "clair.url is needed when type is Clair"}},
@@ -207,7 +212,7 @@ func TestScannerRejected(t *testing.T) {
 		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": long("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},
 		"an empty ignore label":        {with(spec{"ignoreLabel": ""}), []string{"spec.ignoreLabel", "at least 1"}},
 		"an ignore label, too long":    {with(spec{"ignoreLabel": long("x", 318)}), []string{"spec.ignoreLabel", "317"}},
-		"neither on nor off":           {with(spec{"annotatePods": "Sometimes"}), []string{"spec.annotatePods", `"Enabled", "Disabled"`}},
+		"neither true nor false":       {with(spec{"addPodAnnotation": "Enabled"}), []string{"spec.addPodAnnotation", "boolean"}},
 		"suspended by a word":          {with(spec{"suspend": "yes"}), []string{"spec.suspend", "boolean"}},
 		"a negative retention":         {with(spec{"unusedImageRetention": "-1s"}), []string{"spec.unusedImageRetention", "must be between 0s and 720h"}},
 		"a retention that is too long": {with(spec{"unusedImageRetention": "721h"}), []string{"spec.unusedImageRetention", "must be between 0s and 720h"}},
@@ -312,7 +317,7 @@ func TestPrinterColumns(t *testing.T) {
 	}))
 	p.Expect(scanners.rows).To(HaveLen(1))
 	p.Expect(scanners.rows[0][:8]).To(Equal([]any{"all", "True", int64(2), int64(1), int64(1), int64(1), int64(1), int64(0)}))
-	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"Fake", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
+	p.Expect(scanners.rows[0][11:]).To(Equal([]any{"Grype", "1 of 2 images could not be scanned (ImageNotFound: " + failing + ")"}))
 	scans := p.table("imagescans")
 	p.Expect(scans.columns).To(Equal([]string{
 		"Name", "Image", "Phase", "Critical", "High", "Medium", "Fixable", "Workloads", "Age", "Suppressed", "Scanner", "Platform", "Reason", "Message",

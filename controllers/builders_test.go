@@ -178,11 +178,11 @@ func ownedBy(apiVersion, kind, name, uid string) func(*corev1.Pod) {
 	}
 }
 
-// aScanner has the fake engine.
+// aScanner has the engine of the test for its Grype.
 func aScanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	scanner := &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}},
+		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 	}
 	for _, change := range changes {
 		change(scanner)

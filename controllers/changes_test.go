@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
@@ -153,21 +154,23 @@ func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 			func(s *twoScanners) []string { return []string{s.busy} },
 		},
 		"backend.type": {
-			func(_ *twoScanners, s *spec) { s.Backend.Type = v1alpha1.BackendGrype }, // which does not run here
+			func(_ *twoScanners, s *spec) { // which does not run here
+				s.Backend = v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: "https://clair.example.com"}}
+			},
 			v1alpha1.ImageCounts{Total: 4, Failed: 4}, false, false, nil,
 		},
 		"suspend": {
-			func(_ *twoScanners, s *spec) { s.Suspend = true }, atFirst, true, true, nil,
+			func(_ *twoScanners, s *spec) { s.Suspend = ptr.To(true) }, atFirst, true, true, nil,
 		},
 		"suspend and podSelector": {
 			func(_ *twoScanners, s *spec) {
-				s.Suspend, s.PodSelector = true, &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "back"}}
+				s.Suspend, s.PodSelector = ptr.To(true), &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "back"}}
 			},
 			v1alpha1.ImageCounts{Total: 2, Scanned: 1, Failed: 1}, false, true,
 			func(s *twoScanners) []string { return []string{s.clean, s.busy} },
 		},
-		"annotatePods": {
-			func(_ *twoScanners, s *spec) { s.AnnotatePods = v1alpha1.Disabled }, atFirst, false, false, nil,
+		"addPodAnnotation": {
+			func(_ *twoScanners, s *spec) { s.AddPodAnnotation = ptr.To(false) }, atFirst, false, false, nil,
 		},
 		"unusedImageRetention": {
 			func(_ *twoScanners, s *spec) { s.UnusedImageRetention = &metav1.Duration{} }, atFirst, true, true, nil,
@@ -175,8 +178,8 @@ func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 		"notifications": {
 			func(_ *twoScanners, s *spec) { s.Notifications = []v1alpha1.Receiver{receiverNamed("team")} }, atFirst, true, true, nil,
 		},
-		"podFinalizer": {
-			func(_ *twoScanners, s *spec) { s.PodFinalizer = v1alpha1.Enabled }, atFirst, true, true, nil,
+		"addPodFinalizer": {
+			func(_ *twoScanners, s *spec) { s.AddPodFinalizer = ptr.To(true) }, atFirst, true, true, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,8 +256,10 @@ func TestScannersChangedInTurn(t *testing.T) {
 	s := newTwoScanners(t)
 	for range 5 {
 		for _, change := range []func(*v1alpha1.Scanner){
-			selecting("tier", "none"), excluding("*"), func(s *v1alpha1.Scanner) { s.Spec.Suspend = true },
-			func(s *v1alpha1.Scanner) { s.Spec.PodSelector, s.Spec.Images.Exclude, s.Spec.Suspend = nil, nil, false },
+			selecting("tier", "none"), excluding("*"), func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) },
+			func(s *v1alpha1.Scanner) {
+				s.Spec.PodSelector, s.Spec.Images.Exclude, s.Spec.Suspend = nil, nil, ptr.To(false)
+			},
 		} {
 			s.changes(s.changed, change)
 		}

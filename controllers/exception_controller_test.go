@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -269,7 +270,7 @@ func TestExceptedFindings(t *testing.T) {
 
 // TestExceptedWhileSuspended: what is shown follows the exceptions though nothing is scanned.
 func TestExceptedWhileSuspended(t *testing.T) {
-	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan := scanOf(scanner, web, scanned)
 	scan.Status.PlatformDigest, scan.Status.Findings = subjectOf(web, "").PlatformDigest, &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}
 	u := newUnit(t, scanner, scan, aPod(shop, "p", running("c", web)), anException("a", "CVE-1"))

@@ -252,7 +252,7 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonTooManyScanners, Message: "the namespace has too many Scanners; see this image's own"}
 		return time.Hour, nil
 	}
-	if s.scanner.Spec.Suspend {
+	if isSuspended(s.scanner) {
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonSuspended, Message: "the Scanner is suspended"}
 		return time.Hour, nil
 	}

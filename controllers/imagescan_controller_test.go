@@ -62,7 +62,7 @@ func TestImageScanStory(t *testing.T) {
 
 	after := u.read(scan)
 	want := v1alpha1.ImageScanStatus{
-		Phase: v1alpha1.PhaseScanned, PlatformDigest: subjectOf(web, store.Cluster).PlatformDigest, Engine: v1alpha1.BackendFake,
+		Phase: v1alpha1.PhaseScanned, PlatformDigest: subjectOf(web, store.Cluster).PlatformDigest, Engine: v1alpha1.BackendGrype,
 		Packages: ptr.To(int32(7)), ScanTime: &metav1.Time{Time: noon}, Findings: &v1alpha1.FindingCounts{Critical: 1, Fixable: 1}, Workloads: []string{"Pod/web-1"}, WorkloadCount: 1,
 		TopFindings: []v1alpha1.TopFinding{{ID: "CVE-2024-0001", Severity: "Critical", Package: "openssl 3.0.1", FixedIn: "3.0.2"}},
 	}
@@ -380,7 +380,7 @@ func TestUnusedBeforeScanned(t *testing.T) {
 
 // TestSuspended: nothing new is begun, what was found stays, and it goes on afterwards.
 func TestSuspended(t *testing.T) {
-	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan, known := scanOf(scanner, web), scanOf(scanner, vulnerable)
 	known.Status.Phase, known.Status.Findings = v1alpha1.PhaseScanned, &v1alpha1.FindingCounts{High: 7}
 	u := newUnit(t, scanner, scan, known, aPod(shop, "a", running("main", web), running("other", vulnerable)))
@@ -396,7 +396,7 @@ func TestSuspended(t *testing.T) {
 		t.Error("a suspended Scanner makes work")
 	}
 	u.must(u.client.Get(t.Context(), client.ObjectKeyFromObject(scanner), scanner))
-	scanner.Spec.Suspend = false
+	scanner.Spec.Suspend = ptr.To(false)
 	u.update(scanner)
 	u.reported(web)
 	if after, _ = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned {
@@ -406,7 +406,7 @@ func TestSuspended(t *testing.T) {
 
 // TestBackendDisabled: without its engine an image fails, with the reason.
 func TestBackendDisabled(t *testing.T) {
-	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	scanner := theScanner(withClair("https://clair.example.com"))
 	scan := scanOf(scanner, web)
 	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
 	after, _ := u.reconcile(scan)

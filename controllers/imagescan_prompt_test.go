@@ -7,6 +7,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -40,7 +41,7 @@ func newPromptedUnit(t *testing.T, objects ...client.Object) (*unit, *prompted) 
 	t.Helper()
 	u := newUnit(t, objects...)
 	engine := &prompted{scripted: u.engine}
-	u.scans.Backends = backend.Choosers{v1alpha1.BackendFake: backend.Always(engine)}
+	u.scans.Backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(engine)}
 	return u, engine
 }
 
@@ -84,8 +85,8 @@ func TestMatchRequestStays(t *testing.T) {
 		err     bool
 	}{
 		"while the Scanner is suspended": {
-			arrange: func(u *unit, _ *prompted, s *v1alpha1.Scanner) { s.Spec.Suspend = true; u.update(s) },
-			mend:    func(u *unit, _ *prompted, s *v1alpha1.Scanner) { s.Spec.Suspend = false; u.update(s) },
+			arrange: func(u *unit, _ *prompted, s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true); u.update(s) },
+			mend:    func(u *unit, _ *prompted, s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false); u.update(s) },
 		},
 		"while the image is listed": {
 			arrange: func(u *unit, e *prompted, _ *v1alpha1.Scanner) {

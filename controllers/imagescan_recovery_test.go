@@ -81,14 +81,14 @@ func TestAnotherEngineStartsOver(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) {
 		s.Status = v1alpha1.ImageScanStatus{
-			Phase: v1alpha1.PhaseScanned, Engine: v1alpha1.BackendGrype, Findings: &v1alpha1.FindingCounts{Critical: 7},
+			Phase: v1alpha1.PhaseScanned, Engine: v1alpha1.BackendClair, Findings: &v1alpha1.FindingCounts{Critical: 7},
 		}
 	})
 	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
 	u.engine.index = says(backend.Waiting(v1alpha1.ReasonCataloging, "", time.Minute), nil)
 	after, _ := u.reconcile(scan)
-	if after.Status.Findings != nil || after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Engine != v1alpha1.BackendFake {
-		t.Errorf("it is %s by %s with findings %v, want Cataloging by Fake without", after.Status.Phase, after.Status.Engine, after.Status.Findings)
+	if after.Status.Findings != nil || after.Status.Phase != v1alpha1.PhaseCataloging || after.Status.Engine != v1alpha1.BackendGrype {
+		t.Errorf("it is %s by %s with findings %v, want Cataloging by Grype without", after.Status.Phase, after.Status.Engine, after.Status.Findings)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
 
 // TestMissingEngineIsOneFailure: events about pods are no attempts, and an unused image goes all the same.
 func TestMissingEngineIsOneFailure(t *testing.T) {
-	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	scanner := theScanner(withClair("https://clair.example.com"))
 	scan := scanOf(scanner, web)
 	pod := aPod(shop, "a", running("main", web))
 	u := newUnit(t, scanner, scan, pod)

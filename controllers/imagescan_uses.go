@@ -134,7 +134,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	workloads := workloadsOf(s.uses)
 	err := r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
-		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: s.scanner.Spec.Suspend || s.refused, Workloads: workloads,
+		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: isSuspended(s.scanner) || s.refused, Workloads: workloads,
 	})
 	if err != nil {
 		return 0, err

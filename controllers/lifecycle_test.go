@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -193,7 +194,7 @@ func TestSuspendedScanner(t *testing.T) {
 	scanner := aScanner(p.namespace, "all")
 	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 		g.Expect(ready).NotTo(BeNil(), "no status yet")
@@ -202,7 +203,7 @@ func TestSuspendedScanner(t *testing.T) {
 	})
 	p.creates(aPod(p.namespace, "b", running("main", vulnerable)))
 	p.Consistently(p.phases(scanner), quiet).Should(Equal(phasesOf{web: v1alpha1.PhaseScanned}))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
 }
 
@@ -234,7 +235,7 @@ func TestNewDataInTheCluster(t *testing.T) {
 // TestChangedEngine: a Scanner whose engine this operator does not have says so, and goes on when it is changed back.
 func TestChangedEngine(t *testing.T) {
 	p := newPlace(t)
-	scanner := aScanner(p.namespace, "all", func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	scanner := aScanner(p.namespace, "all", withClair("https://clair.example.com"))
 	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseFailed})
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
@@ -243,7 +244,7 @@ func TestChangedEngine(t *testing.T) {
 		g.Expect(ready).NotTo(BeNil(), "no status yet")
 		g.Expect(ready.Message).To(ContainSubstring("spec.backend.type"))
 	})
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendFake })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} })
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled)).To(BeNil())

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -64,7 +65,7 @@ func TestSuspendedScannerIsSilent(t *testing.T) {
 	scanner := aScanner(p.namespace, "all", telling("team"))
 	p.creates(scanner)
 	p.Eventually(p.told("all"), patience).Should(Equal([]string{"team FirstScan"}))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 	})
@@ -73,7 +74,7 @@ func TestSuspendedScannerIsSilent(t *testing.T) {
 		aPod(p.namespace, "third", running("main", p.unique("vulnerable-third"))),
 	)
 	p.Consistently(p.told("all"), quiet).Should(HaveLen(1))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
 	p.becomes(scanner, phasesOf{
 		p.unique("vulnerable"): v1alpha1.PhaseScanned, p.unique("vulnerable-second"): v1alpha1.PhaseScanned, p.unique("vulnerable-third"): v1alpha1.PhaseScanned,
 	})
@@ -134,7 +135,7 @@ func TestDeselectedIsNoNews(t *testing.T) {
 	for _, change := range []func(*v1alpha1.Scanner){
 		selecting("tier", "none"), func(s *v1alpha1.Scanner) { s.Spec.PodSelector = nil },
 		excluding("*"), func(s *v1alpha1.Scanner) { s.Spec.Images.Exclude = nil },
-		func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype }, func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendFake },
+		withClair("https://clair.example.com"), func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} },
 	} {
 		p.changes(scanner, change)
 		p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
@@ -151,7 +152,7 @@ func TestMessageOnItsWay(t *testing.T) {
 		change, back func(*v1alpha1.Scanner)
 	}{
 		"suspended": {
-			func(s *v1alpha1.Scanner) { s.Spec.Suspend = true }, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false },
+			func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) }, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) },
 		},
 		"the receiver removed": {
 			func(s *v1alpha1.Scanner) { s.Spec.Notifications = nil },
@@ -204,7 +205,7 @@ func TestSuspendedWhileAJobRuns(t *testing.T) {
 	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseCataloging {
 		t.Fatalf("the image is %s, want a Job to run", after.Status.Phase)
 	}
-	scanner.Spec.Suspend = true
+	scanner.Spec.Suspend = ptr.To(true)
 	u.update(scanner)
 	u.engine.index = func(backend.Image) (backend.Progress, error) {
 		t.Error("the engine is asked to go on")
@@ -224,7 +225,7 @@ func TestSuspendedWhileAJobRuns(t *testing.T) {
 	}
 
 	scanner = u.reconcileScanner()
-	scanner.Spec.Suspend = false
+	scanner.Spec.Suspend = ptr.To(false)
 	u.update(scanner)
 	u.engine.index = says(backend.Done, nil)
 	if after, _ := u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
@@ -250,11 +251,11 @@ func TestSuspendedIsNotMatched(t *testing.T) {
 		t.Fatalf("%d images are to be matched with new data, want 1", got)
 	}
 	for _, want := range []int{0, 1} {
-		scanner.Spec.Suspend = want == 0
+		scanner.Spec.Suspend = ptr.To(want == 0)
 		u.update(scanner)
 		u.reconcile(scan)
 		if got := queued(); got != want {
-			t.Errorf("suspended %v: %d images are to be matched, want %d", scanner.Spec.Suspend, got, want)
+			t.Errorf("suspended %v: %d images are to be matched, want %d", want == 0, got, want)
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (g *gauges) images(images []coveredImage) {
 	for reason, n := range failed {
 		g.add(failedGauge, float64(n), reason)
 	}
-	if !g.scanner.Spec.Suspend { // then nothing is due
+	if !isSuspended(g.scanner) { // then nothing is due
 		g.since(oldestGauge, oldest)
 		g.since(waitingGauge, waiting)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -83,7 +84,7 @@ func TestSuspendedScannersAreNotLate(t *testing.T) {
 	images := []coveredImage{{State: imagePending, Since: noon}, {State: imagePending, Since: noon.Add(time.Hour)}}
 	g.images(images)
 	active := len(g.all)
-	scanner.Spec.Suspend = true
+	scanner.Spec.Suspend = ptr.To(true)
 	g = gauges{scanner: scanner}
 	g.images(images)
 	if len(g.all) != active-1 {

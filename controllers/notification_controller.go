@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -71,7 +72,7 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err := r.Client.Get(ctx, req.NamespacedName, &scanner); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !scanner.DeletionTimestamp.IsZero() || scanner.Spec.Suspend || len(scanner.Spec.Notifications) == 0 {
+	if !scanner.DeletionTimestamp.IsZero() || isSuspended(&scanner) || len(scanner.Spec.Notifications) == 0 {
 		return ctrl.Result{}, nil
 	}
 	if admitted, err := r.Limits.admits(ctx, r.Client, &scanner); err != nil || !admitted {
@@ -160,7 +161,7 @@ func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver
 		Filter: store.NewsFilter{
 			MinSeverity: finding.ParseSeverity(string(cmp.Or(receiver.MinSeverity, "High"))),
 			Unknown:     unknownPolicies[cmp.Or(receiver.UnknownSeverity, v1alpha1.UnknownAnnounceFixable)],
-			OnlyFixable: receiver.OnlyFixable,
+			OnlyFixable: ptr.Deref(receiver.OnlyFixable, false),
 			Changes:     changesOf(receiver),
 			Engine:      o.engine,
 			Route:       routeOf(scanner, receiver),
@@ -171,7 +172,7 @@ func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver
 		ReadMore:     cmp.Or(r.ReadMore, fmt.Sprintf("kubectl get imagescans -n %s", scanner.Namespace)),
 		Tool:         o.data.Tool,
 		NewImages:    slices.Contains(receiver.Announce, v1alpha1.ChangeNewImage),
-		Notices:      receiver.Health != v1alpha1.Disabled,
+		Notices:      ptr.Deref(receiver.HealthNotices, true),
 		StoreRenewed: scanner.Status.StoreID != "" && scanner.Status.StoreID != r.Store.ID(),
 		RestoredFrom: r.Store.RestoredFrom(),
 	}

@@ -16,6 +16,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -305,7 +306,7 @@ func TestStoppedReceiver(t *testing.T) {
 // TestNothingToNotify: without receivers, suspended, or gone, nothing is sent.
 func TestNothingToNotify(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.Scanner){
-		"suspended":    func(s *v1alpha1.Scanner) { s.Spec.Suspend = true },
+		"suspended":    func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) },
 		"no receivers": func(s *v1alpha1.Scanner) { s.Spec.Notifications = nil },
 		"renamed":      func(s *v1alpha1.Scanner) { s.Name = "other" },
 	} {
@@ -356,13 +357,13 @@ func TestEngineIsChanged(t *testing.T) {
 		}
 	}
 	suspended := w.scanner.DeepCopy()
-	suspended.Spec.Suspend = true
+	suspended.Spec.Suspend = ptr.To(true)
 	w.must(w.client.Update(t.Context(), suspended))
 	w.found(finding.Critical, finding.High, finding.High)
 	if _, sent := w.after(time.Minute); len(sent) != 0 {
 		t.Fatalf("a suspended Scanner says %+v", sent[0].Digest)
 	}
-	suspended.Spec.Suspend = false
+	suspended.Spec.Suspend = ptr.To(false)
 	w.must(w.client.Update(t.Context(), suspended))
 	_, sent := w.after(time.Minute)
 	if len(sent) != 1 || sent[0].Digest.Kind != notify.KindEngineChanged || sent[0].Digest.EngineBefore != "grype" || sent[0].Digest.Totals.Total() != 3 {
@@ -383,9 +384,9 @@ func TestEngineIsChanged(t *testing.T) {
 func TestReceiverSettings(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	full := slackReceiver("team")
-	full.MinSeverity, full.UnknownSeverity, full.OnlyFixable, full.FirstScan = "Low", v1alpha1.UnknownHold, true, v1alpha1.FirstScanSilent
+	full.MinSeverity, full.UnknownSeverity, full.OnlyFixable, full.FirstScan = "Low", v1alpha1.UnknownHold, ptr.To(true), v1alpha1.FirstScanSilent
 	full.GroupWait, full.GroupInterval = &metav1.Duration{Duration: time.Second}, &metav1.Duration{Duration: time.Hour}
-	full.Announce, full.Workloads, full.Health = []v1alpha1.Change{v1alpha1.ChangeFixed, v1alpha1.ChangeNewImage}, v1alpha1.WorkloadsAll, v1alpha1.Disabled
+	full.Announce, full.Workloads, full.HealthNotices = []v1alpha1.Change{v1alpha1.ChangeFixed, v1alpha1.ChangeNewImage}, v1alpha1.WorkloadsAll, ptr.To(false)
 	own := slackReceiver("team")
 	own.Announce, own.Workloads = []v1alpha1.Change{v1alpha1.ChangeNew}, v1alpha1.WorkloadsOwn
 	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, slackReceiver("other"))

@@ -101,7 +101,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 			wait = roomWait
 		}
 		errs = append(errs, err)
-		if scanners[i].Spec.AnnotatePods != v1alpha1.Disabled && len(handled) > 0 {
+		if addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
 			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
 		}
 	}
@@ -145,7 +145,7 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 			continue
 		}
 		scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
-		if err == nil && (scan == nil && !scanner.Spec.Suspend || scan != nil && lacksName(scan, img.Reference)) {
+		if err == nil && (scan == nil && !isSuspended(scanner) || scan != nil && lacksName(scan, img.Reference)) {
 			if err = r.ensureImageScan(ctx, scanner, img); errors.Is(err, errFull) {
 				full, err = true, nil
 			}

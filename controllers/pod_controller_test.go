@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -142,9 +143,9 @@ func TestAnnotations(t *testing.T) {
 	main["main"] = keyOfImage(updated).Digest
 	p.Eventually(p.annotations(pod), patience).Should(Equal(hashes(main)), "the annotation follows what the pod runs")
 
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.AnnotatePods = v1alpha1.Disabled })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.AddPodAnnotation = ptr.To(false) })
 	p.Eventually(p.annotations(pod), patience).Should(Equal(map[string]string{"example.com/mine": "stays"}), "switched off")
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.AnnotatePods = v1alpha1.Enabled })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.AddPodAnnotation = ptr.To(true) })
 	p.Eventually(p.annotations(pod), patience).Should(Equal(hashes(main)), "switched on again")
 	p.changes(scanner, selecting("tier", "other"))
 	p.Eventually(p.annotations(pod), patience).Should(Equal(map[string]string{"example.com/mine": "stays"}), "no longer selected")

@@ -55,6 +55,6 @@ func (r *PodReconciler) hold(ctx context.Context, pod *corev1.Pod, scanners []v1
 // wantsFinalizer says whether a Scanner wants a pod that it is about to have its finalizer. The Scanner's own comes
 // first: without it nobody would take the pods' away when the Scanner is deleted. A suspended one begins nothing new.
 func wantsFinalizer(scanner *v1alpha1.Scanner, held bool) bool {
-	return scanner.Spec.PodFinalizer == v1alpha1.Enabled &&
-		controllerutil.ContainsFinalizer(scanner, scannerFinalizer) && (held || !scanner.Spec.Suspend)
+	return addsPodFinalizer(scanner) &&
+		controllerutil.ContainsFinalizer(scanner, scannerFinalizer) && (held || !isSuspended(scanner))
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -21,7 +22,7 @@ const foreign = "example.com/another-controller"
 func releaseOf(scanner string) string { return scanner + podFinalizerSuffix }
 
 // holdingPods is a Scanner that asks for finalizers on pods.
-func holdingPods(s *v1alpha1.Scanner) { s.Spec.PodFinalizer = v1alpha1.Enabled }
+func holdingPods(s *v1alpha1.Scanner) { s.Spec.AddPodFinalizer = ptr.To(true) }
 
 func finalizedBy(finalizers ...string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Finalizers = append(pod.Finalizers, finalizers...) }
@@ -111,11 +112,11 @@ func TestPodsThatAreNotHeld(t *testing.T) {
 func TestPodFinalizerGoes(t *testing.T) {
 	for name, end := range map[string]func(p *place, scanner *v1alpha1.Scanner, pod *corev1.Pod){
 		"switched off": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
-			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.PodFinalizer = v1alpha1.Disabled })
+			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.AddPodFinalizer = ptr.To(false) })
 			p.Eventually(p.finalizers(s), patience).Should(BeEmpty(), "the Scanner needs none either")
 		},
 		"switched off while suspended": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
-			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.Suspend, s.Spec.PodFinalizer = true, v1alpha1.Disabled })
+			p.changes(s, func(s *v1alpha1.Scanner) { s.Spec.Suspend, s.Spec.AddPodFinalizer = ptr.To(true), ptr.To(false) })
 		},
 		"another selector": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) { p.changes(s, selecting("tier", "other")) },
 		"another ignoreLabel": func(p *place, s *v1alpha1.Scanner, pod *corev1.Pod) {
@@ -167,7 +168,7 @@ func TestSuspendedScannerReleases(t *testing.T) {
 	before, later := aPod(p.namespace, "before", running("main", web)), aPod(p.namespace, "later", running("main", web))
 	p.creates(scanner, before)
 	p.Eventually(p.finalizers(before), patience).Should(ConsistOf(releaseOf("all")))
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = true })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(status.ObservedGeneration).To(Equal(scanner.Generation))
 	})
@@ -176,7 +177,7 @@ func TestSuspendedScannerReleases(t *testing.T) {
 	p.Expect(p.finalizers(before)()).To(ConsistOf(releaseOf("all")), "what was begun stays")
 	p.deletes(before)
 	p.Eventually(p.gone(before), patience).Should(BeTrue())
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = false })
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(false) })
 	p.Eventually(p.finalizers(later), patience).Should(ConsistOf(releaseOf("all")))
 }
 

@@ -62,7 +62,7 @@ func (r *PodReconciler) tellRefused(ctx context.Context, pod *corev1.Pod, change
 			continue
 		}
 		note := fmt.Sprintf("the API server refuses the operator's finalizer or annotation on pods, such as %s; their images are scanned "+
-			"all the same. Allow it, or set spec.podFinalizer and spec.annotatePods to Disabled: %v", pod.Name, refusal)
+			"all the same. Allow it, or set spec.addPodFinalizer and spec.addPodAnnotation to false: %v", pod.Name, refusal)
 		regarding := &v1alpha1.Scanner{ObjectMeta: metav1.ObjectMeta{Namespace: scanner.Namespace, Name: name, UID: scanner.UID}}
 		r.Events.Eventf(regarding, nil, corev1.EventTypeWarning, v1alpha1.ReasonPodChangeRefused, "Mark", "%s", truncate(note, maxEventNote))
 	}

@@ -71,7 +71,7 @@ func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 	event := said()[0]
 	p.Expect(event.Regarding.UID).To(Equal(scanner.UID), "it is an event of the Scanner")
 	p.Expect(event.Type).To(Equal(corev1.EventTypeWarning))
-	p.Expect(event.Note).To(And(ContainSubstring("notebook"), ContainSubstring("spec.podFinalizer")))
+	p.Expect(event.Note).To(And(ContainSubstring("notebook"), ContainSubstring("spec.addPodFinalizer")))
 }
 
 // TestStoreFailsToRecordRelease: a running pod that is to be let go is scanned although its release cannot be recorded.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
@@ -59,13 +60,13 @@ func TestScannerConditions(t *testing.T) {
 			[]string{backendFine, noReceivers, durable, "Ready=True Scanned"}, "0 images scanned: no known vulnerabilities",
 		},
 		"suspended": {
-			theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = true }), []client.Object{pod}, nil,
+			theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) }), []client.Object{pod}, nil,
 			[]string{backendFine, noReceivers, durable, "Ready=False Suspended"}, "spec.suspend is true: nothing new is scanned or announced",
 		},
 		"without its engine": {
-			theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype }), []client.Object{pod}, nil,
+			theScanner(withClair("https://clair.example.com")), []client.Object{pod}, nil,
 			[]string{"BackendAvailable=False BackendDisabled", noReceivers, durable, "Ready=False BackendDisabled", "Stalled=True BackendDisabled"},
-			"this operator runs without the backend Grype; choose another one in spec.backend.type",
+			"this operator runs without the backend Clair; choose another one in spec.backend.type",
 		},
 		"no data yet": {
 			theScanner(), []client.Object{pod},

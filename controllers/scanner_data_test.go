@@ -70,7 +70,7 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			u := newUnit(t, theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype }), aPod(shop, "a", running("c", web)))
+			u := newUnit(t, theScanner(), aPod(shop, "a", running("c", web)))
 			var publisher atomic.Pointer[http.HandlerFunc]
 			publish := func(name string) { answer := publishers[name]; publisher.Store(&answer) }
 			publish(tt.publisher)

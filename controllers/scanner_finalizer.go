@@ -63,7 +63,7 @@ func setFinalizer(scanner *v1alpha1.Scanner, finalizer string, wanted bool) bool
 // holdsPods says whether any pod has the Scanner's finalizer, or may get it: the Scanner has its own before the first pod
 // may have one, and until the last has lost it. The PodReconciler does that to the pods, whose events lead here again.
 func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner *v1alpha1.Scanner) (bool, error) {
-	if scanner.DeletionTimestamp.IsZero() && scanner.Spec.PodFinalizer == v1alpha1.Enabled {
+	if scanner.DeletionTimestamp.IsZero() && addsPodFinalizer(scanner) {
 		return true, nil
 	}
 	if !controllerutil.ContainsFinalizer(scanner, scannerFinalizer) {

@@ -53,7 +53,7 @@ func newKeepers(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *unit, scan
 			return second
 		}
 		return first
-	}, v1alpha1.BackendFake: backend.Always(&scripted{version: u.engine.version})}
+	}, v1alpha1.BackendGrype: backend.Always(&scripted{version: u.engine.version})}
 	return u, scanner, first, second
 }
 
@@ -153,7 +153,7 @@ func TestUndoingEnds(t *testing.T) {
 func TestUndoingAfterAChange(t *testing.T) {
 	for name, to := range map[string]func(*v1alpha1.Scanner){
 		"another URL":    withClair(clairB),
-		"another engine": func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendFake} },
+		"another engine": func(s *v1alpha1.Scanner) { s.Spec.Backend = v1alpha1.Backend{Type: v1alpha1.BackendGrype} },
 	} {
 		for end, reached := range map[string]bool{"undone": true, "given up": false} {
 			t.Run(name+", "+end, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // TestScannerBackendSettingsMismatch: settings of another engine than the type's are refused, by the API server.
 func TestScannerBackendSettingsMismatch(t *testing.T) {
 	p := inUnattended(t)
-	err := p.write("mismatch", spec{"backend": spec{"type": "Fake", "grype": spec{"job": spec{}}}})
+	err := p.write("mismatch", spec{"backend": spec{"type": "Clair", "clair": spec{"url": "https://clair.example.com"}, "grype": spec{"job": spec{}}}})
 	p.Expect(err).To(MatchError(And(ContainSubstring("spec.backend"), ContainSubstring("grype may be set only when type is Grype"))))
 }
 
@@ -34,7 +34,7 @@ func TestScannerNameTooLong(t *testing.T) {
 // TestScannerBackendDisabled: an engine that this operator runs without is named where the user looks.
 func TestScannerBackendDisabled(t *testing.T) {
 	p := newPlace(t)
-	scanner := aScanner(p.namespace, "disabled", func(s *v1alpha1.Scanner) { s.Spec.Backend.Type = v1alpha1.BackendGrype })
+	scanner := aScanner(p.namespace, "disabled", withClair("https://clair.example.com"))
 	p.creates(scanner)
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
 		g.Expect(conditionsOf(status.Conditions)).To(ContainElements("BackendAvailable=False BackendDisabled", "Ready=False BackendDisabled", "Stalled=True BackendDisabled"))

@@ -250,7 +250,7 @@ type setup interface{ SetupWithManager(ctrl.Manager) error }
 
 func (o *operatorUnderTest) controllers(mgr ctrl.Manager) []setup {
 	events := mgr.GetEventRecorder("scanner-operator")
-	backends := backend.Choosers{v1alpha1.BackendFake: backend.Always(o.engine)}
+	backends := backend.Choosers{v1alpha1.BackendGrype: backend.Always(o.engine)}
 	exceptions, covered := cluster.Source{Reader: mgr.GetClient(), Clock: clock.RealClock{}}, &Covered{}
 	imageScans := &ImageScanReconciler{
 		Client: mgr.GetClient(), Store: o.store, Backends: backends, Clock: clock.RealClock{}, Events: events, Wakeups: o.wakeups, Exceptions: exceptions,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -114,7 +115,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 		index: says(backend.Done, nil), match: says(backend.Done, nil),
 		version: store.DataVersion{Version: "v1", Built: noon.Add(-time.Hour), Tool: "scripted 1"},
 	}
-	engines := backend.Choosers{v1alpha1.BackendFake: backend.Always(u.engine)}
+	engines := backend.Choosers{v1alpha1.BackendGrype: backend.Always(u.engine)}
 	u.exceptions = cluster.Source{Reader: u.client, Clock: u.clock}
 	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
 	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
@@ -134,7 +135,7 @@ func (u *unit) pass(d time.Duration) { u.clock.SetTime(u.clock.Now().Add(d)) }
 // theScanner of a unit's tests, made as the API server would.
 func theScanner(changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	return aScanner(shop, "all", append([]func(*v1alpha1.Scanner){func(s *v1alpha1.Scanner) {
-		s.UID, s.Generation, s.Spec.IgnoreLabel, s.Spec.AnnotatePods = "scanner-uid", 1, "scanner-operator.io/ignore", v1alpha1.Enabled
+		s.UID, s.Generation, s.Spec.IgnoreLabel, s.Spec.AddPodAnnotation = "scanner-uid", 1, "scanner-operator.io/ignore", ptr.To(true)
 		s.Spec.UnusedImageRetention = &metav1.Duration{Duration: 24 * time.Hour}
 	}}, changes...)...)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // BackendType names an engine.
-// +kubebuilder:validation:Enum=Grype;Clair;Fake
+// +kubebuilder:validation:Enum=Grype;Clair
 type BackendType string
 
 // Engines.
@@ -16,15 +16,13 @@ const (
 	BackendGrype BackendType = "Grype"
 	// BackendClair has a Clair index images and match them.
 	BackendClair BackendType = "Clair"
-	// BackendFake invents findings from the image's name, for tests and benchmarks. The operator refuses it
-	// unless it runs with --enable-fake-backend.
-	BackendFake BackendType = "Fake"
 )
 
 // ScannerSpec says what to scan, with which engine, and whom to tell.
 type ScannerSpec struct {
-	// backend is the engine that finds vulnerabilities.
-	// +required
+	// backend is the engine that finds vulnerabilities. Grype unless it is set.
+	// +kubebuilder:default={type: Grype}
+	// +optional
 	Backend Backend `json:"backend,omitzero"`
 
 	// podSelector limits the Scanner to pods of its namespace with these labels. Unset or empty: all pods.
@@ -43,21 +41,22 @@ type ScannerSpec struct {
 	Images ImageFilter `json:"images,omitzero"`
 
 	// suspend stops all new work of this Scanner, and its messages. What was found stays.
+	// +kubebuilder:default=false
 	// +optional
-	Suspend bool `json:"suspend,omitempty"`
+	Suspend *bool `json:"suspend,omitempty"`
 
-	// annotatePods says whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes,
+	// addPodAnnotation says whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes,
 	// a JSON map of container name to the image digest that was handled. It is output only: nothing is decided by it.
-	// +kubebuilder:default=Enabled
+	// +kubebuilder:default=true
 	// +optional
-	AnnotatePods Toggle `json:"annotatePods,omitempty"`
+	AddPodAnnotation *bool `json:"addPodAnnotation,omitempty"`
 
-	// podFinalizer says whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release, which holds
+	// addPodFinalizer says whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release, which holds
 	// its deletion until it is recorded that the pod no longer uses its images: for one API call while the operator
 	// runs. Without the operator such pods cannot go: "manager cleanup" takes the finalizers away.
-	// +kubebuilder:default=Disabled
+	// +kubebuilder:default=false
 	// +optional
-	PodFinalizer Toggle `json:"podFinalizer,omitempty"`
+	AddPodFinalizer *bool `json:"addPodFinalizer,omitempty"`
 
 	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod
 	// that used it has gone, so that it need not be cataloged again for the next run of a CronJob. Such an
@@ -75,16 +74,6 @@ type ScannerSpec struct {
 	Notifications []Receiver `json:"notifications,omitempty"`
 }
 
-// Toggle switches something on or off.
-// +kubebuilder:validation:Enum=Enabled;Disabled
-type Toggle string
-
-// Values of a Toggle.
-const (
-	Enabled  Toggle = "Enabled"
-	Disabled Toggle = "Disabled"
-)
-
 // Backend is a union: the member named by type may be set, no other.
 // +kubebuilder:validation:XValidation:rule="self.type == 'Grype' || !has(self.grype)",message="grype may be set only when type is Grype"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Clair' || !has(self.clair)",message="clair may be set only when type is Clair"
@@ -93,7 +82,8 @@ const (
 type Backend struct {
 	// type is the engine.
 	// +unionDiscriminator
-	// +required
+	// +kubebuilder:default=Grype
+	// +optional
 	Type BackendType `json:"type,omitempty"`
 
 	// grype holds settings for type Grype.
@@ -300,8 +290,9 @@ type Receiver struct {
 	UnknownSeverity UnknownSeverityPolicy `json:"unknownSeverity,omitempty"`
 
 	// onlyFixable leaves out findings without a fixed version. A known exploited vulnerability is announced anyway.
+	// +kubebuilder:default=false
 	// +optional
-	OnlyFixable bool `json:"onlyFixable,omitempty"`
+	OnlyFixable *bool `json:"onlyFixable,omitempty"`
 
 	// announce lists the changes that the receiver is told of. New, FixAvailable, Escalated and Regressed unless it is set; Fixed and
 	// NewImage can be added.
@@ -318,11 +309,11 @@ type Receiver struct {
 	// +optional
 	Workloads WorkloadPolicy `json:"workloads,omitempty"`
 
-	// health says whether the receiver is told of the Scanner's own troubles: scans that fail, old vulnerability data, exceptions that
+	// healthNotices says whether the receiver gets notices about the Scanner itself: scans that fail, old vulnerability data, exceptions that
 	// are about to expire.
-	// +kubebuilder:default=Enabled
+	// +kubebuilder:default=true
 	// +optional
-	Health Toggle `json:"health,omitempty"`
+	HealthNotices *bool `json:"healthNotices,omitempty"`
 
 	// groupWait is how long to wait after a first new finding for others to go into the same message. Up to 1h.
 	// +kubebuilder:default="30s"

@@ -477,10 +477,20 @@ func (in *Receiver) DeepCopyInto(out *Receiver) {
 		*out = new(SlackReceiver)
 		**out = **in
 	}
+	if in.OnlyFixable != nil {
+		in, out := &in.OnlyFixable, &out.OnlyFixable
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Announce != nil {
 		in, out := &in.Announce, &out.Announce
 		*out = make([]Change, len(*in))
 		copy(*out, *in)
+	}
+	if in.HealthNotices != nil {
+		in, out := &in.HealthNotices, &out.HealthNotices
+		*out = new(bool)
+		**out = **in
 	}
 	if in.GroupWait != nil {
 		in, out := &in.GroupWait, &out.GroupWait
@@ -592,6 +602,21 @@ func (in *ScannerSpec) DeepCopyInto(out *ScannerSpec) {
 		(*in).DeepCopyInto(*out)
 	}
 	in.Images.DeepCopyInto(&out.Images)
+	if in.Suspend != nil {
+		in, out := &in.Suspend, &out.Suspend
+		*out = new(bool)
+		**out = **in
+	}
+	if in.AddPodAnnotation != nil {
+		in, out := &in.AddPodAnnotation, &out.AddPodAnnotation
+		*out = new(bool)
+		**out = **in
+	}
+	if in.AddPodFinalizer != nil {
+		in, out := &in.AddPodFinalizer, &out.AddPodFinalizer
+		*out = new(bool)
+		**out = **in
+	}
 	if in.UnusedImageRetention != nil {
 		in, out := &in.UnusedImageRetention, &out.UnusedImageRetention
 		*out = new(v1.Duration)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +30,7 @@ const brokenOffAge = 24 * time.Hour
 // backup writes the whole store, beside the manager that uses it, to standard output or a file. Nothing else goes to standard
 // output; what it says goes to says.
 func backup(ctx context.Context, args []string, out *os.File, says io.Writer) error {
-	flags := flag.NewFlagSet("manager backup", flag.ContinueOnError)
+	flags := newFlags("backup")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
 	output := flags.String("output", "-", "file to write, with mode 0600; - for standard output")
 	directory := flags.String("directory", "", "directory to write a file into that is named by its time, instead of --output")
@@ -41,7 +40,7 @@ func backup(ctx context.Context, args []string, out *os.File, says io.Writer) er
 	}
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is not a flag of manager backup", flags.Arg(0))
+		return fmt.Errorf("%q is not a flag", flags.Arg(0))
 	case *directory != "" && *output != "-":
 		return errors.New("--output and --directory: only one of them")
 	case *keep < 0 || *keep > 0 && *directory == "":

@@ -55,7 +55,7 @@ func TestBackupAndRestoreOfProcess(t *testing.T) {
 
 	_, says, err = c.command(strings.NewReader(saved[:len(saved)-1]), "restore", "--data-dir="+dir)
 	c.Expect(err).To(HaveOccurred())
-	c.Expect(says).To(And(HavePrefix("manager: nothing was changed: "), ContainSubstring("damaged or not complete")))
+	c.Expect(says).To(And(HavePrefix("scanner-operator restore: nothing was changed: "), ContainSubstring("damaged or not complete")))
 	out, says, err := c.command(strings.NewReader(saved), "restore", "--data-dir="+dir)
 	c.Expect(err).NotTo(HaveOccurred(), says)
 	c.Expect(out).To(ContainSubstring("restart it now"))

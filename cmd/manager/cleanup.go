@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -53,7 +52,7 @@ func cleanup(ctx context.Context, args []string, out io.Writer) error {
 
 // parseCleanup reads the command's flags.
 func parseCleanup(args []string, work *controllers.Cleanup) error {
-	flags := flag.NewFlagSet("manager cleanup", flag.ContinueOnError)
+	flags := newFlags("cleanup")
 	namespaces := flags.String("namespace", "", "only what is in these namespaces, separated by commas (default all)")
 	flags.StringVar(&work.Home, "operator-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), defaultNamespace), "the operator's own namespace (default $POD_NAMESPACE, else "+defaultNamespace+")")
 	flags.StringVar(&work.Manager, "deployment", managerName, "name of the manager's Deployment in the operator's namespace")
@@ -68,7 +67,7 @@ func parseCleanup(args []string, work *controllers.Cleanup) error {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is not a flag of manager cleanup", flags.Arg(0))
+		return fmt.Errorf("%q is not a flag", flags.Arg(0))
 	}
 	var err error
 	if work.Namespaces, err = config.ParseNamespaces(*namespaces); err != nil {

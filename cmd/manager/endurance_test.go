@@ -73,7 +73,7 @@ func TestTwoManagersLeaseLost(t *testing.T) {
 	c.Expect(c.client.Patch(t.Context(), lease, stolen)).To(Succeed())
 	c.ends(first)
 	c.Expect(first.command.ProcessState.ExitCode()).To(Equal(1))
-	c.Expect(first.log.String()).To(ContainSubstring("manager: leader election lost"))
+	c.Expect(first.log.String()).To(ContainSubstring("scanner-operator: leader election lost"))
 }
 
 // TestAPIServerAway: the manager ends after it could not renew its lease, as documented, is started again as a kubelet
@@ -142,7 +142,7 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	manager := c.starts("first", dir)
 	c.ends(manager)
 	c.Expect(manager.command.ProcessState.ExitCode()).To(Equal(1))
-	c.Expect(manager.log.String()).To(MatchRegexp(`manager: store .*store\.db: open: the file is damaged or no store; move it away .*\n$`))
+	c.Expect(manager.log.String()).To(MatchRegexp(`scanner-operator: store .*store\.db: open: the file is damaged or no store; move it away .*\n$`))
 	c.Expect(os.ReadFile(filepath.Join(dir, storeFile))).To(Equal(garbage))
 }
 
@@ -162,7 +162,7 @@ func TestStoreOfNewerVersion(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred())
 	manager := c.starts("older", filepath.Dir(path))
 	c.ends(manager)
-	c.Expect(manager.log.String()).To(MatchRegexp(`manager: store .*store\.db: open: the store was written by a newer version of the operator \(schema 999, this one knows [0-9]+\): .*\n$`))
+	c.Expect(manager.log.String()).To(MatchRegexp(`scanner-operator: store .*store\.db: open: the store was written by a newer version of the operator \(schema 999, this one knows [0-9]+\): .*\n$`))
 	c.Expect(os.ReadFile(path)).To(Equal(before), "nothing was written")
 }
 

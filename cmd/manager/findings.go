@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -35,7 +34,7 @@ type imageFindings struct {
 
 // printFindings prints what the store knows, beside the running manager.
 func printFindings(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("manager findings", flag.ContinueOnError)
+	flags := newFlags("findings")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
 	namespace := flags.String("namespace", "", "only images of this namespace (default all)")
 	name := flags.String("image", "", "only images whose reference or digest contains this")
@@ -58,11 +57,19 @@ func printFindings(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *format == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(images)
+		return printJSON(out, images)
 	}
 	return printTable(out, images)
+}
+
+// printJSON escapes what a terminal would obey; programs read the same text.
+func printJSON(out io.Writer, images []imageFindings) error {
+	text, err := json.MarshalIndent(images, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, printable(string(text), "\n"))
+	return err
 }
 
 func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.ImageUse) bool) ([]imageFindings, error) {
@@ -101,7 +108,7 @@ func printTable(out io.Writer, images []imageFindings) error {
 	fmt.Fprintln(table, "NAMESPACE\tIMAGE\tVULNERABILITY\tSEVERITY\tPACKAGE\tINSTALLED\tFIXED IN\tEXPLOITED\tENGINES")
 	for _, row := range mergeImages(images) {
 		for _, engine := range row.waiting {
-			fmt.Fprintf(table, "%s\t%s\t(no result yet)\t\t\t\t\t\t%s\n", row.namespace, row.name, engine)
+			printRow(table, row.namespace, row.name, "(no result yet)", "", "", "", "", "", engine)
 		}
 		for _, f := range row.findings {
 			printFinding(table, row.namespace, row.name, f)
@@ -115,8 +122,15 @@ func printFinding(table io.Writer, namespace, name string, f foundBy) {
 	if f.KnownExploited {
 		exploited = "yes"
 	}
-	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-		namespace, name, f.ID, f.Severity, f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited, strings.Join(f.engines, ", "))
+	printRow(table, namespace, name, f.ID, f.Severity.String(), f.Package.Name, f.Package.Version, strings.Join(f.FixVersions, ", "), exploited, strings.Join(f.engines, ", "))
+}
+
+// printRow prints the cells of a row, each on one line and without what a terminal obeys.
+func printRow(table io.Writer, cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable(cell, "")
+	}
+	fmt.Fprintln(table, strings.Join(cells, "\t"))
 }
 
 // imageRows are what the table says of an image of a namespace, whichever of its Scanners have it.

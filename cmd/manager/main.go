@@ -20,65 +20,68 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi/version"
 )
 
-// usage is printed before the flags.
+// usage is printed before the flags. %[1]s is the program's name.
 const usage = `Usage:
-  manager [flags]            run the operator
-  manager findings [flags]   print what the store knows, for use with kubectl exec
-  manager backup [flags]     write the whole store to standard output or a file, while the manager runs
-  manager restore [FILE]     have the manager take a backup when it starts the next time
-  manager crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
-  manager cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
-  manager version            print the version
+  %[1]s [flags]            run the operator
+  %[1]s findings [flags]   print what the store knows, for use with kubectl exec
+  %[1]s backup [flags]     write the whole store to standard output or a file, while the manager runs
+  %[1]s restore [FILE]     have the manager take a backup when it starts the next time
+  %[1]s crds               print the definitions of the operator's kinds that this version needs, for use with kubectl exec
+  %[1]s cleanup [flags]    remove what is the operator's from the cluster, before the operator goes or after
+  %[1]s version            print the version
 
 Flags; each may also be given as an environment variable, such as SCANNER_LOG_LEVEL for --log-level:
 `
 
 func main() {
 	ctx := ctrl.SetupSignalHandler()
+	subcommand := ""
 	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case "findings":
-			exit(printFindings(ctx, os.Args[2:], os.Stdout))
-		case "backup":
-			exit(backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
-		case "restore":
-			exit(restore(ctx, os.Args[2:], os.Stdin, os.Stdout))
-		case "crds":
-			exit(kinds.Print(os.Stdout))
-		case "cleanup":
-			exit(cleanup(ctx, os.Args[2:], os.Stdout))
-		case "version", "-version", "--version":
-			fmt.Println(version.Line("scanner-operator"))
-			exit(nil)
-		}
+		subcommand = os.Args[1]
 	}
-	exit(run(ctx, os.Args[1:]))
+	switch subcommand {
+	case "findings":
+		exit(subcommand, printFindings(ctx, os.Args[2:], os.Stdout))
+	case "backup":
+		exit(subcommand, backup(ctx, os.Args[2:], os.Stdout, os.Stderr))
+	case "restore":
+		exit(subcommand, restore(ctx, os.Args[2:], os.Stdin, printableLines{os.Stdout}))
+	case "crds":
+		exit(subcommand, kinds.Print(os.Stdout))
+	case "cleanup":
+		exit(subcommand, cleanup(ctx, os.Args[2:], printableLines{os.Stdout}))
+	case "version", "-version", "--version":
+		fmt.Println(version.Line("scanner-operator"))
+		exit(subcommand, nil)
+	}
+	exit("", run(ctx, os.Args[1:]))
 }
 
-func exit(err error) {
+// exit ends the process. An error is printed with the command that it is of.
+func exit(subcommand string, err error) {
 	switch {
 	case err == nil:
 		os.Exit(0)
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)
 	}
-	fmt.Fprintln(os.Stderr, "manager:", err)
+	fmt.Fprintf(printableLines{os.Stderr}, "%s: %v\n", commandName(subcommand), err)
 	os.Exit(1)
 }
 
 func run(ctx context.Context, args []string) error {
 	var o options
-	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	flags := newFlags("")
 	o.addFlags(flags)
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
-		flags.PrintDefaults()
-	}
+	flags.Usage = func() { printHelp(flags) }
 	if err := o.parse(flags, args); err != nil {
 		return err
 	}
 	setLogger(o.LogLevel)
 	ctrl.Log.Info("Starting", "version", version.Version, "commit", version.Commit, "go", runtime.Version())
+	if o.FakeBackend {
+		ctrl.Log.Info("Findings of Scanners with backend type Grype are invented, for tests", "flag", fakeBackendFlag)
+	}
 	operator, err := newOperator(ctx, o)
 	if err != nil {
 		return err

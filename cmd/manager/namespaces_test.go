@@ -84,7 +84,7 @@ func (c *cluster) hasScanner(namespace string) {
 	c.t.Helper()
 	c.creates(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}},
+		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 	})
 	c.runsIn(namespace, "a")
 }

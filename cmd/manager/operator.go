@@ -231,7 +231,7 @@ func (op *operator) makeBackends() error {
 	})
 	op.backends = backend.Choosers{v1alpha1.BackendGrype: backend.Always(op.grype), v1alpha1.BackendClair: op.clairs.For}
 	if op.options.FakeBackend {
-		op.backends[v1alpha1.BackendFake] = backend.Always(&fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")})
+		op.backends[v1alpha1.BackendGrype] = backend.Always(&fake.Backend{Store: op.store, Clock: op.clock, Log: ctrl.Log.WithName("fake")})
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (o *options) addFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long another manager waits for the lease of one that has crashed, in whole seconds")
 	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long this manager works on when it cannot renew its lease; then it ends. Less than the lease's duration")
 	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or tried to get. Less than 5/6 of the deadline")
-	flags.BoolVar(&o.FakeBackend, "enable-fake-backend", false, "allow Scanners with backend type Fake, whose findings are invented")
+	flags.BoolVar(&o.FakeBackend, fakeBackendFlag, false, "serve Scanners of type Grype by an engine that invents findings, for tests")
 	flags.BoolVar(&o.ShareSBOMs, "share-namespace-sboms", false, "let the SBOM that a namespace's own Job made, with its pull secrets, serve all namespaces: whoever controls one namespace then decides what is found in others")
 	flags.DurationVar(&o.SweepInterval, "sweep-interval", time.Hour, "how often what nobody uses is removed from the store")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "info or debug")

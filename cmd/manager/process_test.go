@@ -37,6 +37,7 @@ const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asManager) != "" {
+		os.Args[0] = "/scanner-operator" // as the image has it
 		main()
 	}
 	ctrl.SetLogger(logr.Discard())
@@ -103,7 +104,7 @@ func newClusterFor(t *testing.T, operator envtest.User, kinds string) *cluster {
 	c.Expect(c.client.Status().Update(t.Context(), node)).To(Succeed())
 	c.creates(&v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"},
-		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendFake}},
+		Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
 	})
 	return c
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,7 @@ import (
 
 // restore reads a backup from a file or in, checks it, and has the manager take it when it starts the next time.
 func restore(ctx context.Context, args []string, in io.Reader, says io.Writer) error {
-	flags := flag.NewFlagSet("manager restore", flag.ContinueOnError)
+	flags := newFlags("restore")
 	dataDir := flags.String("data-dir", defaultDataDir, "directory of the store")
 	cancel := flags.Bool("cancel", false, "take back a restore that the manager has not taken yet")
 	if err := flags.Parse(args); err != nil {

@@ -163,7 +163,7 @@ func (a operations) GetImageScan(ctx context.Context, r restv1.GetImageScanReque
 func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 	images := s.Status.Images
 	scanner := restv1.Scanner{
-		Namespace: s.Namespace, Name: s.Name, Engine: string(s.Spec.Backend.Type), Suspended: s.Spec.Suspend,
+		Namespace: s.Namespace, Name: s.Name, Engine: string(s.Spec.Backend.Type), Suspended: ptr.Deref(s.Spec.Suspend, false),
 		Images: restv1.ImageCounts{
 			Total: int(images.Total), Scanned: int(images.Scanned), Pending: int(images.Pending),
 			Failed: int(images.Failed), Excluded: int(images.Excluded),

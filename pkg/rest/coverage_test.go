@@ -19,7 +19,7 @@ import (
 func TestScannerCoverage(t *testing.T) {
 	w, _ := imaginary(t)
 	w.scanner("shop", "main", func(s *v1alpha1.Scanner) {
-		s.Spec.Suspend = true
+		s.Spec.Suspend = ptr.To(true)
 		s.Status = v1alpha1.ScannerStatus{
 			Images:            v1alpha1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1},
 			Findings:          v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: 8},

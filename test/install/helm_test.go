@@ -219,7 +219,7 @@ func runs(t *testing.T, image string) {
 // holdPods gives pods the finalizer that would keep them, and their namespace, from going without a manager.
 func holdPods(t *testing.T, ns string) {
 	t.Helper()
-	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"spec": {"podFinalizer": "Enabled"}}`)
+	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"spec": {"addPodFinalizer": true}}`)
 	eventually(t, func(ctx context.Context) error {
 		finalizers, err := env.Kubectl(ctx, "--namespace", ns, "get", "pods,scanners", "--output", "jsonpath={.items[*].metadata.finalizers}")
 		if err == nil && (!strings.Contains(finalizers, ".scanner-operator.io/release") || !strings.Contains(finalizers, "scanner-operator.io/pod-finalizers")) {

@@ -52,17 +52,17 @@ func TestEachRuleRefuses(t *testing.T) {
 	}{
 		"scope":               {func(c *crd) { c.Spec.Scope = apiextensionsv1.ClusterScoped }, "scope"},
 		"stored version goes": {func(c *crd) { c.Spec.Versions[0].Name = "v1" }, "storedVersionRemoval"},
-		"field goes":          {func(c *crd) { delete(spec(c).Properties, "annotatePods") }, "existingFieldRemoval"},
-		"other type":          {at("annotatePods", func(s *schema) { s.Type = "boolean" }), "type"},
+		"field goes":          {func(c *crd) { delete(spec(c).Properties, "addPodAnnotation") }, "existingFieldRemoval"},
+		"other type":          {at("addPodAnnotation", func(s *schema) { s.Type = "string" }), "type"},
 		"new required field": {func(c *crd) {
 			part := spec(c)
-			part.Required = append(part.Required, "annotatePods")
+			part.Required = append(part.Required, "addPodAnnotation")
 			c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = *part
 		}, "required"},
-		"other default":             {at("annotatePods", func(s *schema) { s.Default = raw(`"Disabled"`) }), "default"},
-		"default goes":              {at("annotatePods", func(s *schema) { s.Default = nil }), "default"},
-		"default for what has none": {at("backend", func(s *schema) { s.Default = raw(`{"type":"Grype"}`) }), "default"},
-		"choice goes":               {at("annotatePods", func(s *schema) { s.Enum = s.Enum[:1] }), "enum"},
+		"other default":             {at("addPodAnnotation", func(s *schema) { s.Default = raw(`false`) }), "default"},
+		"default goes":              {at("addPodAnnotation", func(s *schema) { s.Default = nil }), "default"},
+		"default for what has none": {at("podSelector", func(s *schema) { s.Default = raw(`{}`) }), "default"},
+		"choice goes":               {engine(func(s *schema) { s.Enum = s.Enum[:1] }), "enum"},
 		"fewer items":               {at("notifications", func(s *schema) { s.MaxItems = &one }), "maxItems"},
 		"more items needed":         {at("notifications", func(s *schema) { s.MinItems = &one }), "minItems"},
 		"other rule":                {at("backend", func(s *schema) { s.XValidations[0].Rule = "false" }), "unhandled"},
@@ -83,9 +83,9 @@ func TestEachRuleRefuses(t *testing.T) {
 func TestWhatMayChange(t *testing.T) {
 	ninety := int64(90)
 	for name, change := range map[string]func(*crd){
-		"description":        at("annotatePods", func(s *schema) { s.Description = "another" }),
+		"description":        at("addPodAnnotation", func(s *schema) { s.Description = "another" }),
 		"new optional field": func(c *crd) { spec(c).Properties["new"] = schema{Type: "string"} },
-		"new choice": at("annotatePods", func(s *schema) {
+		"new choice": engine(func(s *schema) {
 			s.Enum = append(s.Enum, apiextensionsv1.JSON{Raw: []byte(`"Sometimes"`)})
 		}),
 		"more items": at("notifications", func(s *schema) { s.MaxItems = &ninety }),
@@ -114,6 +114,15 @@ func spec(c *crd) *schema {
 	properties := c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
 	part := properties["spec"]
 	return &part
+}
+
+// engine changes spec.backend.type, the field with choices.
+func engine(change func(*schema)) func(*crd) {
+	return at("backend", func(s *schema) {
+		field := s.Properties["type"]
+		change(&field)
+		s.Properties["type"] = field
+	})
 }
 
 // at changes a field of spec.

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+)
+
+// fakeBackendFlag has Scanners of type Grype served by an engine that invents findings. It is for tests and benchmarks, and --help
+// does not list it.
+const fakeBackendFlag = "enable-fake-backend"
+
+// invokedAs is the name by which this program was started: the image has it as scanner-operator.
+func invokedAs() string { return filepath.Base(os.Args[0]) }
+
+// commandName is what the user typed: the program as it was invoked and the subcommand, which may be empty.
+func commandName(subcommand string) string { return strings.TrimSpace(invokedAs() + " " + subcommand) }
+
+// newFlags are the flags of a subcommand. Their errors and their help have its name.
+func newFlags(subcommand string) *flag.FlagSet {
+	return flag.NewFlagSet(commandName(subcommand), flag.ContinueOnError)
+}
+
+// printHelp prints how to use the program, with all flags but those for tests.
+func printHelp(flags *flag.FlagSet) {
+	fmt.Fprintf(flags.Output(), usage, invokedAs())
+	shown := flag.NewFlagSet(flags.Name(), flag.ContinueOnError)
+	shown.SetOutput(flags.Output())
+	flags.VisitAll(func(f *flag.Flag) {
+		if f.Name != fakeBackendFlag {
+			shown.Var(f.Value, f.Name, f.Usage)
+			shown.Lookup(f.Name).DefValue = f.DefValue
+		}
+	})
+	shown.PrintDefaults()
+}
+
+// printable returns the text with each character that does not print, and each that changes the direction of text, as \uXXXX.
+// Images, registries and tenants write what ends up in a terminal, which obeys such characters. Those in kept stay.
+func printable(text, kept string) string {
+	var safe strings.Builder
+	for _, r := range text {
+		switch {
+		case unicode.IsPrint(r) || strings.ContainsRune(kept, r):
+			safe.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&safe, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&safe, `\u%04x`, r)
+		}
+	}
+	return safe.String()
+}
+
+// printableLines passes on what is printable, and the ends of lines. Each Write must hold whole characters.
+type printableLines struct{ to io.Writer }
+
+// Write implements io.Writer.
+func (p printableLines) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(p.to, printable(string(text), "\n")); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// TestTerminalIsNotControlled: whatever a package or an image calls itself, a terminal shows it and does not obey it.
+func TestTerminalIsNotControlled(t *testing.T) {
+	hostile := "1\x1b[2J\x1b]0;owned\x07\r\nshop\tweb\u009b31m\u202e\x9b\U000e0041"
+	images := []imageFindings{{
+		Namespace: "shop", References: []string{"web" + hostile}, Engine: "grype", DataVersion: "v1",
+		Findings: []finding.Finding{{ID: "CVE-1" + hostile, Package: finding.Package{Name: "openssl", Version: hostile}, FixVersions: []string{hostile}}},
+	}}
+	for name, print := range map[string]func(io.Writer, []imageFindings) error{"table": printTable, "json": printJSON} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := print(&out, images); err != nil {
+				t.Fatal(err)
+			}
+			if i := strings.IndexAny(out.String(), "\x1b\x07\r\u009b\u202e\U000e0041"); i >= 0 || bytes.ContainsRune(out.Bytes(), '\t') {
+				t.Errorf("a terminal would obey %q", out.String())
+			}
+			if name == "table" && strings.Count(out.String(), "\n") != 2 {
+				t.Errorf("the table has other lines than a heading and one finding:\n%s", out.String())
+			}
+			if name == "json" {
+				var read []imageFindings
+				if err := json.Unmarshal(out.Bytes(), &read); err != nil || read[0].References[0] != strings.ToValidUTF8("web"+hostile, "\ufffd") {
+					t.Errorf("programs read %v (%v), want what was found", read, err)
+				}
+			}
+		})
+	}
+}
+
+// TestMessagesKeepTheirLines: of errors, which quote registries and API servers, only the ends of lines stay.
+func TestMessagesKeepTheirLines(t *testing.T) {
+	var out bytes.Buffer
+	fmt.Fprintln(printableLines{&out}, "first:\n\x1b[31mnginx ü 漢\x07")
+	if want := "first:\n\\u001b[31mnginx ü 漢\\u0007\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+// TestHelp: it names the program as it was invoked, and each flag but that of tests.
+func TestHelp(t *testing.T) {
+	var o options
+	var out bytes.Buffer
+	flags := newFlags("")
+	flags.SetOutput(&out)
+	o.addFlags(flags)
+	printHelp(flags)
+	if !strings.Contains(out.String(), "  "+invokedAs()+" restore [FILE] ") || strings.Contains(out.String(), "%!") {
+		t.Errorf("the help does not name %s:\n%s", invokedAs(), out.String())
+	}
+	flags.VisitAll(func(f *flag.Flag) {
+		if shown := strings.Contains(out.String(), "  -"+f.Name); shown != (f.Name != fakeBackendFlag) {
+			t.Errorf("--%s is listed: %t", f.Name, shown)
+		}
+	})
+}
