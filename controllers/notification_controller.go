@@ -58,6 +58,8 @@ type NotificationReconciler struct {
 	After  NoticeTimes
 	Limits Limits
 	Rights *rights.Checker
+	// Counted is that of notify.Courier.
+	Counted func(ctx context.Context, number int64)
 	// Metrics count attempts.
 	Metrics *Metrics
 }
@@ -82,7 +84,7 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now}
+	courier := notify.Courier{Store: r.Store, Sender: r.Sender, Planner: notify.Planner{Random: rand.Reader}, Now: r.Clock.Now, Counted: r.Counted}
 	visits := make([]receiverVisit, len(scanner.Spec.Notifications))
 	var visiting sync.WaitGroup
 	for i, receiver := range scanner.Spec.Notifications {

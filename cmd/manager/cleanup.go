@@ -99,6 +99,7 @@ func ownObjects() []controllers.Named {
 		{Kind: secret, Name: authoritySecret},
 		{Kind: secret, Name: notifierSecret},
 		{Kind: configMap, Name: authorityBundle},
+		{Kind: configMap, Name: controllers.DeliveriesConfigMap},
 		{Kind: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Name: managerName},
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
@@ -158,6 +159,7 @@ func TestCleanupEverything(t *testing.T) {
 		&corev1.Secret{ObjectMeta: own(authoritySecret)},
 		&corev1.Secret{ObjectMeta: own(notifierSecret)},
 		&corev1.ConfigMap{ObjectMeta: own(authorityBundle)},
+		&corev1.ConfigMap{ObjectMeta: own(controllers.DeliveriesConfigMap)},
 		&coordinationv1.Lease{ObjectMeta: own(managerName)},
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(grype.DatabaseClaim), Spec: claim},
 		&corev1.PersistentVolumeClaim{ObjectMeta: own(storeClaim), Spec: claim},
@@ -176,6 +178,7 @@ func TestCleanupEverything(t *testing.T) {
 		"Secret scanner-operator-system/scanner-operator-authority: deleted",
 		"Secret scanner-operator-system/scanner-operator-notifier-serving: deleted",
 		"ConfigMap scanner-operator-system/scanner-operator-ca: deleted",
+		"ConfigMap scanner-operator-system/scanner-operator-deliveries: deleted",
 		"Lease scanner-operator-system/scanner-operator-manager: deleted",
 		"PersistentVolumeClaim scanner-operator-system/scanner-operator-vulnerability-database: deleted",
 		"PersistentVolumeClaim scanner-operator-system/scanner-operator-store: deleted",

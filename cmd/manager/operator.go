@@ -69,11 +69,13 @@ type operator struct {
 	manager   manager.Manager
 	store     store.Store
 	authority *certificate.Authority
-	wakeups   *controllers.Wakeups
-	rights    *rights.Checker
-	grype     *grype.Backend
-	clairs    *clair.Engines
-	backends  backend.Choosers
+	// deliveries keeps their number where no snapshot of the store's volume is.
+	deliveries *controllers.DeliveryCounter
+	wakeups    *controllers.Wakeups
+	rights     *rights.Checker
+	grype      *grype.Backend
+	clairs     *clair.Engines
+	backends   backend.Choosers
 	// loops, requests and measures count what all parts do.
 	loops    *metrics.Loops
 	requests *metrics.Requests
@@ -111,6 +113,10 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	direct, err := directClient()
 	if err != nil {
 		return nil, err
+	}
+	op.deliveries = &controllers.DeliveryCounter{Client: direct, Namespace: o.Namespace, Store: op.store}
+	if err := op.recogniseRollback(ctx); err != nil {
+		return nil, fmt.Errorf("comparing the store with what was delivered: %w", err)
 	}
 	op.authority = &certificate.Authority{
 		Client: direct, Reader: direct, Clock: op.clock, Namespace: o.Namespace, Secret: authoritySecret,
@@ -365,7 +371,7 @@ func (op *operator) notifications() *controllers.NotificationReconciler {
 		After: controllers.NoticeTimes{
 			ScansFailing: op.config.Notifications.ScansFailingAfter.Duration, ImagesFailed: op.config.Notifications.ImagesFailedAfter.Duration,
 		},
-		Rights: op.rights, Limits: op.limits(),
+		Rights: op.rights, Limits: op.limits(), Counted: op.deliveries.Count,
 		Sender: client.New(client.Config{
 			URL: op.options.NotifierURL, TokenFile: op.options.NotifierToken,
 			CA: func() (*x509.CertPool, error) { return op.authority.Pool(), nil },

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -65,6 +66,22 @@ func openOnce(ctx context.Context, path string) (store.Store, error) {
 		ctrl.Log.Info("Took the restored store", "backupOf", opened.RestoredFrom(), "id", opened.ID(), "before", path+store.PreviousSuffix)
 	}
 	return opened, nil
+}
+
+// recogniseRollback has a store whose volume was put back to an earlier state be treated as restored. It has to run before anything
+// else uses the store. Without the permission to read the ConfigMap work goes on, and such a store goes unnoticed.
+func (op *operator) recogniseRollback(ctx context.Context) error {
+	before := op.store.ID()
+	rolledBack, err := op.deliveries.Check(ctx)
+	if rolledBack {
+		ctrl.Log.Info("The store is older than the messages that were sent: its volume was put back to an earlier state. It is treated as restored",
+			"contentOf", op.store.RestoredFrom(), "id", op.store.ID(), "before", before)
+	}
+	if apierrors.IsForbidden(err) {
+		ctrl.Log.Error(err, "A rollback of the store's volume would go unnoticed")
+		return nil
+	}
+	return err
 }
 
 // serveWaiting answers the kubelet until it is stopped: the process lives, and waits for a reason. Where the manager would

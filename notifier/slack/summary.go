@@ -69,7 +69,7 @@ func whySummary(d notify.Digest) string {
 	case notify.KindEngineUpdated:
 		return fmt.Sprintf("The engine was updated from %s to %s, which finds more in the same images; ", before, engine) + noClaim + onlyNew
 	case notify.KindStoreRestored:
-		return "The operator's store was restored from a backup of " + moment(d.RestoredFrom) +
+		return "The operator's store was restored from a backup or a snapshot of " + moment(d.RestoredFrom) +
 			". What was announced since then is not known any more, so you may have heard of these; " + noClaim + onlyNew
 	case notify.KindFilterWidened:
 		return "This receiver was set to hear of more, and these were there already; " + noClaim + onlyNew

@@ -25,6 +25,9 @@ type Courier struct {
 	Sender  Sender
 	Planner Planner
 	Now     func() time.Time
+	// Counted is called with the number of each delivery after it is stored and before the message is handed over; nil for nothing. It
+	// keeps the number where no copy of the store is, and does not hold the message back if that fails.
+	Counted func(ctx context.Context, number int64)
 }
 
 // Progress is what one visit came to.
@@ -116,7 +119,10 @@ func (v *visit) carryOut(ctx context.Context, action Action) error {
 	if action.Mark != nil {
 		return v.record(ctx, *action.Mark)
 	}
-	if err := v.save(ctx); err != nil || action.Send == nil {
+	if action.Send == nil {
+		return v.save(ctx)
+	}
+	if err := v.begin(ctx); err != nil {
 		return err
 	}
 	outcome := v.Sender.Send(ctx, Delivery{Receiver: v.settings.Address, Digest: *action.Send})
@@ -143,6 +149,23 @@ func (v *visit) record(ctx context.Context, said store.Announced) error {
 		return fmt.Errorf("record what was said: %w", err)
 	}
 	v.stored = encoded
+	return nil
+}
+
+// begin stores the state in which a message is handed over.
+func (v *visit) begin(ctx context.Context) error {
+	encoded, err := v.state.Encode()
+	if err != nil {
+		return err
+	}
+	number, err := v.Store.BeginDelivery(ctx, v.scanner, v.settings.Receiver, encoded)
+	if err != nil {
+		return fmt.Errorf("store the message: %w", err)
+	}
+	v.stored = encoded
+	if v.Counted != nil {
+		v.Counted(ctx, number)
+	}
 	return nil
 }
 

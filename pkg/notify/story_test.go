@@ -78,6 +78,18 @@ func (a *archive) SaveReceiverState(ctx context.Context, scanner, receiver strin
 	return err
 }
 
+// BeginDelivery implements store.Announcements.
+func (a *archive) BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (int64, error) {
+	if err := a.write(); err != nil {
+		return 0, err
+	}
+	number, err := a.SQLite.BeginDelivery(ctx, scanner, receiver, state)
+	if a.saved != nil && err == nil {
+		a.saved(state)
+	}
+	return number, err
+}
+
 // MarkAnnounced implements store.Announcements.
 func (a *archive) MarkAnnounced(ctx context.Context, scanner, receiver string, said store.Announced) error {
 	if err := a.write(); err != nil {

@@ -89,5 +89,5 @@ func (s *SQLite) readRestored(ctx context.Context) error {
 // RestoredFrom implements Store.
 func (s *SQLite) RestoredFrom() time.Time { return s.restoredFrom }
 
-// Replaced says that opening the store put a restored one in the place of the one before.
+// Replaced implements Store.
 func (s *SQLite) Replaced() bool { return s.replaced }

@@ -53,6 +53,13 @@ type Store interface {
 	// RestoredFrom is when the backup was made that the store was last restored from; zero if it never was. What happened between
 	// then and the restore is not in it. A restored store has another ID.
 	RestoredFrom() time.Time
+	// Replaced says that opening the store put a restored one in the place of the one before.
+	Replaced() bool
+	// Deliveries is the number of the last delivery that was begun; 0 if there was none.
+	Deliveries(ctx context.Context) (int64, error)
+	// TreatAsRestored has the store be another one that was restored from a backup as old as its last delivery: for one whose content is
+	// older than what was delivered. Nothing else may use the store meanwhile.
+	TreatAsRestored(ctx context.Context) error
 	// Health is nil, or an error whose Trouble is what the file or its volume suffers from now, as met by a call or
 	// by the last Look. It asks nobody and does not wait.
 	Health() error
@@ -558,6 +565,8 @@ type Announcements interface {
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
 	// SaveReceiverState stores it.
 	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
+	// BeginDelivery stores the state in which a message is handed over, and counts that: each number is one higher than the one before.
+	BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error)
 	// MarkAnnounced records in one transaction what a receiver was told by the message with the given digest
 	// id, which repositories it has now heard of, its new state and the entry of the log. With an error nothing is recorded;
 	// ErrChanged if All is of another moment.

@@ -118,9 +118,11 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	denied(t, create(claim("any")), "claims", "metadata.name: the scanner-operator's manager makes no claim of this name")
 	trust := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "scanner-notifier-trust"}}
 	denied(t, c.mighty.Create(ctx, trust, client.DryRunAll), "configmaps", "metadata.name: the scanner-operator's manager makes no ConfigMap of this name")
-	authority := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "scanner-operator-ca"}}
-	if err := c.mighty.Create(ctx, authority, client.DryRunAll); err != nil {
-		t.Errorf("the manager may not publish its authority: %v", err)
+	for _, name := range []string{"scanner-operator-ca", "scanner-operator-deliveries"} {
+		own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name}}
+		if err := c.mighty.Create(ctx, own, client.DryRunAll); err != nil {
+			t.Errorf("the manager may not make its ConfigMap %s: %v", name, err)
+		}
 	}
 	certain := claim("scanner-operator-vulnerability-database")
 	certain.Spec.VolumeName = "somebodys"

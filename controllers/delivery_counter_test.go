@@ -1,0 +1,233 @@
+package controllers
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/notify"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// volumeWorld is a notifyWorld whose store is on a volume that can be put back to a snapshot.
+type volumeWorld struct {
+	*notifyWorld
+	path string
+	// rolledBack is what the last start found.
+	rolledBack bool
+}
+
+func newVolumeWorld(t *testing.T, change func(*v1alpha1.Scanner)) *volumeWorld {
+	t.Helper()
+	w := &volumeWorld{notifyWorld: newNotifyWorld(t, change), path: filepath.Join(t.TempDir(), "store.db")}
+	w.restart(nil)
+	return w
+}
+
+// restart has another process open the store, with the content of a snapshot unless that is nil, and returns a snapshot of what was
+// there before.
+func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
+	w.t.Helper()
+	w.must(w.store.(*store.SQLite).Close())
+	before, _ = os.ReadFile(w.path) // at first there is none
+	if snapshot != nil {
+		w.must(os.WriteFile(w.path, snapshot, 0o600))
+	}
+	db, err := store.OpenSQLite(w.t.Context(), w.path, w.clock.Now)
+	w.must(err)
+	w.t.Cleanup(func() { _ = db.Close() })
+	w.store, w.reconciler.Store = db, db
+	counter := &DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: db}
+	w.rolledBack, err = counter.Check(w.t.Context())
+	w.must(err)
+	w.reconciler.Counted = counter.Count
+	return before
+}
+
+// remembers has the Scanner remember the store that there is, as the ScannerReconciler does when all receivers have begun.
+func (w *volumeWorld) remembers() {
+	w.t.Helper()
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
+	w.scanner.Status.StoreID = w.store.ID()
+	w.must(w.client.Status().Update(w.t.Context(), w.scanner))
+}
+
+// messages lets an hour pass and returns what was sent.
+func (w *volumeWorld) messages() []notify.Digest {
+	w.t.Helper()
+	var digests []notify.Digest
+	_, first := w.after(time.Hour)
+	_, second := w.after(30 * time.Second)
+	for _, d := range append(first, second...) {
+		digests = append(digests, d.Digest)
+	}
+	return digests
+}
+
+// kept is the ConfigMap; nil if there is none.
+func (w *volumeWorld) kept() *corev1.ConfigMap {
+	w.t.Helper()
+	var kept corev1.ConfigMap
+	err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: "scanner-operator-system", Name: DeliveriesConfigMap}, &kept)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.must(err)
+	return &kept
+}
+
+// TestStoreRolledBack: when the store's volume is put back to a snapshot, what was announced since then is not announced again. What was
+// found since then is summed up in one message, whatever was announced of it; what is found later is new.
+func TestStoreRolledBack(t *testing.T) {
+	w := newVolumeWorld(t, nil)
+	w.found(finding.Critical)
+	w.messages() // the first summary
+	w.remembers()
+	snapshot := w.restart(nil)
+	if w.rolledBack {
+		t.Fatal("a restart counts as a rollback")
+	}
+	w.found(finding.Critical, finding.High)
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindNews {
+		t.Fatalf("messages %+v, want one about the new finding", told)
+	}
+	before := w.store.ID()
+	w.restart(snapshot)
+	if !w.rolledBack || w.store.ID() == before {
+		t.Fatalf("the rollback is recognised: %t; want it, and another id of the store", w.rolledBack)
+	}
+	w.found(finding.Critical, finding.High)
+	told := w.messages()
+	if len(told) != 1 || told[0].Kind != notify.KindStoreRestored || told[0].Untold != 1 {
+		t.Fatalf("messages %+v, want one summary of one finding that may have been announced", told)
+	}
+	w.found(finding.Critical, finding.High, finding.Critical)
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindNews || told[0].Totals.Total() != 1 {
+		t.Errorf("messages %+v, want the finding that is new now", told)
+	}
+	if w.restart(nil); w.rolledBack {
+		t.Error("the next restart counts as a rollback again")
+	}
+}
+
+// TestRolledBackBeforeAReceiver: a receiver that was added after the snapshot gets one summary that claims nothing to be new, though it
+// wants to hear of everything.
+func TestRolledBackBeforeAReceiver(t *testing.T) {
+	w := newVolumeWorld(t, nil)
+	w.found(finding.Critical)
+	w.messages()
+	snapshot := w.restart(nil)
+	all := slackReceiver("all")
+	all.FirstScan = v1alpha1.FirstScanAll
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
+	w.scanner.Spec.Notifications = append(w.scanner.Spec.Notifications, all)
+	w.must(w.client.Update(t.Context(), w.scanner))
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindNews {
+		t.Fatalf("messages %+v, want one to the new receiver", told)
+	}
+	w.remembers()
+	w.restart(snapshot)
+	w.found(finding.Critical)
+	if told := w.messages(); len(told) != 1 || told[0].Kind != notify.KindBaselineRenewed {
+		t.Errorf("messages %+v, want that the baseline was renewed", told)
+	}
+}
+
+// TestDeliveryCounterIsKept: the number is in the ConfigMap before a message goes out. Whoever deletes or breaks the ConfigMap stops no
+// message, and it is made again.
+func TestDeliveryCounterIsKept(t *testing.T) {
+	for name, damage := range map[string]func(*volumeWorld){
+		"untouched": func(*volumeWorld) {},
+		"deleted":   func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.kept())) },
+		"broken": func(w *volumeWorld) {
+			kept := w.kept()
+			kept.Data = map[string]string{"store": "x", "deliveries": "many"}
+			w.must(w.client.Update(w.t.Context(), kept))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newVolumeWorld(t, nil)
+			damage(w)
+			w.found(finding.Critical)
+			if told := w.messages(); len(told) != 1 {
+				t.Fatalf("%d messages, want one", len(told))
+			}
+			number, err := w.store.Deliveries(t.Context())
+			w.must(err)
+			if got := w.kept().Data; got["store"] != w.store.ID() || got["deliveries"] != strconv.FormatInt(number, 10) || number == 0 {
+				t.Errorf("the ConfigMap says %v, want store %s and %d deliveries", got, w.store.ID(), number)
+			}
+		})
+	}
+}
+
+// TestDeliveryCounterCannotBeKept: an API server that refuses the ConfigMap holds no message back.
+func TestDeliveryCounterCannotBeKept(t *testing.T) {
+	w := newVolumeWorld(t, nil)
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, DeliveriesConfigMap, nil)
+	refusing := interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return forbidden },
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return forbidden },
+	})
+	w.reconciler.Counted = (&DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}).Count
+	w.found(finding.Critical)
+	if told := w.messages(); len(told) != 1 {
+		t.Errorf("%d messages, want one", len(told))
+	}
+}
+
+// TestStoreIsCompared: which stores count as rolled back, by what the ConfigMap says of them.
+func TestStoreIsCompared(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begun int
+		says  map[string]string
+		want  bool
+	}{
+		"no ConfigMap":               {1, nil, false},
+		"the same":                   {2, map[string]string{"store": "this", "deliveries": "2"}, false},
+		"crashed before it was kept": {2, map[string]string{"store": "this", "deliveries": "1"}, false},
+		"older":                      {1, map[string]string{"store": "this", "deliveries": "2"}, true},
+		"from before it was counted": {0, map[string]string{"store": "this", "deliveries": "1"}, true},
+		"a new store":                {0, map[string]string{"store": "lost", "deliveries": "7"}, false},
+		"another store with content": {1, map[string]string{"store": "restored", "deliveries": "7"}, true},
+		"no number":                  {1, map[string]string{"store": "this", "deliveries": "many"}, false},
+		"nothing":                    {1, map[string]string{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newNotifyWorld(t, nil)
+			for range tt.begun {
+				_, err := w.store.BeginDelivery(t.Context(), "scanner-uid", "team", []byte(`{}`))
+				w.must(err)
+			}
+			if tt.says != nil {
+				if tt.says["store"] == "this" {
+					tt.says["store"] = w.store.ID()
+				}
+				w.must(w.client.Create(t.Context(), &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "scanner-operator-system", Name: DeliveriesConfigMap}, Data: tt.says,
+				}))
+			}
+			counter := &DeliveryCounter{Client: w.client, Namespace: "scanner-operator-system", Store: w.store}
+			rolledBack, err := counter.Check(t.Context())
+			w.must(err)
+			if rolledBack != tt.want {
+				t.Errorf("rolled back: %t, want %t", rolledBack, tt.want)
+			}
+			if again, err := counter.Check(t.Context()); err != nil || again {
+				t.Errorf("the next start finds it rolled back: %t, error %v; want neither", again, err)
+			}
+		})
+	}
+}

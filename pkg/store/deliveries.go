@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+)
+
+// Names in meta of the number of deliveries that were begun, and of the time of the last one.
+const (
+	deliveriesBegun = "deliveries"
+	deliveryBegunAt = "delivery_begun_at"
+)
+
+// BeginDelivery implements Announcements.
+func (s *SQLite) BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error) {
+	err = s.write(ctx, "begin a delivery", func(ctx context.Context, tx *sql.Tx) error {
+		id, err := ensureReceiver(ctx, tx, scanner, receiver)
+		if err != nil {
+			return err
+		}
+		if err := saveState(ctx, tx, id, state); err != nil {
+			return err
+		}
+		if err := saveMeta(ctx, tx, deliveryBegunAt, s.now().UnixMilli()); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, `INSERT INTO meta (name, value) VALUES (?, '1')
+			ON CONFLICT DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) RETURNING CAST(value AS INTEGER)`, deliveriesBegun).Scan(&number)
+	})
+	return number, err
+}
+
+// Deliveries implements Store.
+func (s *SQLite) Deliveries(ctx context.Context) (number int64, err error) {
+	err = s.read(ctx, "look up the number of deliveries", func(ctx context.Context, q query) error {
+		number, err = readMeta(ctx, q, deliveriesBegun)
+		return err
+	})
+	return number, err
+}
+
+// TreatAsRestored implements Store.
+func (s *SQLite) TreatAsRestored(ctx context.Context) error {
+	id, from := randomID(), time.Time{}
+	err := s.write(ctx, "treat the store as restored", func(ctx context.Context, tx *sql.Tx) error {
+		begun, err := readMeta(ctx, tx, deliveryBegunAt)
+		if err != nil {
+			return err
+		}
+		from = time.UnixMilli(begun).UTC()
+		if !from.After(s.restoredFrom) {
+			// Receivers that followed the restore before this one have to notice another one.
+			from = s.restoredFrom.Add(time.Millisecond)
+		}
+		if err := saveMeta(ctx, tx, restoredFrom, from.UnixMilli()); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE meta SET value = ? WHERE name = 'id'`, id)
+		return err
+	})
+	if err == nil {
+		s.id, s.restoredFrom = id, from
+	}
+	return err
+}
+
+func saveMeta(ctx context.Context, tx *sql.Tx, name string, value int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+		name, strconv.FormatInt(value, 10))
+	return err
+}
+
+// readMeta is 0 for what is not there.
+func readMeta(ctx context.Context, q query, name string) (value int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT CAST(value AS INTEGER) FROM meta WHERE name = ?`, name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return value, err
+}

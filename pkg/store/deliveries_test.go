@@ -1,0 +1,42 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+// TestDeliveriesAreCounted: each delivery that begins has the next number, which the store still knows after it was opened again.
+func TestDeliveriesAreCounted(t *testing.T) {
+	f := newStore(t)
+	equal(t, "deliveries of a new store", got[int64](t)(f.Deliveries(t.Context())), int64(0))
+	for i, receiver := range []string{"slack", "mail", "slack"} {
+		equal(t, "number", got[int64](t)(f.BeginDelivery(t.Context(), "scanner", receiver, []byte(receiver))), int64(i+1))
+	}
+	equal(t, "state", string(got[[]byte](t)(f.ReceiverState(t.Context(), "scanner", "mail"))), "mail")
+	equal(t, "deliveries", got[int64](t)(f.Deliveries(t.Context())), int64(3))
+}
+
+// TestTreatedAsRestored: the store has another id, which it keeps, and is as old as its last delivery; each time another moment.
+func TestTreatedAsRestored(t *testing.T) {
+	f := newStore(t)
+	first := f.ID()
+	got[int64](t)(f.BeginDelivery(t.Context(), "scanner", "slack", nil))
+	last := f.clock.Now()
+	f.clock.pass(time.Hour)
+	must(t, f.TreatAsRestored(t.Context()))
+	second := f.ID()
+	if second == first || !f.RestoredFrom().Equal(last) {
+		t.Errorf("id %s, restored from %s; want another id than %s and the time of the last delivery, %s", second, f.RestoredFrom(), first, last)
+	}
+	must(t, f.TreatAsRestored(t.Context()))
+	if f.ID() == second || !f.RestoredFrom().After(last) {
+		t.Errorf("id %s, restored from %s the second time; want another id and another time", f.ID(), f.RestoredFrom())
+	}
+	equal(t, "the id in the file", got[string](t)(readID(t, f.SQLite)), f.ID())
+}
+
+func readID(t *testing.T, s *SQLite) (id string, err error) {
+	t.Helper()
+	err = s.reader.QueryRowContext(t.Context(), `SELECT value FROM meta WHERE name = 'id'`).Scan(&id)
+	return id, err
+}
