@@ -30,8 +30,12 @@ var (
 	ErrMovedAway = errors.New("the file was moved away or replaced while the manager had it open; the manager must start again")
 )
 
-// minRoom is the free space below which a volume counts as full: a large image's catalogue, and its write-ahead log.
-const minRoom = 32 << 20
+const (
+	// minRoom is the space below which a volume counts as full: a large image's catalogue, and its write-ahead log.
+	minRoom = 32 << 20
+	// minLogRoom is what the log needs of it, which only the volume can give.
+	minLogRoom = minRoom / 2
+)
 
 // Trouble returns which trouble of the file or its volume is the cause of an error; nil if none.
 func Trouble(err error) error {
@@ -48,6 +52,8 @@ type health struct {
 	mu sync.Mutex
 	// trouble that there is; nil for none.
 	trouble error
+	// free is how many bytes of the file were unused at the last look: what a sweep has deleted.
+	free uint64
 	// met says that a call met the trouble since the last look.
 	met bool
 }
@@ -65,6 +71,9 @@ func (s *SQLite) Health() error {
 // Look implements Store.
 func (s *SQLite) Look(ctx context.Context) error {
 	s.measure()
+	if err := s.countFreePages(ctx); err != nil && Trouble(err) == nil {
+		return err
+	}
 	trouble := s.lookAtVolume()
 	if trouble == nil {
 		// The write says more than any question about the volume. Its own trouble is noted by explain.
@@ -109,6 +118,35 @@ func (s *SQLite) LookInside(ctx context.Context) error {
 	})
 }
 
+// countFreePages notes how much of the file is unused. SQLite never gives that back to the volume, and fills it before the file grows.
+func (s *SQLite) countFreePages(ctx context.Context) error {
+	return s.read(ctx, "count free pages", func(ctx context.Context, q query) error {
+		var free int64
+		err := q.QueryRowContext(ctx, `SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&free)
+		if err != nil {
+			return err
+		}
+		s.metrics.free.Set(float64(free))
+		s.health.mu.Lock()
+		defer s.health.mu.Unlock()
+		s.health.free = uint64(free)
+		return nil
+	})
+}
+
+// isFull says whether there is too little room for what is written next: in the volume or in the file for the content, and in the volume
+// for the log, which is overwritten as far as it has grown.
+func (s *SQLite) isFull(available uint64) bool {
+	s.health.mu.Lock()
+	free := s.health.free
+	s.health.mu.Unlock()
+	forLog := available
+	if log, err := os.Stat(s.path + "-wal"); err == nil { //nolint:gosec // the path is the operator's own flag
+		forLog += uint64(log.Size())
+	}
+	return available+free < minRoom || forLog < minLogRoom
+}
+
 // lookAtVolume asks the operating system.
 func (s *SQLite) lookAtVolume() error {
 	now, err := os.Stat(s.path) //nolint:gosec // the path is the operator's own flag
@@ -128,7 +166,7 @@ func (s *SQLite) volumeTrouble() error {
 	switch {
 	case volume.Flags&readOnly != 0:
 		return ErrVolumeReadOnly
-	case volume.Bavail*uint64(volume.Bsize) < minRoom:
+	case s.isFull(volume.Bavail * uint64(volume.Bsize)):
 		return ErrVolumeFull
 	}
 	if s.lock == nil {

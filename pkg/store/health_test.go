@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +18,7 @@ import (
 
 // volumeTasks are played by a child process in a mount namespace of its own, on a real file system.
 var volumeTasks = map[string]func(dir string) error{
-	"full": playFullVolume, "read-only": playReadOnlyVolume, "failing": playFailingVolume,
+	"full": playFullVolume, "swept": playSweptVolume, "read-only": playReadOnlyVolume, "failing": playFailingVolume,
 }
 
 // onVolume plays a task in a folder that nobody else sees.
@@ -49,6 +52,7 @@ func mountOrSkip(source, target, kind, options string) error {
 }
 
 func TestStoreVolumeFull(t *testing.T)     { onVolume(t, "full") }
+func TestStoreVolumeSwept(t *testing.T)    { onVolume(t, "swept") }
 func TestStoreVolumeReadOnly(t *testing.T) { onVolume(t, "read-only") }
 func TestStoreVolumeFailing(t *testing.T)  { onVolume(t, "failing") }
 
@@ -94,6 +98,65 @@ func playFullVolume(dir string) error {
 		return fmt.Errorf("started on a full volume: got %w, want ErrVolumeFull", err)
 	}
 	return nil
+}
+
+// playSweptVolume: a store that has filled its volume works again when a sweep has deleted what nobody uses, though the file is as large
+// as before.
+func playSweptVolume(dir string) error {
+	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=160m"); err != nil {
+		return err
+	}
+	ctx, path := context.Background(), filepath.Join(dir, "store.db")
+	now := time.Now()
+	s, err := OpenSQLite(ctx, path, func() time.Time { return now })
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	content := make([]byte, 40<<20)
+	_, _ = rand.Read(content)
+	artifacts := map[Artifact]io.Reader{ArtifactSBOM: bytes.NewReader(content)}
+	if err := s.SaveCatalogue(ctx, catalogued("large", now), artifacts); err != nil {
+		return err
+	}
+	// Left for the log, as a store leaves it that stops at its bound.
+	if err := errors.Join(fill(dir), shrink(filepath.Join(dir, "filler"), minLogRoom+1<<20)); err != nil {
+		return err
+	}
+	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) {
+		return fmt.Errorf("looked at when full: got %w, want ErrVolumeFull", err)
+	}
+	now = now.Add(48 * time.Hour)
+	if swept, err := s.Sweep(ctx, now.Add(-time.Hour)); err != nil || swept != 1 {
+		return fmt.Errorf("swept %d images, error %w; want one", swept, err)
+	}
+	if err := s.Look(ctx); err != nil {
+		return fmt.Errorf("looked at after the sweep: %w", err)
+	}
+	if err := saveReport(s, "next", 5000); err != nil {
+		return fmt.Errorf("a report after the sweep: %w", err)
+	}
+	// Without room for the log nothing can be written, whatever is free in the file.
+	if err := errors.Join(s.Close(), fill(dir)); err != nil {
+		return err
+	}
+	if s, err = OpenSQLite(ctx, path, time.Now); err == nil {
+		defer s.Close()
+		err = s.Look(ctx)
+	}
+	if !errors.Is(err, ErrVolumeFull) {
+		return fmt.Errorf("looked at without room for the log: got %w, want ErrVolumeFull", err)
+	}
+	return nil
+}
+
+// shrink takes bytes from the end of a file.
+func shrink(path string, by int64) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return os.Truncate(path, info.Size()-by)
 }
 
 // playReadOnlyVolume: a volume is read-only when the manager starts; what is there can be read.

@@ -15,6 +15,7 @@ type metrics struct {
 	failures  *prometheus.CounterVec
 	size      *prometheus.GaugeVec
 	room      prometheus.Gauge
+	free      prometheus.Gauge
 	healthy   prometheus.Gauge
 	schema    prometheus.Gauge
 	migration prometheus.Gauge
@@ -39,6 +40,10 @@ func newMetrics() metrics {
 			Name: "scanner_operator_store_volume_available_bytes",
 			Help: "Free space on the store's volume.",
 		}),
+		free: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "scanner_operator_store_free_bytes",
+			Help: "Unused space in the database, which is filled before the database grows.",
+		}),
 		healthy: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "scanner_operator_store_healthy",
 			Help: "1 as long as the store's file and its volume work, 0 while they do not.",
@@ -55,7 +60,7 @@ func newMetrics() metrics {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.seconds, m.failures, m.size, m.room, m.healthy, m.schema, m.migration}
+	return []prometheus.Collector{m.seconds, m.failures, m.size, m.room, m.free, m.healthy, m.schema, m.migration}
 }
 
 // Describe implements prometheus.Collector.
