@@ -178,10 +178,8 @@ func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.S
 			return errFull
 		}
 		return r.create(ctx, scanner, img)
-	case lacksName(scan, img.Reference):
-		return r.addReference(ctx, scan, img.Reference)
 	}
-	return nil
+	return r.addReference(ctx, scan, img.Reference)
 }
 
 func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
@@ -220,8 +218,11 @@ func lacksName(scan *v1alpha1.ImageScan, named image.Reference) bool {
 		len(strings.Join(scan.Spec.References, ""))+len(ref) <= v1alpha1.MaxReferencesBytes
 }
 
-// addReference adds another name of the image; which ones are there within the bounds does not matter.
+// addReference adds another name of the image, if there is room; which ones are there does not matter.
 func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, named image.Reference) error {
+	if !lacksName(scan, named) {
+		return nil
+	}
 	changed := scan.DeepCopy()
 	changed.Spec.References = append(changed.Spec.References, noted(named))
 	slices.Sort(changed.Spec.References)
