@@ -103,7 +103,7 @@ func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
 		Addresses: notifier.NewSecretAddresses(w.secrets.CoreV1(), "scanner-operator-system", "scanner-operator-notifier",
 			[]string{w.silent, strings.TrimPrefix(slackServer.URL, "https://")}),
 		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: hasty{slack.NewPoster(roots, nil)}},
-		Budget:    notifier.NewBudget(w.clock, sleep), Memory: notifier.NewMemory(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
+		Budget:    notifier.NewBudget(w.clock, sleep, func() float64 { return 0 }), Memory: notifier.NewMemory(w.clock), Metrics: notifier.NewMetrics(prometheus.NewRegistry()),
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)), Now: w.clock.Now,
 	})
 	server := httptest.NewTLSServer(notifies.Handler())

@@ -3,6 +3,9 @@ package notifier_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,17 +14,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 )
 
-// TestBudget: one post a second; who would have to wait for more than 5 seconds is told how long, and uses nothing up.
+// never is no jitter at all.
+func never() float64 { return 0 }
+
+// TestBudget: one post a second; who would have to wait for more than 5 seconds is told how long, and has that slot then.
 func TestBudget(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	var waited []time.Duration
 	budget := notifier.NewBudget(clock, func(_ context.Context, d time.Duration) error {
 		waited = append(waited, d) // time stands still, as for requests that come together
 		return nil
-	})
+	}, never)
 	ctx := context.Background()
-	for range 6 {
-		if later, err := budget.Take(ctx, "a"); later != 0 || err != nil {
+	for i := range 6 {
+		if later, err := budget.Take(ctx, "a", fmt.Sprint(i)); later != 0 || err != nil {
 			t.Fatalf("later %s, error %v, want neither", later, err)
 		}
 	}
@@ -31,15 +37,18 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if later, _ := budget.Take(ctx, "a"); later != 6*time.Second {
-			t.Errorf("told to come back after %s, want 6s", later)
+		if later, _ := budget.Take(ctx, "a", "x"); later != 6*time.Second {
+			t.Errorf("told to come back after %s, want 6s, however often it asks", later)
 		}
 	}
-	if later, _ := budget.Take(ctx, "b"); later != 0 || len(waited) != 5 {
+	if later, _ := budget.Take(ctx, "a", "y"); later != 7*time.Second {
+		t.Errorf("the next one is told to come back after %s, want 7s", later)
+	}
+	if later, _ := budget.Take(ctx, "b", "x"); later != 0 || len(waited) != 5 {
 		t.Errorf("another webhook has to wait %s, want not at all", later)
 	}
 	clock.SetTime(noon.Add(6 * time.Second))
-	if later, err := budget.Take(ctx, "a"); later != 0 || err != nil || len(waited) != 5 {
+	if later, err := budget.Take(ctx, "a", "x"); later != 0 || err != nil || len(waited) != 5 {
 		t.Errorf("later %s, error %v after the time told, want neither and no waiting", later, err)
 	}
 }
@@ -48,28 +57,105 @@ func TestBudget(t *testing.T) {
 func TestBudgetPause(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	var waited time.Duration
-	budget := notifier.NewBudget(clock, func(_ context.Context, d time.Duration) error { waited = d; return nil })
+	budget := notifier.NewBudget(clock, func(_ context.Context, d time.Duration) error { waited = d; return nil }, never)
 	ctx := context.Background()
 	budget.Pause("a", time.Minute)
 	budget.Pause("a", time.Second)
-	if later, _ := budget.Take(ctx, "a"); later != time.Minute {
+	if later, _ := budget.Take(ctx, "a", "x"); later != time.Minute {
 		t.Errorf("told to come back after %s, want 1m", later)
 	}
 	clock.SetTime(noon.Add(57 * time.Second))
-	if later, _ := budget.Take(ctx, "a"); later != 0 || waited != 3*time.Second {
+	if later, _ := budget.Take(ctx, "a", "x"); later != 0 || waited != 3*time.Second {
 		t.Errorf("later %s, waited %s, want to wait the last 3s", later, waited)
 	}
 }
 
 // TestBudgetEndsWithTheRequest: whoever has no time left takes no post.
 func TestBudgetEndsWithTheRequest(t *testing.T) {
-	budget := notifier.NewBudget(testingclock.NewFakePassiveClock(noon), notifier.Sleep)
+	budget := notifier.NewBudget(testingclock.NewFakePassiveClock(noon), notifier.Sleep, never)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := budget.Take(ctx, "a"); !errors.Is(err, context.Canceled) {
+	if _, err := budget.Take(ctx, "a", "x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
-	if _, err := budget.Take(ctx, "a"); !errors.Is(err, context.Canceled) {
+	if _, err := budget.Take(ctx, "a", "x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v while waiting, want that of the context", err)
+	}
+}
+
+// TestManyOnOneWebhook: many Scanners that want to post at once take as many seconds as they are, and each asks few times. A pause, and
+// callers that never come back, do not have the others come together.
+func TestManyOnOneWebhook(t *testing.T) {
+	const scanners = 1000
+	clock := testingclock.NewFakePassiveClock(noon)
+	var waited time.Duration
+	random := rand.New(rand.NewPCG(1, 1))
+	budget := notifier.NewBudget(clock, func(_ context.Context, d time.Duration) error { waited = d; return nil }, random.Float64)
+	next, asked := map[int]time.Time{}, map[int]int{}
+	for i := range scanners {
+		next[i] = noon
+	}
+	var posts []time.Time
+	for len(next) > 0 {
+		who, at := -1, time.Time{}
+		for i, when := range next {
+			if who < 0 || when.Before(at) || when.Equal(at) && i < who {
+				who, at = i, when
+			}
+		}
+		clock.SetTime(at)
+		waited = 0
+		later, err := budget.Take(context.Background(), "a", fmt.Sprint(who))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked[who]++
+		switch {
+		case later > 0 && who%10 == 9:
+			delete(next, who) // it is gone
+		case later > 0:
+			next[who] = at.Add(later)
+		default:
+			delete(next, who)
+			posts = append(posts, at.Add(waited))
+			if len(posts) == 100 {
+				budget.Pause("a", 30*time.Second)
+			}
+		}
+	}
+	slices.SortFunc(posts, time.Time.Compare)
+	for i := range posts[1:] {
+		// Those that had a slot when the pause began were about to post.
+		if gap := posts[i+1].Sub(posts[i]); gap < time.Second {
+			t.Fatalf("posts %d and %d are %s apart, want a second at least", i, i+1, gap)
+		}
+	}
+	if took := posts[len(posts)-1].Sub(noon); took > (scanners+60)*time.Second {
+		t.Errorf("%d posts took %s, want about a second each", len(posts), took)
+	}
+	for who, n := range asked {
+		if n > 4 {
+			t.Errorf("Scanner %d asked %d times, want few", who, n)
+		}
+	}
+}
+
+// TestTooManyOnOneWebhook: who would have to wait for more than the manager waits gets no slot, and a time of its own to ask again.
+func TestTooManyOnOneWebhook(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon)
+	random := rand.New(rand.NewPCG(1, 1))
+	budget := notifier.NewBudget(clock, func(context.Context, time.Duration) error { return nil }, random.Float64)
+	times := map[time.Duration]int{}
+	for i := range 5000 {
+		later, err := budget.Take(context.Background(), "a", fmt.Sprint(i))
+		if err != nil || later > time.Hour {
+			t.Fatalf("told to come back after %s, error %v; want an hour at most", later, err)
+		}
+		times[later.Truncate(time.Second)]++
+	}
+	for later, n := range times {
+		if n > 12 {
+			t.Errorf("%d are told to come back after %s, want them spread", n, later)
+		}
 	}
 }

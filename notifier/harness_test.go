@@ -157,7 +157,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 		Callers:   notifier.NewTokenReviews(authentication, managerUser, w.clock),
 		Addresses: notifier.NewSecretAddresses(w.core, "scanner-operator-system", "scanner-operator-notifier", []string{"hooks.slack.com", host, "127.0.0.1:1"}),
 		Receivers: map[string]notifier.Receiver{notify.ReceiverTypeSlack: receiver},
-		Budget:    notifier.NewBudget(w.clock, w.sleep),
+		Budget:    notifier.NewBudget(w.clock, w.sleep, func() float64 { return 0 }),
 		Memory:    notifier.NewMemory(w.clock),
 		Metrics:   notifier.NewMetrics(w.registry),
 		Log:       slog.New(slog.NewJSONHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -187,7 +187,7 @@ func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome 
 	}
 	sum := sha256.Sum256([]byte(address))
 	budget := hex.EncodeToString(sum[:])
-	if wait, err := s.budget.Take(ctx, budget); err != nil {
+	if wait, err := s.budget.Take(ctx, budget, callerOf(d)); err != nil {
 		return s.note(d, start, notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonReceiverLimited, Message: "no time left to wait for the receiver's budget"})
 	} else if wait > 0 {
 		return s.note(d, start, notify.Outcome{
@@ -201,6 +201,12 @@ func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome 
 	}
 	outcome.Message = redact(outcome.Message, address)
 	return s.note(d, start, outcome)
+}
+
+// callerOf names who waits for a webhook, whatever becomes of its message meanwhile: one that waits for long is composed anew.
+func callerOf(d notify.Delivery) string {
+	ref := d.Receiver
+	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, d.Digest.Scanner}, "\x00")
 }
 
 // note logs and counts an outcome: one line per decision.

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -98,7 +99,7 @@ func run(ctx context.Context, options *notifier.Options, log *slog.Logger) error
 		Callers:   notifier.NewTokenReviews(authentication, options.ManagerServiceAccount, clock.RealClock{}),
 		Addresses: notifier.NewSecretAddresses(core, options.Namespace, options.ServiceAccount, options.Hosts()),
 		Receivers: notifier.NewReceivers(notifier.Network{Roots: roots, Proxy: http.ProxyFromEnvironment}),
-		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep),
+		Budget:    notifier.NewBudget(clock.RealClock{}, notifier.Sleep, rand.Float64),
 		Memory:    notifier.NewMemory(clock.RealClock{}),
 		Metrics:   notifier.NewMetrics(registry),
 		Log:       log,
