@@ -37,6 +37,8 @@ const (
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
 	PathDatabase = "/v1/match/database"
+	// PathAlive takes POST with {}: a match worker that does something else for long, such as installing a database, says that it lives.
+	PathAlive = "/v1/match/alive"
 	// PathLeases takes POST with a LeaseRequest and answers with a LeaseResponse, waiting up to LeaseRequest.WaitSeconds for work.
 	PathLeases = "/v1/match/leases"
 	// PathLeaseInput answers GET with the match input of a lease, zstd-compressed. {lease} is Lease.ID.
@@ -127,6 +129,7 @@ const (
 	ReasonIngestUnreachable  = "IngestUnreachable"   // the ingest API cannot be reached
 	ReasonCatalogFailed      = "CatalogFailed"       // anything else while cataloguing
 	ReasonMatchFailed        = "MatchFailed"         // anything else while matching
+	ReasonMatchTimedOut      = "MatchTimedOut"       // the match did not end within its deadline
 	ReasonDatabaseUnreadable = "DatabaseUnreadable"  // the vulnerability database failed during matching
 )
 

@@ -12,6 +12,10 @@ type Clock interface {
 	Now() time.Time
 	// Sleep returns after d, or earlier with the context's error.
 	Sleep(ctx context.Context, d time.Duration) error
+	// WithTimeout returns a context that ends d after now, with context.DeadlineExceeded, or with ctx.
+	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+	// Every calls f after each d until the context ends.
+	Every(ctx context.Context, d time.Duration, f func())
 	// Jitter spreads d over [d/2, d], so that many workers do not knock at the same moment.
 	Jitter(d time.Duration) time.Duration
 }
@@ -31,6 +35,25 @@ func (System) Sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// WithTimeout implements Clock.
+func (System) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
+
+// Every implements Clock.
+func (System) Every(ctx context.Context, d time.Duration, f func()) {
+	ticker := time.NewTicker(d)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			f()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -28,34 +27,51 @@ import (
 // a pod 30 seconds.
 const grace = 10 * time.Second
 
-// work works on the leases, some at the same time, and returns when none is being worked on any more.
-func (w *Worker) work(ctx context.Context, db *database.DB, leases []workerapi.Lease) {
-	running, cancel := w.withGrace(ctx)
-	defer cancel()
-	// Without a buffer: what no goroutine has taken has not been begun.
-	queue := make(chan workerapi.Lease)
-	var group sync.WaitGroup
-	var mu sync.Mutex
-	for range w.config.Parallel {
-		group.Go(func() {
-			for lease := range queue {
-				if unreadable := w.workOn(running, db, lease); unreadable {
-					mu.Lock()
-					w.recheck = true
-					mu.Unlock()
-				}
-			}
-		})
+// abandonAfter is how long a match that has been told to end may take to do so. Then nobody waits for it any more, and the worker ends soon:
+// what cannot be ended keeps memory and a CPU.
+const abandonAfter = 10 * time.Second
+
+// outcome is how the work on one lease ended.
+type outcome struct {
+	// unreadable says that the database failed.
+	unreadable bool
+	// abandoned says that the match could not be ended. It goes on, with the database.
+	abandoned bool
+}
+
+// begin works on a lease beside others. Its outcome is sent to w.ended.
+func (w *Worker) begin(ctx context.Context, db *database.DB, lease workerapi.Lease) {
+	w.running++
+	go func() { w.ended <- w.workOn(ctx, db, lease) }()
+}
+
+// await waits for the end of one of the leases that are worked on.
+func (w *Worker) await() { w.note(<-w.ended) }
+
+// drain waits for the end of all.
+func (w *Worker) drain() {
+	for w.running > 0 {
+		w.await()
 	}
-	for _, lease := range leases {
+}
+
+// collect notes what has ended, and waits for nothing.
+func (w *Worker) collect() {
+	for {
 		select {
-		case queue <- lease:
-		case <-ctx.Done():
-			// Not begun: the lease expires, and another worker gets the image.
+		case o := <-w.ended:
+			w.note(o)
+		default:
+			return
 		}
 	}
-	close(queue)
-	group.Wait()
+}
+
+func (w *Worker) note(o outcome) {
+	w.running--
+	w.busy = w.config.Clock.Now()
+	w.recheck = w.recheck || o.unreadable
+	w.stuck = w.stuck || o.abandoned
 }
 
 // withGrace returns a context that ends some time after ctx.
@@ -68,12 +84,13 @@ func (w *Worker) withGrace(ctx context.Context) (context.Context, func()) {
 	return running, func() { stop(); cancel() }
 }
 
-// workOn ends one lease with a report or a failure. It says whether the database failed.
-func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Lease) (unreadable bool) {
+// workOn ends one lease with a report or a failure.
+func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Lease) (o outcome) {
 	log := w.config.Log.With("image", lease.Image, "lease", lease.ID)
 	// One chain of steps, each only after the one before: what fails first is what is said.
 	start := w.config.Clock.Now()
-	report, err := w.match(ctx, db, lease)
+	report, abandoned, err := w.match(ctx, db, lease)
+	o.abandoned = abandoned
 	var encoded []byte
 	if err == nil {
 		encoded, err = encode(report, w.limits)
@@ -88,14 +105,15 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 	if err == nil {
 		log.Info("matched", "findings", len(report.Findings), "ignored", report.Ignored, "distro", report.Distro,
 			"bytes", len(encoded), "duration", w.config.Clock.Now().Sub(start).Round(time.Millisecond))
-		return false
+		return o
 	}
 	// In all three cases there is nobody to tell: the lease is another's now, or soon will be.
 	if ctx.Err() != nil || ingest.Gone(err) || errors.Is(err, ingest.ErrUnreachable) {
 		log.Warn("the lease is given up", "error", failure.Line(err.Error()))
-		return false
+		return o
 	}
-	return w.fail(ctx, log, lease, err)
+	o.unreadable = w.fail(ctx, log, lease, err)
+	return o
 }
 
 // fail ends the lease with a failure.
@@ -113,17 +131,44 @@ func (w *Worker) fail(ctx context.Context, log *slog.Logger, lease workerapi.Lea
 }
 
 // match fetches the lease's SBOM and matches it.
-func (w *Worker) match(ctx context.Context, db *database.DB, lease workerapi.Lease) (*workerapi.Report, error) {
+func (w *Worker) match(ctx context.Context, db *database.DB, lease workerapi.Lease) (report *workerapi.Report, abandoned bool, err error) {
 	var file *input.File
-	err := w.server.Get(ctx, leasePath(workerapi.PathLeaseInput, lease), func(body io.Reader) (err error) {
+	err = w.server.Get(ctx, leasePath(workerapi.PathLeaseInput, lease), func(body io.Reader) (err error) {
 		file, err = input.Receive(body, w.config.TempDir)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("fetching the SBOM: %w", err)
+		return nil, false, fmt.Errorf("fetching the SBOM: %w", err)
 	}
-	defer file.Remove()
-	return match.SBOM(ctx, db, file)
+	return w.matchInTime(ctx, db, file)
+}
+
+// matchInTime matches an SBOM and removes it. A match that does not end with its deadline is abandoned: Go cannot end it.
+func (w *Worker) matchInTime(ctx context.Context, db *database.DB, file *input.File) (_ *workerapi.Report, abandoned bool, err error) {
+	inTime, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline)
+	defer cancel()
+	patience, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline+abandonAfter)
+	defer cancel()
+	type result struct {
+		report *workerapi.Report
+		err    error
+	}
+	results := make(chan result, 1)
+	go func() {
+		defer file.Remove()
+		report, err := match.SBOM(inTime, db, file)
+		results <- result{report, err}
+	}()
+	select {
+	case r := <-results:
+		if r.err == nil || inTime.Err() == nil || ctx.Err() != nil {
+			return r.report, false, r.err
+		}
+	case <-patience.Done():
+		abandoned = true
+	}
+	return nil, abandoned, failure.New(workerapi.ReasonMatchTimedOut, fmt.Errorf(
+		"matching did not end within %s (grype.match.deadline in the operator's configuration)", w.config.Deadline))
 }
 
 // limits bound a report, in bytes as sent and after decompression.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/registry/failure"
@@ -34,6 +35,8 @@ type Config struct {
 	Parallel int
 	// IdleTimeout is how long the worker waits for work before it ends.
 	IdleTimeout time.Duration
+	// Deadline is how long the match of one image may take. Then it has failed with ReasonMatchTimedOut.
+	Deadline time.Duration
 	// TempDir takes one SBOM for each image that is being matched.
 	TempDir string
 	Clock   clock.Clock
@@ -48,6 +51,13 @@ const (
 	listingAtMost = 10 * time.Second
 	// longPoll is how long the server may take to find work.
 	longPoll = 30 * time.Second
+)
+
+// A worker that installs a database says every aliveEvery that it lives, for installTime at most: the server ends workers of which it
+// does not hear.
+const (
+	aliveEvery  = time.Minute
+	installTime = time.Hour
 )
 
 // Worker works leases.
@@ -66,6 +76,11 @@ type Worker struct {
 	busy time.Time
 	// recheck says that a query failed since the database was last found to be in order.
 	recheck bool
+	// running counts the leases that are worked on, whose outcomes come by ended.
+	running int
+	ended   chan outcome
+	// stuck says that a match could not be ended.
+	stuck bool
 }
 
 // New returns a worker.
@@ -73,35 +88,57 @@ func New(config Config, server Server, databases Databases) *Worker {
 	return &Worker{
 		config: config, server: server, databases: databases,
 		limits: limits{sent: workerapi.MaxReportBytes, content: workerapi.MaxReportContentBytes},
+		ended:  make(chan outcome, config.Parallel),
 	}
 }
 
-// Run works until there has been nothing to do for the idle timeout or the context ends; both are no error.
-// It is an error when the server is away or refuses, or when there is no database for the idle timeout.
+// Run works until there has been nothing to do for the idle timeout, the context ends, or a match cannot be ended; none of these is an
+// error. It is an error when the server is away or refuses, or when there is no database for the idle timeout.
 func (w *Worker) Run(ctx context.Context) error {
 	w.busy = w.config.Clock.Now()
+	matching, cancel := w.withGrace(ctx)
+	defer cancel()
 	for {
-		err := w.round(ctx)
-		if ctx.Err() != nil {
+		err := w.round(ctx, matching)
+		if err == nil {
+			continue
+		}
+		w.drain()
+		switch {
+		case ctx.Err() != nil:
 			// Whatever else went wrong meanwhile: another worker sees it, too.
 			w.config.Log.Info("told to stop")
 			return nil //nolint:nilerr // stopping is no failure
-		}
-		if errors.Is(err, errIdle) {
+		case errors.Is(err, errStuck):
+			w.config.Log.Warn("a match cannot be ended: another worker goes on")
+			return nil
+		case errors.Is(err, errIdle):
 			w.config.Log.Info("no work left", "idle", w.config.IdleTimeout)
 			return nil
 		}
-		if err != nil {
-			return err
-		}
+		return err
 	}
 }
 
-// errIdle ends the worker.
-var errIdle = errors.New("idle")
+// What ends the worker.
+var (
+	errIdle  = errors.New("idle")
+	errStuck = errors.New("a match cannot be ended")
+)
 
-// round keeps the database fresh, leases images and works on them. No match is running between rounds.
-func (w *Worker) round(ctx context.Context) error {
+// round keeps the database fresh, and leases as many images as can be matched at once: what is leased is being matched, so that the
+// server sees how much of the worker each namespace has. Matches that take long do not keep the next images waiting.
+func (w *Worker) round(ctx, matching context.Context) error {
+	w.collect()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if w.mustFreshen() {
+		w.drain() // the database may change only while no match is running
+	}
+	if w.stuck {
+		return errStuck
+	}
 	if err := w.freshen(ctx); err != nil {
 		return err
 	}
@@ -109,16 +146,21 @@ func (w *Worker) round(ctx context.Context) error {
 	if db == nil {
 		return w.pause(ctx)
 	}
-	leases, err := w.lease(ctx, db)
+	if w.running == w.config.Parallel {
+		w.await()
+		return nil
+	}
+	leases, err := w.lease(ctx, db, w.config.Parallel-w.running)
 	if err != nil {
 		return err
 	}
-	if len(leases) == 0 {
+	for _, lease := range leases {
+		w.begin(matching, db, lease)
+	}
+	if w.running == 0 {
 		// The server has waited for work in vain, or wants a newer database first.
 		return w.idle()
 	}
-	w.work(ctx, db, leases)
-	w.busy = w.config.Clock.Now()
 	return nil
 }
 
@@ -139,21 +181,25 @@ func (w *Worker) pause(ctx context.Context) error {
 	return w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(listingAtMost))
 }
 
-// freshen looks for a newer database when it is time to or the server knows of one, and reports the result.
-func (w *Worker) freshen(ctx context.Context) error {
-	// After a failed query the file is read as a whole, once: the disk may have lost a part of it.
-	damaged := w.recheck && w.databases.Recheck(ctx)
-	w.recheck = false
+// mustFreshen says whether freshen has anything to do.
+func (w *Worker) mustFreshen() bool {
 	since := w.config.Clock.Now().Sub(w.listed)
 	db := w.databases.DB()
-	switch {
-	case w.listed.IsZero(), damaged, since >= listingEvery:
-	case (db == nil || db.Built.Before(w.wanted)) && since >= listingAtMost:
-	default:
+	outdated := db == nil || db.Built.Before(w.wanted)
+	return w.recheck || w.listed.IsZero() || since >= listingEvery || outdated && since >= listingAtMost
+}
+
+// freshen looks for a newer database when it is time to or the server knows of one, and reports the result. No match may be running.
+func (w *Worker) freshen(ctx context.Context) error {
+	if !w.mustFreshen() {
 		return nil
 	}
-	// This may take minutes. Nothing is leased meanwhile, so nothing expires.
-	status := w.databases.Refresh(ctx)
+	// After a failed query the file is read as a whole, once: the disk may have lost a part of it.
+	damaged := w.recheck && w.databases.Recheck(ctx)
+	if w.recheck = false; !damaged && !w.mustFreshen() {
+		return nil
+	}
+	status := w.refresh(ctx)
 	w.listed = w.config.Clock.Now()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -168,11 +214,27 @@ func (w *Worker) freshen(ctx context.Context) error {
 	return nil
 }
 
-// lease asks for images, enough for each of the parallel matches to have one more to go on with.
-func (w *Worker) lease(ctx context.Context, db *database.DB) ([]workerapi.Lease, error) {
+// refresh may take minutes. Nothing is leased meanwhile, so nothing expires.
+func (w *Worker) refresh(ctx context.Context) workerapi.DatabaseStatus {
+	installing, done := w.config.Clock.WithTimeout(ctx, installTime)
+	var group sync.WaitGroup
+	group.Go(func() {
+		w.config.Clock.Every(installing, aliveEvery, func() {
+			if err := w.server.Post(installing, workerapi.PathAlive, struct{}{}, nil); err != nil && installing.Err() == nil {
+				w.config.Log.Warn("the server does not know that this worker lives", "error", failure.Line(err.Error()))
+			}
+		})
+	})
+	defer group.Wait()
+	defer done()
+	return w.databases.Refresh(ctx)
+}
+
+// lease asks for that many images.
+func (w *Worker) lease(ctx context.Context, db *database.DB, most int) ([]workerapi.Lease, error) {
 	request := workerapi.LeaseRequest{
 		Built:       db.Built,
-		Max:         min(2*w.config.Parallel, 100),
+		Max:         min(most, 100),
 		WaitSeconds: int(min(longPoll, w.config.IdleTimeout) / time.Second),
 	}
 	var response workerapi.LeaseResponse

@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,7 +85,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.databases.Close() })
-	b.config = leases.Config{Parallel: 2, IdleTimeout: 10 * time.Minute, TempDir: b.temp, Clock: b.clock, Log: log}
+	b.config = leases.Config{Parallel: 2, IdleTimeout: 10 * time.Minute, Deadline: 5 * time.Minute, TempDir: b.temp, Clock: b.clock, Log: log}
 	return b
 }
 
@@ -388,5 +390,139 @@ func TestToldToStop(t *testing.T) {
 	}
 	if len(b.server.Failures) > 0 || len(b.server.Reports) > 2 {
 		t.Errorf("%d reports, failures %v; want no failures and the rest left to others", len(b.server.Reports), b.server.Failures)
+	}
+}
+
+// hangs has the match of a lease block for ever: a pipe that nobody writes to takes the place of its SBOM. The test receives its path.
+func (b *bench) hangs(lease string, sbom []byte) <-chan string {
+	pipe := make(chan string, 1)
+	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/"+lease+"/") {
+			return false
+		}
+		w.Header().Set("Content-Type", workerapi.ContentTypeZstd)
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		// Not before the worker has made the file.
+		var files []string
+		for len(files) == 0 && r.Context().Err() == nil {
+			files, _ = filepath.Glob(filepath.Join(b.temp, "*"))
+		}
+		if len(files) == 0 {
+			return true
+		}
+		_ = os.Remove(files[0])
+		_ = syscall.Mkfifo(files[0], 0o600)
+		_, _ = w.Write(sbom)
+		pipe <- files[0]
+		return true
+	}
+	return pipe
+}
+
+// fires ends the timeouts of that length as soon as one of them runs.
+func (b *bench) fires(ctx context.Context, d time.Duration) {
+	for b.clock.Fire(d) == 0 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+}
+
+// A match that never ends does not keep the worker from matching other images. When its time is over it has failed, and the worker ends,
+// so that nothing is left of it.
+func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
+	b := newBench(t)
+	const others = 9
+	hung := debian(t, "curl", "7.88.1-10")
+	b.server.Lend("hung", hung)
+	path := b.hangs("hung", hung)
+	matched := make(chan struct{}, others)
+	b.server.Reported = func() { matched <- struct{}{} }
+	ended := make(chan error, 1)
+	go func() { ended <- b.run(t.Context(), t) }()
+	pipe := <-path
+	for i := range others {
+		b.server.Lend(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
+	}
+	for n := range others {
+		select {
+		case <-matched:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("while one match hangs, %d of %d other images are matched, want all", n, others)
+		}
+	}
+	b.fires(t.Context(), b.config.Deadline+10*time.Second)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the worker ends with %v, want that another one simply goes on", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the worker goes on with a match that cannot be ended")
+	}
+	if f := b.server.Failures["hung"]; f.Reason != workerapi.ReasonMatchTimedOut || !strings.Contains(f.Message, "grype.match.deadline") {
+		t.Errorf("failure %+v, want %s with what to do", f, workerapi.ReasonMatchTimedOut)
+	}
+	// What hangs goes on to its end, before the test's folder is removed.
+	if writer, err := os.OpenFile(pipe, os.O_WRONLY, 0); err != nil || writer.Close() != nil {
+		t.Error(err)
+	}
+	for files := []string{pipe}; len(files) > 0; {
+		files, _ = filepath.Glob(filepath.Join(b.temp, "*"))
+	}
+}
+
+// A match that is ended by its deadline has failed, and the worker goes on.
+func TestSlowMatchIsEnded(t *testing.T) {
+	b := newBench(t)
+	b.config.Parallel = 1
+	b.server.Lend("slow", debian(t, "curl", "7.88.1-10"))
+	b.server.Lend("quick", debian(t, "curl", "7.88.1-10"))
+	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/slow/") {
+			go b.fires(t.Context(), b.config.Deadline)
+		}
+		return false
+	}
+	if err := b.run(t.Context(), t); err != nil {
+		t.Fatal(err)
+	}
+	if f := b.server.Failures["slow"]; f.Reason != workerapi.ReasonMatchTimedOut {
+		t.Errorf("failure %+v, want %s", f, workerapi.ReasonMatchTimedOut)
+	}
+	if len(b.server.Reports["quick"].Findings) == 0 {
+		t.Errorf("reports %v, want that of the other image", b.server.Reports)
+	}
+}
+
+// A worker leases no more than it begins to match at once, so that what waits can go to other namespaces first.
+func TestLeasesNoMoreThanItMatches(t *testing.T) {
+	b := newBench(t)
+	for i := range 5 {
+		b.server.Lend(fmt.Sprint(i), debian(t, "curl", "7.88.1-10"))
+	}
+	leased, most := 0, 0
+	b.server.Leased = func(n int) { leased += n; most = max(most, leased-len(b.server.Reports)) }
+	if err := b.run(t.Context(), t); err != nil {
+		t.Fatal(err)
+	}
+	if leased != 5 || most > b.config.Parallel {
+		t.Errorf("%d images were leased, and %d at a time, want 5 and at most %d", leased, most, b.config.Parallel)
+	}
+}
+
+// A download may take long: the server is told that the worker lives.
+func TestInstallingWorkerSaysThatItLives(t *testing.T) {
+	b := newBench(t)
+	b.publisher.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, ".json") {
+			b.fires(r.Context(), time.Minute)
+		}
+		return false
+	}
+	if err := b.run(t.Context(), t); err != nil {
+		t.Fatal(err)
+	}
+	if b.server.Alive == 0 {
+		t.Error("while a database is being installed for more than a minute, the server does not hear of the worker")
 	}
 }

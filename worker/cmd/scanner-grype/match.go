@@ -20,6 +20,7 @@ type matchJob struct {
 	source      *database.Source
 	databaseDir string
 	idleTimeout time.Duration
+	deadline    time.Duration
 	parallel    int
 	client      ingest.Config
 }
@@ -35,6 +36,7 @@ func (p process) parseMatch(args []string) (*matchJob, error) {
 	authorities := set.String("database-ca", "", "`certificates` in PEM of authorities that the database's server may be certified by, beside the well-known ones")
 	set.StringVar(&job.databaseDir, "database-dir", workerapi.DatabaseDir, "writable `directory` that keeps databases")
 	set.DurationVar(&job.idleTimeout, "idle-timeout", 10*time.Minute, "`time` without work after which the worker ends")
+	set.DurationVar(&job.deadline, "deadline", 5*time.Minute, "`time` that the match of one image may take")
 	set.IntVar(&job.parallel, "parallel", 2, "`number` of images that are matched at the same time")
 	if err := set.parse(args); err != nil {
 		return nil, err
@@ -46,6 +48,8 @@ func (p process) parseMatch(args []string) (*matchJob, error) {
 		return nil, errors.New("--database-dir must not be empty")
 	case job.idleTimeout < time.Second:
 		return nil, fmt.Errorf("--idle-timeout must be at least 1s, not %s", job.idleTimeout)
+	case job.deadline < time.Second:
+		return nil, fmt.Errorf("--deadline must be at least 1s, not %s", job.deadline)
 	case job.parallel < 1 || job.parallel > maxParallel:
 		return nil, fmt.Errorf("--parallel must be from 1 to %d, not %d", maxParallel, job.parallel)
 	}
@@ -86,7 +90,7 @@ func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	worker := leases.New(leases.Config{
-		Parallel: j.parallel, IdleTimeout: j.idleTimeout, TempDir: dir, Clock: j.clock, Log: log,
+		Parallel: j.parallel, IdleTimeout: j.idleTimeout, Deadline: j.deadline, TempDir: dir, Clock: j.clock, Log: log,
 	}, client, databases)
 	return uploading(worker.Run(ctx))
 }
