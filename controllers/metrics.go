@@ -244,11 +244,11 @@ var failureReasons = []string{
 	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
 	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonIngestUnreachable,
-	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
+	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonMatchTimedOut, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
 	grype.ReasonJobRejected, grype.ReasonNoPod, grype.ReasonResourceQuota, grype.ReasonLimitRange, grype.ReasonPodSecurity,
 	grype.ReasonPolicyDenied, grype.ReasonPolicyUnavailable, grype.ReasonUnschedulable, grype.ReasonWorkerNotPulled, grype.ReasonNotStarted,
 	grype.ReasonOutOfMemory, grype.ReasonDeadline, grype.ReasonEvicted, grype.ReasonNodeLost, grype.ReasonPodDeleted,
-	grype.ReasonJobDeleted, grype.ReasonUploadMissing, grype.ReasonWorkerCrashed,
+	grype.ReasonJobDeleted, grype.ReasonUploadMissing, grype.ReasonWorkerCrashed, grype.ReasonWorkerSilent,
 	clair.ReasonNotAllowed, clair.ReasonSettings, clair.ReasonUnavailable, clair.ReasonUnauthorized, clair.ReasonSecretMissing,
 	clair.ReasonSecretForbidden, clair.ReasonPullSecretForbidden, clair.ReasonIndexFailed, clair.ReasonReportFailed, clair.ReasonImageLost,
 }

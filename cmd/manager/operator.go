@@ -285,7 +285,7 @@ func (op *operator) addIngest(ctx context.Context) error {
 	ingest := &server.Ingest{
 		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
 		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(),
-		SpoolDir: op.options.SpoolDir, LeaseTime: grype.LeaseTime, Metrics: ctrlmetrics.Registry,
+		SpoolDir: op.options.SpoolDir, LeaseTime: grype.LeaseTime(op.config.Grype.Match), WorkerImage: op.options.WorkerImage, Metrics: ctrlmetrics.Registry,
 	}
 	handler, err := ingest.Handler()
 	if err != nil {

@@ -100,6 +100,8 @@ type Match struct {
 	ImagesPerWorker int `json:"imagesPerWorker"`
 	// IdleTimeout is how long a worker without work stays ready. Default 10m.
 	IdleTimeout metav1.Duration `json:"idleTimeout"`
+	// Deadline is how long the match of one image may take, 10s to 1h. Default 5m.
+	Deadline metav1.Duration `json:"deadline"`
 	// Resources of a worker's container. Default: requests 100m CPU and 256Mi, limit 1Gi memory.
 	Resources corev1.ResourceRequirements `json:"resources"`
 }
@@ -185,6 +187,7 @@ func Default() Config {
 		},
 		Match: Match{
 			MaxWorkers: 2, ImagesPerWorker: 500, IdleTimeout: metav1.Duration{Duration: 10 * time.Minute},
+			Deadline:  metav1.Duration{Duration: 5 * time.Minute},
 			Resources: resources("100m", "256Mi", "1Gi"),
 		},
 	}}
@@ -264,6 +267,7 @@ func (c Config) Validate() error {
 	check(match.IdleTimeout.Duration >= time.Second, "grype.match.idleTimeout", "must be at least 1s")
 	check(c.Limits.ScannersPerNamespace >= 1 && c.Limits.ScannersPerNamespace <= 1000, "limits.scannersPerNamespace", "must be between 1 and 1000")
 	check(c.Limits.ImageScansPerNamespace >= 1 && c.Limits.ImageScansPerNamespace <= 100_000, "limits.imageScansPerNamespace", "must be between 1 and 100000")
+	check(match.Deadline.Duration >= 10*time.Second && match.Deadline.Duration <= time.Hour, "grype.match.deadline", "must be between 10s and 1h")
 	errs = append(errs, c.validateRegistries()...)
 	errs = append(errs, c.Clair.validate()...)
 	errs = append(errs, c.Notifications.validate()...)

@@ -60,6 +60,7 @@ func TestDefaults(t *testing.T) {
 		"limits":                            {config.Limits, Limits{ScannersPerNamespace: 20, ImageScansPerNamespace: 5000}},
 		"grype.match.imagesPerWorker":       {config.Grype.Match.ImagesPerWorker, 500},
 		"grype.match.idleTimeout":           {config.Grype.Match.IdleTimeout.Duration, 10 * time.Minute},
+		"grype.match.deadline":              {config.Grype.Match.Deadline.Duration, 5 * time.Minute},
 		"grype.match memory limit":          {config.Grype.Match.Resources.Limits.Memory().String(), "1Gi"},
 	} {
 		if pair[0] != pair[1] {
@@ -177,6 +178,8 @@ var invalid = map[string]struct {
 	"images fail at once":    {"notifications.imagesFailedAfter", func(c *Config) { c.Notifications.ImagesFailedAfter.Duration = 0 }},
 	"no log":                 {"notifications.logRetention", func(c *Config) { c.Notifications.LogRetention.Duration = 59 * time.Minute }},
 	"a log for ever":         {"notifications.logRetention", func(c *Config) { c.Notifications.LogRetention.Duration = 87601 * time.Hour }},
+	"no time to match":       {"grype.match.deadline", func(c *Config) { c.Grype.Match.Deadline.Duration = 0 }},
+	"a day to match":         {"grype.match.deadline", func(c *Config) { c.Grype.Match.Deadline.Duration = 24 * time.Hour }},
 	"no idle time":           {"grype.match.idleTimeout", func(c *Config) { c.Grype.Match.IdleTimeout.Duration = -time.Second }},
 	"a nameless registry":    {"registries[0].host", func(c *Config) { c.Registries = []Registry{{}} }},
 	"a registry with scheme": {"registries[0].host", func(c *Config) { c.Registries = []Registry{{Host: "https://ghcr.io"}} }},

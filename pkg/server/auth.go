@@ -51,6 +51,7 @@ type authenticator struct {
 	client client.Client // creates TokenReviews
 	reader client.Reader // reads pods, uncached: a pod may be seconds old
 	jobs   store.Jobs
+	worker string // the image of Jobs that may do something
 }
 
 // job returns the manager's record of the Job whose pod sent the request. The pod must be the first that spoke
@@ -77,6 +78,9 @@ func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Jo
 	}
 	if record.Namespace != pod.Namespace || record.Purpose != purpose {
 		return store.Job{}, refuse(http.StatusForbidden, "this Job may not do that")
+	}
+	if record.Worker != a.worker {
+		return store.Job{}, refuse(http.StatusForbidden, "the Job was made by another version of the operator")
 	}
 	record, err = a.jobs.ClaimJob(r.Context(), string(owner.UID), string(pod.UID))
 	switch {

@@ -62,6 +62,9 @@ func TestWhoMaySpeak(t *testing.T) {
 		"a Job that has ended": {func(a *ingestAPI, _ *worker) {
 			a.must(a.store.DeleteJob(a.t.Context(), operatorNamespace, "catalog"))
 		}, http.StatusForbidden, "or has ended"},
+		"a Job of another version of the operator": {func(a *ingestAPI, _ *worker) {
+			a.ingest.auth.worker = "registry.example.com/scanner-grype:v2"
+		}, http.StatusForbidden, "made by another version of the operator"},
 		"an API server in trouble": {func(a *ingestAPI, _ *worker) { a.reviewErr = errTrouble }, http.StatusServiceUnavailable, "see its log"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,6 +37,7 @@ import (
 
 const (
 	operatorNamespace = "scanner-operator-system"
+	workerImage       = "registry.example.com/scanner-grype:v1"
 	hostName          = "scanner-operator-ingest.scanner-operator-system.svc"
 )
 
@@ -60,6 +61,7 @@ type recordingEngine struct {
 	statuses   []workerapi.DatabaseStatus
 	reports    []workerapi.Report
 	failures   []workerapi.Failure
+	heard      []string // names of Jobs
 }
 
 func (e *recordingEngine) Engine() string { return "grype" }
@@ -79,6 +81,12 @@ func (e *recordingEngine) DatabaseReported(_ context.Context, status workerapi.D
 
 func (e *recordingEngine) Wanted(_ context.Context, built time.Time) (time.Time, bool, error) {
 	return e.wanted, built.Equal(e.current), e.err
+}
+
+func (e *recordingEngine) Heard(job store.Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.heard = append(e.heard, job.Name)
 }
 
 func (e *recordingEngine) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
@@ -125,7 +133,7 @@ func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon}))
 	ingest := &Ingest{
 		Store: db, Engine: a.engine, Clock: a.clock, Log: logr.Discard(), Client: a.cluster, Reader: a.cluster,
-		SpoolDir: a.spool, LeaseTime: 10 * time.Minute, Limits: limits,
+		SpoolDir: a.spool, LeaseTime: 10 * time.Minute, WorkerImage: workerImage, Limits: limits,
 	}
 	handler, err := ingest.Handler()
 	a.must(err)
@@ -186,7 +194,7 @@ type worker struct {
 func (a *ingestAPI) job(purpose store.JobPurpose, name string) *worker {
 	a.t.Helper()
 	a.must(a.store.SaveJob(a.t.Context(), store.Job{
-		Namespace: operatorNamespace, Name: name, UID: "uid-of-" + name, Purpose: purpose, Key: web, CreatedAt: noon,
+		Namespace: operatorNamespace, Name: name, UID: "uid-of-" + name, Purpose: purpose, Key: web, CreatedAt: noon, Worker: workerImage,
 	}))
 	return a.worker(operatorNamespace, name+"-pod", "uid-of-"+name)
 }

@@ -29,6 +29,8 @@ type Engine interface {
 	DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
 	// Wanted says which build a worker should have, and whether it may match with the one that it has.
 	Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
+	// Heard takes note that a match worker has made a request.
+	Heard(job store.Job)
 	// SaveReport and FailMatch end a lease.
 	SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error
 	FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error
@@ -49,6 +51,8 @@ type Ingest struct {
 	SpoolBytes int64
 	// LeaseTime is how long a worker may take for one image.
 	LeaseTime time.Duration
+	// WorkerImage is what Jobs run. Jobs that were made with another one may do nothing.
+	WorkerImage string
 	// Limits of bodies. The zero value stands for those that package workerapi promises.
 	Limits Limits
 	// Metrics is where this API's are registered, if anywhere.
@@ -88,7 +92,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	if i.Limits == (Limits{}) {
 		i.Limits = promisedLimits
 	}
-	i.auth = authenticator{client: i.Client, reader: i.Reader, jobs: i.Store}
+	i.auth = authenticator{client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage}
 	i.spool = newSpool(i.SpoolDir, cmp.Or(i.SpoolBytes, DefaultSpoolBytes))
 	i.decoding = make(chan struct{}, maxDecoding)
 	if err := i.spool.reset(); err != nil {
@@ -103,6 +107,9 @@ func (i *Ingest) Handler() (http.Handler, error) {
 				if err != nil {
 					return err
 				}
+				if purpose == store.JobMatch {
+					i.Engine.Heard(job)
+				}
 				return serve(w, r, job)
 			})
 		}))
@@ -111,6 +118,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	route(http.MethodPut, workerapi.PathCatalogMatchInput, store.JobCatalog, i.putArtifact(store.ArtifactMatchInput))
 	route(http.MethodPost, workerapi.PathCatalogResult, store.JobCatalog, i.postResult)
 	route(http.MethodPost, workerapi.PathDatabase, store.JobMatch, i.postDatabase)
+	route(http.MethodPost, workerapi.PathAlive, store.JobMatch, i.postAlive)
 	route(http.MethodPost, workerapi.PathLeases, store.JobMatch, i.postLeases)
 	route(http.MethodGet, workerapi.PathLeaseInput, store.JobMatch, i.getLeaseInput)
 	route(http.MethodPut, workerapi.PathLeaseReport, store.JobMatch, i.putReport)

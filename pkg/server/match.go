@@ -35,6 +35,13 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 	return writeJSON(w, workerapi.DatabaseOrder{Wanted: wanted})
 }
 
+// postAlive has said all by being asked.
+func (i *Ingest) postAlive(w http.ResponseWriter, _ *http.Request, _ store.Job) error {
+	allReceived(w)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // postLeases lends images, waiting for some if there are none.
 func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Job) error {
 	var request workerapi.LeaseRequest
@@ -151,11 +158,11 @@ func (i *Ingest) checkData(ctx context.Context, lease store.Lease, report worker
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	if report.Database.Built.Equal(current.Built) {
+	if report.Database.Built.Equal(current.Built) && (current.Tool == "" || report.Tool == current.Tool) {
 		return nil
 	}
-	text := fmt.Sprintf("the report was made with the vulnerability database of %s, the current one is of %s",
-		report.Database.Built.UTC().Format(time.RFC3339), current.Built.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("the report was made with the vulnerability database of %s, by %q; the current one is of %s, for %q",
+		report.Database.Built.UTC().Format(time.RFC3339), report.Tool, current.Built.UTC().Format(time.RFC3339), current.Tool)
 	if err := i.Engine.FailMatch(ctx, lease, workerapi.Failure{Reason: workerapi.ReasonMatchFailed, Message: text}); err != nil {
 		return err
 	}

@@ -140,6 +140,29 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestReportOfAnotherTool: what another version of the engine has found is not mixed with what the current one finds.
+func TestReportOfAnotherTool(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w, _, report, _ := a.leased()
+	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon, Tool: "grype 0.121.0"}))
+	w.want(w.put(report, reportBody(t, aReport)), http.StatusConflict, `by "grype 0.110.0"; the current one is of`)
+	if len(a.engine.reports) != 0 {
+		t.Error("the engine gets the report")
+	}
+}
+
+// TestWorkersAreHeard: each request of a match worker shows that it lives, one that says nothing else as well.
+func TestWorkersAreHeard(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w := a.job(store.JobMatch, "match")
+	w.leases()
+	w.want(w.post(workerapi.PathAlive, struct{}{}, nil), http.StatusNoContent, "")
+	a.job(store.JobCatalog, "catalog").post(workerapi.PathAlive, struct{}{}, nil)
+	if diff := cmp.Diff([]string{"match", "match"}, a.engine.heard); diff != "" {
+		t.Errorf("requests of Jobs that were heard (-want +got):\n%s", diff)
+	}
+}
+
 // TestForgottenImage: an image that was swept meanwhile has no input any more, and the worker goes on with others.
 func TestForgottenImage(t *testing.T) {
 	a := newIngestAPI(t, Limits{})

@@ -199,7 +199,7 @@ func TestUploadsWithRealTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := besideAPIServer(t)
 			a.must(a.store.SaveJob(t.Context(), store.Job{
-				Namespace: tenant, Name: "job", UID: jobUID, Purpose: store.JobCatalog, Key: web, Scope: tenant, CreatedAt: noon,
+				Namespace: tenant, Name: "job", UID: jobUID, Purpose: store.JobCatalog, Key: web, Scope: tenant, CreatedAt: noon, Worker: workerImage,
 			}))
 			pod := a.realPod(tenant, "worker", jobUID)
 			t.Cleanup(func() { a.cleanPods(tenant, "elsewhere") })

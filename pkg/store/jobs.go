@@ -20,12 +20,12 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 			}
 		}
 		_, err := tx.ExecContext(ctx, `
-			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory)
-			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?)
+			INSERT INTO jobs (namespace, name, uid, pod_uid, purpose, digest, platform, scope, created_at, scanner, memory, most_memory, worker)
+			VALUES (?, ?, nullif(?, ''), nullif(?, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (namespace, name) DO UPDATE SET uid = coalesce(excluded.uid, uid)`,
 			job.Namespace, job.Name, job.UID, job.PodUID, job.Purpose,
 			job.Key.Digest, platform(job.Key.Platform), job.Scope, millis{orNow(job.CreatedAt, s.now())},
-			job.Scanner, job.Memory, job.MostMemory)
+			job.Scanner, job.Memory, job.MostMemory, job.Worker)
 		return err
 	})
 }
@@ -50,7 +50,7 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 // others, of one that needs the Job now.
 const selectJobs = `
 	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
-		scanner, memory, most_memory, ended_at, failed, result,
+		scanner, memory, most_memory, worker, ended_at, failed, result,
 		coalesce((SELECT si.namespace FROM scanner_images si
 			WHERE si.digest = jobs.digest AND si.scope = jobs.scope AND si.platform = jobs.platform
 			ORDER BY si.scanner = jobs.scanner DESC, si.id LIMIT 1), '')
@@ -61,7 +61,7 @@ func scanJob(row interface{ Scan(...any) error }) (Job, error) {
 	var createdAt, endedAt millis
 	err := row.Scan(&job.Namespace, &job.Name, &job.UID, &job.PodUID, &job.Purpose,
 		&job.Key.Digest, (*platform)(&job.Key.Platform), &job.Scope, &createdAt,
-		&job.Scanner, &job.Memory, &job.MostMemory, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
+		&job.Scanner, &job.Memory, &job.MostMemory, &job.Worker, &endedAt, &job.Failed, &job.Result, &job.ScannerNamespace)
 	job.CreatedAt, job.EndedAt = createdAt.Time, endedAt.Time
 	return job, orNotFound(err)
 }

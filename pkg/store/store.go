@@ -165,6 +165,8 @@ type Job struct {
 	ScannerNamespace string
 	// Memory is the Job's limit in bytes, 0 for none, and MostMemory the greatest that the image may get.
 	Memory, MostMemory int64
+	// Worker is the image that the Job was made with. Jobs of another one than the manager's may do nothing.
+	Worker string
 	// EndedAt is zero while the Job lives. Failed says how it ended.
 	EndedAt time.Time
 	Failed  bool

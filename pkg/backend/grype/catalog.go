@@ -67,7 +67,7 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 	job := b.catalogJob(workerName(catalogWorker, b.Random), img, exceeded)
 	record := store.Job{
 		Namespace: job.Namespace, Name: job.Name, Purpose: store.JobCatalog,
-		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner,
+		Key: img.Key, Scope: img.Scope, CreatedAt: b.Clock.Now(), Scanner: img.Scanner, Worker: b.WorkerImage,
 		Memory:     job.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value(),
 		MostMemory: slices.Max(b.ladderOf(img).limits()),
 	}

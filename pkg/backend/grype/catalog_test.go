@@ -38,7 +38,7 @@ func TestIndexStory(t *testing.T) {
 	e.must(err)
 	want := store.Job{
 		Namespace: operatorNamespace, Name: job.Name, UID: string(job.UID), Purpose: store.JobCatalog,
-		Key: web.Key, Scope: store.Cluster, CreatedAt: noon, Scanner: scannerUID, Memory: 2 << 30, MostMemory: 8 << 30,
+		Key: web.Key, Scope: store.Cluster, CreatedAt: noon, Scanner: scannerUID, Memory: 2 << 30, MostMemory: 8 << 30, Worker: workerImage,
 	}
 	if diff := cmp.Diff(want, record); diff != "" {
 		t.Errorf("what the Job may speak of (-want +got):\n%s", diff)

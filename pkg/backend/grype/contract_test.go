@@ -99,7 +99,7 @@ func (h *harness) matches() {
 		h.opened = database
 	}
 	now := h.engine.clock.Now()
-	leases, err := h.Store().LeaseMatches(h.t.Context(), Engine, "worker", 100, now, now.Add(LeaseTime))
+	leases, err := h.Store().LeaseMatches(h.t.Context(), Engine, "worker", 100, now, now.Add(leaseTime))
 	h.must(err)
 	for _, lease := range leases {
 		var found []workerapi.Finding

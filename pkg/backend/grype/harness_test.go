@@ -38,11 +38,14 @@ import (
 const (
 	operatorNamespace = "scanner-operator-system"
 	scannerUID        = "scanner-uid"
+	workerImage       = "registry.example.com/scanner-grype:v1"
 )
 
 var (
 	noon  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
+	// leaseTime is that of the default configuration.
+	leaseTime = LeaseTime(config.Default().Grype.Match)
 )
 
 // engine is a Backend beside a cluster and a store, whose time the test moves.
@@ -73,7 +76,7 @@ func newEngine(t *testing.T, change ...func(*Options)) *engine {
 	names := 0
 	options := Options{
 		Client: e.cluster, Reader: e.cluster, Store: db, Config: config.Default(), Clock: e.clock, Log: testr.New(t),
-		HTTP: http.DefaultClient, Namespace: operatorNamespace, WorkerImage: "registry.example.com/scanner-grype:v1",
+		HTTP: http.DefaultClient, Namespace: operatorNamespace, WorkerImage: workerImage,
 		ServerURL: "https://ingest.example.com:9443", ServerCA: func() []byte { return []byte("-----BEGIN CERTIFICATE-----\n") },
 		Wake: func(_ context.Context, digest string) {
 			e.wokenMu.Lock()
@@ -299,7 +302,7 @@ func (e *engine) lists(database workerapi.Database) {
 // leases one image for a match worker.
 func (e *engine) leases() store.Lease {
 	e.t.Helper()
-	leases, err := e.Store.LeaseMatches(e.t.Context(), Engine, "job-uid", 1, e.clock.Now(), e.clock.Now().Add(LeaseTime))
+	leases, err := e.Store.LeaseMatches(e.t.Context(), Engine, "job-uid", 1, e.clock.Now(), e.clock.Now().Add(leaseTime))
 	e.must(err)
 	if len(leases) != 1 {
 		e.t.Fatalf("%d images can be leased, want 1", len(leases))

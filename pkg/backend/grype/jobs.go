@@ -77,11 +77,13 @@ func (b *Backend) shapeOf(img backend.Image) v1alpha1.CatalogJob {
 	return *img.Job
 }
 
-// matchJob returns a match worker, always in the operator's namespace. It has no deadline: it ends when it is idle.
+// matchJob returns a match worker, always in the operator's namespace. It has no deadline of its own, only one for each image: it ends when it
+// is idle.
 func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job {
 	args := []string{
 		"match", "--database-url", b.Config.Grype.Database.URL, "--database-dir", workerapi.DatabaseDir,
 		"--idle-timeout", b.Config.Grype.Match.IdleTimeout.Duration.String(),
+		"--deadline", b.Config.Grype.Match.Deadline.Duration.String(),
 	}
 	if authorities := b.Config.Grype.Database.CABundle; authorities != "" {
 		args = append(args, "--database-ca", authorities)

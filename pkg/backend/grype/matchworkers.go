@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -64,7 +65,7 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 		return fmt.Errorf("choosing the vulnerability database's volume: %w", err)
 	}
 	job := b.matchJob(workerName(matchWorker, b.Random), volume)
-	record := store.Job{Namespace: job.Namespace, Name: job.Name, Purpose: store.JobMatch, CreatedAt: b.Clock.Now()}
+	record := store.Job{Namespace: job.Namespace, Name: job.Name, Purpose: store.JobMatch, CreatedAt: b.Clock.Now(), Worker: b.WorkerImage}
 	if err := b.Store.SaveJob(ctx, record); err != nil {
 		return err
 	}
@@ -81,5 +82,8 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 	return b.Store.SaveJob(ctx, record)
 }
 
-// LeaseTime is how long a match worker may take for one image.
-const LeaseTime = 10 * time.Minute
+// leaseSlack is for fetching an image's SBOM and sending its report, beside matching it: the manager may be away for some time.
+const leaseSlack = 5 * time.Minute
+
+// LeaseTime is how long a match worker has an image. A worker of which nothing is heard for longer is ended.
+func LeaseTime(match config.Match) time.Duration { return match.Deadline.Duration + leaseSlack }

@@ -10,8 +10,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// matchRetry is when an image that could not be matched is tried again with the same data.
-const matchRetry = 10 * time.Minute
+// When an image that could not be matched is tried again with the same data. One that takes too long costs others the most.
+const (
+	matchRetry   = 10 * time.Minute
+	timeoutRetry = time.Hour
+)
 
 // SaveReport stores what a match worker found for a leased image. store.ErrLeaseEnded if somebody else has it now.
 func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
@@ -33,9 +36,12 @@ func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report work
 
 // FailMatch notes that an image could not be matched.
 func (b *Backend) FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error {
-	now := b.Clock.Now()
+	now, retry := b.Clock.Now(), matchRetry
+	if failure.Reason == workerapi.ReasonMatchTimedOut {
+		retry = timeoutRetry
+	}
 	err := b.Store.FailMatch(ctx, lease.ID, lease.Holder, store.MatchFailure{
-		Reason: failure.Reason, Message: failure.Message, FailedAt: now, RetryAt: now.Add(matchRetry),
+		Reason: failure.Reason, Message: failure.Message, FailedAt: now, RetryAt: now.Add(retry),
 	})
 	if err != nil {
 		return err

@@ -114,7 +114,7 @@ func TestReportOfLostLease(t *testing.T) {
 	e.catalogues(web)
 	e.installs(build(0))
 	lease := e.leases()
-	e.pass(LeaseTime)
+	e.pass(leaseTime)
 	e.woken = nil
 	if err := e.SaveReport(t.Context(), lease, report(0, openssl)); !errors.Is(err, store.ErrLeaseEnded) {
 		t.Errorf("a report after the lease's time gives %v, want %v", err, store.ErrLeaseEnded)

@@ -73,6 +73,9 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 		}
 		return b.remove(ctx, record) // the manager ended between recording and making it
 	}
+	if record.Worker != b.WorkerImage {
+		return b.endOtherVersion(ctx, record)
+	}
 	var job batchv1.Job
 	err := b.Reader.Get(ctx, types.NamespacedName{Namespace: record.Namespace, Name: record.Name}, &job)
 	if apierrors.IsForbidden(err) && b.outlived(record) {
@@ -96,6 +99,21 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 		}
 		return b.ended(ctx, record, end, true)
 	}
+}
+
+// endOtherVersion removes a Job that a manager with another worker image made, which is no failure: what that brings would be of
+// another version of the engine, and workers of two versions would have everything matched again and again.
+func (b *Backend) endOtherVersion(ctx context.Context, record store.Job) error {
+	b.Log.Info("Removing a job of another version of the worker", "job", record.Namespace+"/"+record.Name, "worker", record.Worker)
+	// That its worker is ended says nothing about the images that it has.
+	if err := b.Store.ReturnLeases(ctx, Engine, record.UID); err != nil {
+		return err
+	}
+	err := b.giveUp(ctx, record)
+	if record.Purpose == store.JobCatalog {
+		b.Wake(ctx, record.Key.Digest)
+	}
+	return b.counts.ended(err, record, outcomeUnwanted, b.age(record))
 }
 
 // endedWell is the failure of a worker that did not fail, if there is nothing to show for it.
@@ -239,6 +257,7 @@ func (b *Backend) outlived(record store.Job) bool {
 func (b *Backend) forget(ctx context.Context, record store.Job) {
 	b.troubles.note(record, nil)
 	b.asked.forget(record)
+	b.heard.forget(record)
 	if b.data.workerGone(record.UID) {
 		b.DataChanged(ctx)
 	}

@@ -755,7 +755,7 @@ func TestEndedJobsLeases(t *testing.T) {
 	e.catalogues(public("web"))
 	e.tends()
 	job := e.job("match")
-	leases, err := e.Store.LeaseMatches(t.Context(), Engine, string(job.UID), 1, noon, noon.Add(LeaseTime))
+	leases, err := e.Store.LeaseMatches(t.Context(), Engine, string(job.UID), 1, noon, noon.Add(leaseTime))
 	if err != nil || len(leases) != 1 {
 		t.Fatalf("leases %v, %v", leases, err)
 	}

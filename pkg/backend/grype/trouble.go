@@ -50,6 +50,9 @@ func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Jo
 	if err == nil && late && !now.over {
 		return standing{end: end{failure: b.tooLate(record)}, over: true}, nil
 	}
+	if silent := b.silent(record); err == nil && silent != nil && !now.over {
+		return standing{end: end{failure: silent}, over: true}, nil
+	}
 	return now, err
 }
 
