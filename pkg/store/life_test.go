@@ -81,6 +81,66 @@ func TestFixedByTwoVersions(t *testing.T) {
 	}
 }
 
+// TestFixedByIndependentData: another version of the data is not enough where it is known when data is made, and by whom.
+func TestFixedByIndependentData(t *testing.T) {
+	at := func(hours int) time.Time { return time.Unix(0, 0).Add(time.Duration(hours) * time.Hour) }
+	whole := func(made int) Evidence { return Evidence{After: at(made), Made: at(made)} }
+	one := func(made int) Evidence {
+		return Evidence{After: at(24), BySource: map[string]time.Time{"one": at(made), "other": at(99)}}
+	}
+	both := func(first, second int) Evidence {
+		return Evidence{After: at(24), BySource: map[string]time.Time{"one": at(first), "two": at(second)}}
+	}
+	bySource := func(sources ...string) (advisories []finding.Advisory) {
+		for _, source := range sources {
+			advisories = append(advisories, finding.Advisory{ID: "CVE-2026-0001", Source: source})
+		}
+		return advisories
+	}
+	for name, tt := range map[string]struct {
+		advisories []finding.Advisory
+		misses     []Evidence
+		fixedBy    int // the number of the report that misses it; -1 for none
+	}{
+		"the same data by another engine":       {nil, []Evidence{whole(1), whole(1), whole(1)}, -1},
+		"newer data":                            {nil, []Evidence{whole(1), whole(1), whole(2)}, 2},
+		"older data":                            {nil, []Evidence{whole(2), whole(1)}, -1},
+		"data of nobody knows when":             {nil, []Evidence{whole(1), {}}, -1},
+		"the source, too soon":                  {bySource("one"), []Evidence{one(1), one(23), one(24)}, -1},
+		"the source, later":                     {bySource("one"), []Evidence{one(1), one(24), one(25), one(26)}, 2},
+		"another source":                        {bySource("two"), []Evidence{one(1), one(25)}, -1},
+		"one of two sources":                    {bySource("one", "two"), []Evidence{both(1, 1), both(30, 1), both(30, 24)}, -1},
+		"both sources":                          {bySource("one", "two"), []Evidence{both(1, 1), both(30, 1), both(30, 25)}, 2},
+		"a source that is there no more":        {bySource("one", "gone"), []Evidence{one(1), one(25)}, -1},
+		"without a source":                      {nil, []Evidence{one(1), one(25)}, -1},
+		"any other version, where that will do": {nil, []Evidence{{}, {}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			version := 0
+			save := func(evidence Evidence, findings ...finding.Finding) {
+				version++
+				r := report("app", findings...)
+				r.DataVersion, r.Evidence = fmt.Sprint("v", version), evidence
+				got[Difference](t)(f.SaveReport(t.Context(), r, ""))
+			}
+			present := vulnerable("CVE-2026-0001", "a", func(f *finding.Finding) { f.Advisories = tt.advisories })
+			// What was once missed and came back leaves nothing behind.
+			save(Evidence{}, present)
+			save(Evidence{After: at(9999)})
+			save(Evidence{}, present)
+			fixedBy := -1
+			for n, evidence := range tt.misses {
+				save(evidence)
+				if !f.seen(t, "app", true)[0].FixedAt.IsZero() && fixedBy < 0 {
+					fixedBy = n
+				}
+			}
+			equal(t, "the report that proves it fixed", fixedBy, tt.fixedBy)
+		})
+	}
+}
+
 // TestSinceWhenAFixIsKnown: by the engine's own date, or else since the store knows it; a fix that is withdrawn was none.
 func TestSinceWhenAFixIsKnown(t *testing.T) {
 	f := newStore(t)

@@ -59,7 +59,7 @@ func (s *SQLite) saveReport(ctx context.Context, r Report, leaseID string, rows 
 		if err := saveVulnerabilities(ctx, tx, r.Engine, rows, now); err != nil {
 			return err
 		}
-		if d, err = saveFindings(ctx, tx, before, r.DataVersion, rows, change); err != nil {
+		if d, err = saveFindings(ctx, tx, before, r, rows, change); err != nil {
 			return err
 		}
 		d.First = before.first
@@ -198,6 +198,8 @@ type knownFinding struct {
 	// unconfirmed says that it has gone with other data than the new report's, and that no report has confirmed it.
 	unconfirmed bool
 	seen        bool // in the new report
+	// fixedByDataAfter is how new other data must be at least to confirm it; zero for any.
+	fixedByDataAfter millis
 	// went is the version of the data with which it has gone, and the day.
 	went lossDay
 }
@@ -206,12 +208,12 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 	known := make(map[[sha256.Size]byte]*knownFinding)
 	rows, err := tx.QueryContext(ctx, `
 		SELECT key, id, content, severity, gone_at IS NOT NULL, gone_at IS NOT NULL AND fixed_at IS NULL AND gone_data_version <> ?,
-			coalesce(gone_data_version, ''), coalesce(gone_at / 86400000, 0)
+			coalesce(gone_data_version, ''), coalesce(gone_at / 86400000, 0), fixed_by_data_after
 		FROM findings WHERE report_id = ?`, dataVersion, report)
 	_, err = collect(rows, err, func(rows *sql.Rows) (*knownFinding, error) {
 		var k knownFinding
 		var key sql.RawBytes
-		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.went.version, &k.went.day); err != nil {
+		if err := rows.Scan(&key, &k.id, &k.content, &k.severity, &k.gone, &k.unconfirmed, &k.went.version, &k.went.day, &k.fixedByDataAfter); err != nil {
 			return nil, err
 		}
 		if len(key) != sha256.Size {
@@ -224,8 +226,8 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 }
 
 // saveFindings writes what differs from what the report has: an unchanged finding costs no write.
-func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, dataVersion string, rows []*findingRow, change *lossChange) (d Difference, err error) {
-	known, err := knownFindings(ctx, tx, before.id, dataVersion)
+func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
+	known, err := knownFindings(ctx, tx, before.id, r.DataVersion)
 	if err != nil {
 		return Difference{}, err
 	}
@@ -264,7 +266,7 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, dataVers
 	if err != nil {
 		return Difference{}, err
 	}
-	d.Gone, err = writer.miss(ctx, known, before, dataVersion)
+	d.Gone, err = writer.miss(ctx, known, before, r)
 	return d, err
 }
 
@@ -273,9 +275,9 @@ const maxSeverities = 10
 
 // findingWriter holds the statements that are run for each of many findings.
 type findingWriter struct {
-	now                                                            time.Time
-	losses                                                         *lossChange
-	adds, changes, renames, goes, confirms, names, history, writes *sql.Stmt
+	now                                                                        time.Time
+	losses                                                                     *lossChange
+	adds, changes, renames, goes, confirms, names, history, writes, advisories *sql.Stmt
 }
 
 func prepareFindings(ctx context.Context, tx *sql.Tx, losses *lossChange) (*findingWriter, error) {
@@ -286,16 +288,17 @@ func prepareFindings(ctx context.Context, tx *sql.Tx, losses *lossChange) (*find
 	}{
 		{&w.adds, `INSERT INTO findings (report_id, key, vulnerability_id, known_exploited, content, first_seen, fixable_since, ` + findingColumnNames + `)
 			VALUES (?, ?, ?, (SELECT known_exploited FROM vulnerabilities WHERE id = ?3), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
-		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, gone_data_version = NULL, fixed_at = NULL, content = ?,
+		{&w.changes, `UPDATE findings SET gone_at = NULL, last_seen = NULL, gone_data_version = NULL, fixed_by_data_after = NULL, fixed_at = NULL, content = ?,
 			fixable_since = CASE WHEN ? THEN coalesce(fixable_since, ?) END,
 			(` + findingColumnNames + `) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?`},
 		{&w.renames, `UPDATE findings SET key = ?, vulnerability_id = ?, known_exploited = (SELECT known_exploited FROM vulnerabilities WHERE id = ?2)
 			WHERE id = ?`},
-		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ?, gone_data_version = ? WHERE id = ?`},
+		{&w.goes, `UPDATE findings SET last_seen = ?, gone_at = ?, gone_data_version = ?, fixed_by_data_after = ? WHERE id = ?`},
 		{&w.confirms, `UPDATE findings SET fixed_at = ? WHERE id = ?`},
 		{&w.names, insertName},
 		{&w.history, `SELECT severity_history FROM findings WHERE id = ?`},
 		{&w.writes, `UPDATE findings SET severity_history = ? WHERE id = ?`},
+		{&w.advisories, `SELECT advisories FROM findings WHERE id = ?`},
 	} {
 		var err error
 		if *statement.into, err = tx.PrepareContext(ctx, statement.text); err != nil { //nolint:sqlclosecheck // findingWriter.close does it
@@ -353,17 +356,20 @@ func (w *findingWriter) rename(ctx context.Context, k *knownFinding, row *findin
 }
 
 // miss notes what the report does not have, and returns how much of it was there before.
-func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before reportBefore, dataVersion string) (gone int, err error) {
+func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before reportBefore, r Report) (gone int, err error) {
 	missing := slices.Collect(maps.Values(known))
 	return gone, bulk(ctx, len(missing), func(ctx context.Context, i int) (err error) {
 		switch k := missing[i]; {
 		case k.seen:
 		case !k.gone:
 			gone++
-			w.losses.count(lossDay{dataVersion, dayOf(w.now)}, 1)
-			_, err = w.goes.ExecContext(ctx, before.matchedAt, millis{w.now}, dataVersion, k.id)
+			w.losses.count(lossDay{r.DataVersion, dayOf(w.now)}, 1)
+			_, err = w.goes.ExecContext(ctx, before.matchedAt, millis{w.now}, r.DataVersion, millis{r.Evidence.After}, k.id)
 		case k.unconfirmed:
-			_, err = w.confirms.ExecContext(ctx, millis{w.now}, k.id)
+			var fixed bool
+			if fixed, err = w.isFixed(ctx, k, r.Evidence); err == nil && fixed {
+				_, err = w.confirms.ExecContext(ctx, millis{w.now}, k.id)
+			}
 		}
 		return err
 	})
@@ -381,7 +387,7 @@ func (w *findingWriter) name(ctx context.Context, row *findingRow) error {
 
 // close errors are those of the statements, which were seen.
 func (w *findingWriter) close() {
-	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.renames, w.goes, w.confirms, w.names, w.history, w.writes} {
+	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.renames, w.goes, w.confirms, w.names, w.history, w.writes, w.advisories} {
 		if statement != nil {
 			_ = statement.Close()
 		}

@@ -297,6 +297,8 @@ type Report struct {
 	Distro      string
 	// NotCovered names what the image holds or may hold and the engine has no findings for in any case.
 	NotCovered []string
+	// Evidence is what its data proves about findings that it does not have.
+	Evidence Evidence
 	// Findings are merged (finding.Merge). Nil and empty are equal: nothing is known to be wrong.
 	Findings []finding.Finding
 }

@@ -90,7 +90,7 @@ type SeenFinding struct {
 	finding.Finding
 	// FirstSeen and LastSeen are when the store first knew it, and when a report last had it: the report's time while it is present.
 	FirstSeen, LastSeen time.Time
-	// FixedAt is when a second version of the data was without it. FixSince and ExploitedSince are as in News.
+	// FixedAt is when a second, independent version of the data was without it (see Evidence). FixSince and ExploitedSince are as in News.
 	FixedAt, FixSince, ExploitedSince time.Time
 	// Severities that it had before, oldest first, at most ten.
 	Severities []SeverityBefore

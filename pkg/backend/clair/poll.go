@@ -30,6 +30,8 @@ const (
 type data struct {
 	latest map[api.DataKind]map[string]api.UpdateOperation
 	etags  map[api.DataKind]string
+	// ended is when each updater last came to an end with other vulnerabilities than before, as far as it was seen. It never changes.
+	ended map[string]time.Time
 	// seen are the updaters that have come to an end, and newest is when the last of them did for the first time.
 	seen   map[string]bool
 	newest time.Time
@@ -197,7 +199,7 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 	before, now := i.data, i.Clock.Now()
 	next := data{
 		latest: map[api.DataKind]map[string]api.UpdateOperation{}, etags: map[api.DataKind]string{},
-		seen: map[string]bool{}, newest: before.newest, known: true,
+		seen: map[string]bool{}, newest: before.newest, known: true, ended: map[string]time.Time{},
 	}
 	for kind, updates := range changed {
 		next.etags[kind], next.latest[kind] = updates.ETag, updates.Latest
@@ -206,6 +208,9 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 		}
 		for updater, operation := range next.latest[kind] {
 			next.seen[updater] = true
+			if kind == api.Vulnerabilities {
+				next.ended[updater] = before.endedBy(updater, operation, now)
+			}
 			if before.seen[updater] {
 				continue
 			}
@@ -226,6 +231,17 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 	}
 	i.judge(&next, reported, now)
 	i.data = next
+}
+
+// endedBy is when an operation of an updater came to an end. That it was seen now bounds what another clock says.
+func (d *data) endedBy(updater string, operation api.UpdateOperation, now time.Time) time.Time {
+	if known, found := d.latest[api.Vulnerabilities][updater]; found && known.Ref == operation.Ref {
+		return d.ended[updater]
+	}
+	if operation.Date.Before(now) {
+		return operation.Date
+	}
+	return now
 }
 
 // judge says whether reports made with this data are complete, where they were made with that of so many updaters.

@@ -148,15 +148,15 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	var findings []finding.Finding
-	var held []string
+	var r reading
 	if catalogued.Tool != toolNobody {
-		if findings, held, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
+		if r, err = i.read(ctx, l, lease.PlatformDigest); err != nil {
 			return i.notRead(ctx, l, lease, err)
 		}
 	}
 	difference, err := i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro, NotCovered: notCovered(held), Findings: findings,
+		Subject: subject, DataVersion: version, MatchedAt: i.Clock.Now(), Distro: catalogued.Distro,
+		NotCovered: notCovered(r.held), Evidence: r.evidence, Findings: r.findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
 		return nil // it took too long, and is lent again
@@ -177,8 +177,16 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// read gets one report, and what the image holds that it does not cover. It comes after beginReading.
-func (i *instance) read(ctx context.Context, l *link, platformDigest string) (findings []finding.Finding, held []string, err error) {
+// reading is what is read of a report.
+type reading struct {
+	findings []finding.Finding
+	// held is what the image holds that the report does not cover.
+	held     []string
+	evidence store.Evidence
+}
+
+// read gets one report. It comes after beginReading.
+func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r reading, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.Log.Error(fmt.Errorf("panic: %v", cause), "Reading a report", "clair", i.url, "manifest", platformDigest, "stack", string(debug.Stack()))
@@ -187,17 +195,35 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (fi
 	}()
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
-		return nil, nil, errUnreadable{err}
+		return reading{}, errUnreadable{err}
 	}
-	ran := i.ran() // before the report is made
+	// Before the report is made: its data is this or newer.
+	ran, evidence := i.ran(), i.evidence()
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
-		return nil, nil, err
+		return reading{}, err
 	}
-	if findings, err = Normalise(report); err != nil {
-		return nil, nil, errUnreadable{err}
+	findings, err := Normalise(report)
+	if err != nil {
+		return reading{}, errUnreadable{err}
 	}
-	return findings, uncovered(report, ran), nil
+	return reading{findings: findings, held: uncovered(report, ran), evidence: evidence}, nil
+}
+
+// independentAfter is how much later than a finding is first missing its updater must have come to an end, to prove that it is
+// fixed. Sources of advisories that lost an entry mostly have it back within a day, and updaters run every few hours.
+const independentAfter = 24 * time.Hour
+
+// evidence is what reports prove that are made from now on: each advisory is as new as its updater's data. That an operation came
+// to an end so much later also shows that it is another one than that with which the finding went.
+func (i *instance) evidence() store.Evidence {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	ended := i.data.ended
+	if ended == nil {
+		ended = map[string]time.Time{}
+	}
+	return store.Evidence{After: i.Clock.Now().Add(independentAfter), BySource: ended}
 }
 
 // refresh replaces a report that there is, after the image was listed in another way than when it was made. One that is
@@ -215,7 +241,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return err
 	}
 	defer i.endReading()
-	findings, held, err := i.read(ctx, l, catalogue.PlatformDigest)
+	r, err := i.read(ctx, l, catalogue.PlatformDigest)
 	var unreadable errUnreadable
 	switch {
 	case errors.As(err, &unreadable):
@@ -226,7 +252,8 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 		return i.explain(ctx, l, err)
 	}
 	_, err = i.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro, NotCovered: notCovered(held), Findings: findings,
+		Subject: subject, DataVersion: version.Version, MatchedAt: i.Clock.Now(), Distro: catalogue.Distro,
+		NotCovered: notCovered(r.held), Evidence: r.evidence, Findings: r.findings,
 	}, "")
 	return err
 }
@@ -283,7 +310,7 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
-	if _, _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
+	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
 		// It is there, now that the database is.
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
 	}

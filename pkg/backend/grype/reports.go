@@ -18,12 +18,15 @@ const (
 
 // SaveReport stores what a match worker found for a leased image. store.ErrLeaseEnded if somebody else has it now.
 func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
+	built := report.Database.Built
 	difference, err := b.Store.SaveReport(ctx, store.Report{
 		Subject:     store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: Engine},
 		DataVersion: versionOf(report.Database, report.Tool).Version,
 		MatchedAt:   b.Clock.Now(),
 		Distro:      report.Distro,
-		Findings:    Normalise(report.Findings),
+		// Another version of Grype that misses the same in the same build proves nothing.
+		Evidence: store.Evidence{After: built, Made: built},
+		Findings: Normalise(report.Findings),
 	}, lease.ID)
 	if err != nil {
 		return err

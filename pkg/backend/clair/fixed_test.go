@@ -1,0 +1,81 @@
+package clair
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/registry/registrytest"
+)
+
+// TestFixedByTheSameUpdaterADayLater: what is missing in an updater's data is fixed when that updater misses it again a day later,
+// and not because another one has come to an end, or the same one too soon.
+func TestFixedByTheSameUpdaterADayLater(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = []string{"debian/updater"} }) // no pattern: nothing is awaited
+	w.clair.update("alpine/updater", noon.Add(-time.Hour))
+	shop := w.scanner("shop")
+	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
+	w.scan(shop, img)
+	w.clair.change(func() { w.clair.advisories = nil }) // all of them are of debian/updater
+	for n, step := range []struct {
+		later   time.Duration
+		updater string
+		restart bool
+		want    bool
+	}{
+		{0, "debian/updater", false, false},
+		{time.Minute, "alpine/updater", false, false},
+		{time.Hour, "debian/updater", false, false},
+		{24 * time.Hour, "alpine/updater", false, false},
+		{time.Hour, "alpine/updater", true, false},
+		{time.Hour, "debian/updater", false, true},
+	} {
+		w.pass(step.later)
+		if step.restart {
+			w.start()
+		}
+		before := len(w.clair.read())
+		w.clair.update(step.updater, w.clock.Now())
+		w.must(w.For(shop).(*Backend).Prompt(t.Context()))
+		w.Eventually(func() int { w.pass(time.Second); return len(w.clair.read()) }).Should(BeNumerically(">", before))
+		w.scan(shop, img)
+		catalogued, err := w.store.Catalogued(t.Context(), w.For(shop).Engine(), img.Key, img.Scope)
+		w.must(err)
+		page, err := w.store.FindingsPage(t.Context(), store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: catalogued.Engine},
+			store.FindingFilter{Gone: true}, store.FindingMark{}, 10)
+		w.must(err)
+		w.Expect(page.Findings).To(HaveLen(1))
+		if fixed := !page.Findings[0].FixedAt.IsZero(); fixed != step.want {
+			t.Errorf("step %d, %s after noon, when %s has come to an end: fixed is %t, want %t", n, w.clock.Since(noon), step.updater, fixed, step.want)
+		}
+	}
+}
+
+// TestOperationsOfOtherClocks: when an updater came to an end is known by Clair's clock or by when it was seen, whichever is earlier.
+func TestOperationsOfOtherClocks(t *testing.T) {
+	w := newWorld(t)
+	i := w.instances[w.clair.server.URL]
+	ended := func() time.Time {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return i.data.ended["debian/updater"]
+	}
+	shop := w.scanner("shop")
+	polled := func() {
+		t.Helper()
+		w.For(shop)
+		w.must(w.For(shop).(*Backend).Prompt(t.Context()))
+		w.Eventually(func() bool { w.pass(time.Second); i.mu.Lock(); defer i.mu.Unlock(); return i.data.known && !i.prompted }).Should(BeTrue())
+	}
+	polled()
+	w.Expect(ended()).To(BeTemporally("==", noon.Add(-time.Hour)))
+	w.clair.update("debian/updater", noon.Add(1000*time.Hour))
+	polled()
+	seen := ended()
+	w.Expect(seen).To(BeTemporally("~", w.clock.Now(), 2*time.Second))
+	w.pass(time.Hour)
+	polled()
+	w.Expect(ended()).To(BeTemporally("==", seen))
+}
