@@ -16,7 +16,8 @@ const fixedFor = 180 * 24 * time.Hour
 // fixedBatch is how many of them one transaction deletes.
 const fixedBatch = 1000
 
-// Sweep implements Usage. It also deletes findings that have been fixed for long. Other writers have their turn between batches. An
+// Sweep implements Usage. It also deletes findings that have been fixed for long, and what
+// receivers know of repositories that have not run for as long. Other writers have their turn between batches. An
 // error leaves done what was done.
 func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
 	for last := sweepBatch; last == sweepBatch; swept += last {
@@ -25,6 +26,9 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 		}
 	}
 	if err := s.sweepLosses(ctx); err != nil {
+		return swept, err
+	}
+	if err := s.sweepUnusedRepositories(ctx); err != nil {
 		return swept, err
 	}
 	fixed, err := s.sweepFixed(ctx)

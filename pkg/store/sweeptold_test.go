@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,4 +29,48 @@ func TestSweepForgetsWhatWasToldAndFixedLongAgo(t *testing.T) {
 	equal(t, "what was told, and an hour", told(), 2)
 	r.tells(t, "after the sweep")
 	r.searched(t, deleteFixedRecords, []any{1, 2}, "announcements_fixed (fixed_at<?)", "SEARCH announcements USING PRIMARY KEY")
+}
+
+// TestSweepForgetsRepositoriesThatStoppedRunning: half a year after a repository has stopped running, receivers have not heard of it any
+// more. Until then, and if it runs in between, they have.
+func TestSweepForgetsRepositoriesThatStoppedRunning(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	r.running(t, "other", "other", vulnerable("CVE-2026-0003", "a"))
+	r.running(t, "clean", "clean")
+	r.tells(t, "first", "New other CVE-2026-0003 High", "New r CVE-2026-0001 High")
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Repositories: []string{"clean"}}))
+	sweep := func() {
+		t.Helper()
+		got[int](t)(r.Sweep(t.Context(), time.Time{}))
+	}
+	known := func() []string {
+		t.Helper()
+		return got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack"))
+	}
+	for _, name := range []string{"app", "clean"} {
+		must(t, r.Release(t.Context(), "scanner", key(name)))
+	}
+	sweep()
+	r.clock.pass(unusedFor - time.Minute)
+	sweep()
+	equal(t, "known, half a year later", known(), []string{"clean", "other", "r"})
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	sweep()
+	r.tells(t, "when it runs again in time")
+	must(t, r.Release(t.Context(), "scanner", key("app")))
+	r.clock.pass(time.Hour)
+	sweep()
+	equal(t, "known, and an hour", known(), []string{"other", "r"})
+	r.clock.pass(unusedFor + time.Hour)
+	sweep()
+	equal(t, "known, another half a year later", known(), []string{"other"})
+	var left int
+	must(t, r.reader.QueryRow(`SELECT (SELECT count(*) FROM announcements) + (SELECT count(*) FROM unused_repositories)`).Scan(&left))
+	equal(t, "records left", left, 1)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	r.tells(t, "when it runs again later", "New r CVE-2026-0001 High")
+	if plan := r.explained(t, selectUnusedRepositories, 1); strings.Contains(plan, "SCAN a\n") {
+		t.Errorf("the announcements are read one by one:\n%s", plan)
+	}
 }

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// unusedFor is how long a receiver's records of a repository are kept that nothing runs any more. One that runs again after that is new.
+const unusedFor = fixedFor
+
+// selectUnusedRepositories lists the repositories that a receiver has heard of and whose images none of the Scanner's workloads runs or
+// ran last, with the time since when that is known. The names are read from the primary key by skipping from one to the next.
+const selectUnusedRepositories = `
+	WITH RECURSIVE announced(receiver_id, repository) AS (
+		SELECT r.id, (SELECT min(a.repository) FROM announcements a WHERE a.receiver_id = r.id) FROM receivers r
+		UNION ALL
+		SELECT n.receiver_id, (SELECT min(a.repository) FROM announcements a WHERE a.receiver_id = n.receiver_id AND a.repository > n.repository)
+		FROM announced n WHERE n.repository IS NOT NULL),
+	heard AS (
+		SELECT receiver_id, repository FROM announced WHERE repository IS NOT NULL
+		UNION SELECT receiver_id, repository FROM known_repositories
+		UNION SELECT receiver_id, repository FROM unused_repositories),
+	used AS (
+		SELECT si.scanner, w.repository FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
+		UNION SELECT si.scanner, w.repository FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id)
+	SELECT h.receiver_id, h.repository, r.scanner, r.name, u.since, (r.scanner, h.repository) IN (SELECT scanner, repository FROM used) AS is_used
+	FROM heard h CROSS JOIN receivers r ON r.id = h.receiver_id
+	LEFT JOIN unused_repositories u ON u.receiver_id = h.receiver_id AND u.repository = h.repository
+	WHERE is_used = (u.since IS NOT NULL) OR u.since < ?`
+
+// heardRepository is a repository that a receiver has heard of.
+type heardRepository struct {
+	receiver   int64
+	repository string
+	// scanner and name are the receiver's.
+	scanner, name string
+	// since is when it was first seen to be unused; zero if it was not.
+	since millis
+	used  bool
+}
+
+// sweepUnusedRepositories forgets what receivers know of repositories that have stopped running, unusedFor after a sweep has first seen
+// that. Whatever runs again before is known as it was.
+func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
+	var changed []heardRepository
+	expired := millis{s.now().Add(-unusedFor)}
+	err := s.read(ctx, "list repositories that nothing runs", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, selectUnusedRepositories, expired)
+		changed, err = collect(rows, err, func(rows *sql.Rows) (h heardRepository, err error) {
+			err = rows.Scan(&h.receiver, &h.repository, &h.scanner, &h.name, &h.since, &h.used)
+			return h, err
+		})
+		return err
+	})
+	for _, h := range changed {
+		if err == nil {
+			err = s.followUse(ctx, h, expired.Time)
+		}
+	}
+	return err
+}
+
+// followUse records that a repository is used again, or not any more, or forgets it.
+func (s *SQLite) followUse(ctx context.Context, h heardRepository, expired time.Time) error {
+	switch {
+	case h.used:
+		return s.write(ctx, "note that a repository runs again", func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `DELETE FROM unused_repositories WHERE receiver_id = ? AND repository = ?`, h.receiver, h.repository)
+			return err
+		})
+	case h.since.IsZero():
+		return s.write(ctx, "note that nothing runs a repository", func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO unused_repositories (receiver_id, repository, since)
+				SELECT id, ?, ? FROM receivers WHERE id = ? ON CONFLICT DO NOTHING`, h.repository, millis{s.now()}, h.receiver)
+			return err
+		})
+	case h.since.Before(expired):
+		return s.forgetRepository(ctx, h)
+	}
+	return nil
+}
+
+// errUsedAgain says that a repository has come into use since it was looked at.
+var errUsedAgain = errors.New("the repository is used again")
+
+const (
+	repositoryIsUsed = `SELECT EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
+		WHERE si.scanner = ? AND w.repository = ?)`
+	deleteAnnounced = `DELETE FROM announcements WHERE (receiver_id, repository, canonical_id, package) IN (
+		SELECT receiver_id, repository, canonical_id, package FROM announcements WHERE receiver_id = ? AND repository = ? LIMIT ?)`
+)
+
+// forgetRepository forgets a repository in batches, the announcements first: what is left of it when it runs again is not announced twice.
+func (s *SQLite) forgetRepository(ctx context.Context, h heardRepository) error {
+	defer s.quiet.told(h.scanner, h.name)
+	for last := int64(fixedBatch); last == fixedBatch; {
+		err := s.write(ctx, "forget a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
+			var used bool
+			if err := tx.QueryRowContext(ctx, repositoryIsUsed, h.scanner, h.repository).Scan(&used); err != nil {
+				return err
+			}
+			if used {
+				return errUsedAgain
+			}
+			result, err := tx.ExecContext(ctx, deleteAnnounced, h.receiver, h.repository, fixedBatch)
+			if err != nil {
+				return err
+			}
+			if last, err = result.RowsAffected(); err != nil || last == fixedBatch {
+				return err
+			}
+			for _, table := range []string{"known_repositories", "unused_repositories"} {
+				if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE receiver_id = ? AND repository = ?`, h.receiver, h.repository); err != nil { //nolint:gosec // the names are above
+					return err
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, errUsedAgain) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
