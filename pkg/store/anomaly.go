@@ -52,14 +52,15 @@ func (c *lossCounts) worst(scopes []Scope, now time.Time) *DataAnomaly {
 			missing[version] = l.plus(missing[version])
 		}
 	}
-	for _, version := range byMissing(missing) {
-		l := missing[version]
-		if l.missing > AnomalyNumber && l.exceeds(present) {
-			return &DataAnomaly{DataVersion: version, Missing: l.missing, Of: present + l.missing, Since: l.since}
-		}
-		break // of the others even less has gone
+	versions := byMissing(missing)
+	if len(versions) == 0 {
+		return nil
 	}
-	return nil
+	most := missing[versions[0]]
+	if most.missing <= AnomalyNumber || !most.exceeds(present) {
+		return nil
+	}
+	return &DataAnomaly{DataVersion: versions[0], Missing: most.missing, Of: present + most.missing, Since: most.since}
 }
 
 // widespread returns a version of the data with which too much has gone in most namespaces; nil if there is none. Each namespace has

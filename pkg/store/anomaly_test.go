@@ -82,22 +82,31 @@ func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
 		}
 	}
 	for _, statement := range statements {
-		rows, err := s.reader.QueryContext(context.Background(), statement)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			counts = append(counts, line)
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+		counts = append(counts, linesOf(t, s, statement)...)
 	}
 	return counts
+}
+
+// linesOf returns the only column of what a statement reads.
+func linesOf(t rapid.TB, s *SQLite, statement string) []string {
+	t.Helper()
+	rows, err := s.reader.QueryContext(context.Background(), statement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var lines []string
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return lines
 }
 
 // TestCountsOfLostFindingsAreKept: whatever is reported and swept, they are what counting all findings gives, and what is

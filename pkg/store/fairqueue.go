@@ -129,8 +129,11 @@ func (s *SQLite) hasQueue(ctx context.Context, engine string, now time.Time) (ha
 
 // endWaits lets failed images take part again whose time has come, or whose failure is of a clock that has been put back.
 func endWaits(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
-	for _, over := range []string{`retry_at <= ?`, `retry_at IS NOT NULL AND failed_at > ?`} {
-		if _, err := tx.ExecContext(ctx, `UPDATE matchable SET retry_at = NULL WHERE engine = ? AND `+over, engine, millis{now}); err != nil {
+	for _, statement := range []string{
+		`UPDATE matchable SET retry_at = NULL WHERE engine = ? AND retry_at <= ?`,
+		`UPDATE matchable SET retry_at = NULL WHERE engine = ? AND retry_at IS NOT NULL AND failed_at > ?`,
+	} {
+		if _, err := tx.ExecContext(ctx, statement, engine, millis{now}); err != nil {
 			return err
 		}
 	}

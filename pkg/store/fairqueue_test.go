@@ -121,7 +121,7 @@ func TestSharedImagesAreLeasedOnce(t *testing.T) {
 func TestTheQueueFollowsTheStore(t *testing.T) {
 	for seed := range uint64(6) {
 		f := newStore(t)
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+		random := rand.New(rand.NewPCG(seed, 1))
 		names, engines := many("image", 6), []string{grype, "fake"}
 		one := func(of []string) string { return of[random.IntN(len(of))] }
 		steps := []func() error{
