@@ -86,6 +86,21 @@ func (l Limits) tooManyScanners() string {
 		"Delete another one, or have limits.scannersPerNamespace raised in the operator's configuration", l.Scanners)
 }
 
+// overStoreBudget says that images are not scanned for want of room in the store; empty if there is none.
+func overStoreBudget(images []coveredImage) string {
+	n := 0
+	for _, img := range images {
+		if img.Reason == v1alpha1.ReasonStoreBudgetExceeded {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d images are not scanned: the SBOMs and findings of the namespace's images have used up their room in the operator's store. "+
+		"Exclude images, or have ingest.storeSizePerNamespace raised in the operator's configuration", n, len(images))
+}
+
 // tooManyImages says what images without an ImageScan wait for; empty if no image does.
 func (l Limits) tooManyImages(images []coveredImage) string {
 	n := 0

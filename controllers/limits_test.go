@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
 // madeAt is a Scanner of a name and an age.
@@ -171,5 +172,22 @@ func TestTooManyImages(t *testing.T) {
 	u.limited(Limits{Scanners: 20, ImageScans: 3})
 	if made, again := reconcile(); made != 3 || slices.Max(again) != 0 {
 		t.Errorf("with room for one more there are %d ImageScans, and the pods are looked at again after %v", made, again)
+	}
+}
+
+// TestStoreBudget: a Scanner whose images find no room in the store says so, by number and with a way out.
+func TestStoreBudget(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "web-1", running("main", web)))
+	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: "no room"})
+	u.reconcile(scan)
+	after := u.reconcileScanner()
+	if got, want := conditionsOf(after.Status.Conditions), "Stalled=True StoreBudgetExceeded"; !slices.Contains(got, want) {
+		t.Errorf("the Scanner says %v, want %s", got, want)
+	}
+	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+	if !strings.HasPrefix(ready.Message, "1 of 1 images are not scanned") || !strings.Contains(ready.Message, "ingest.storeSizePerNamespace") {
+		t.Errorf("the message does not say how many and what to do: %s", ready.Message)
 	}
 }

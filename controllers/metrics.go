@@ -248,7 +248,7 @@ var failureReasons = []string{
 	grype.ReasonJobRejected, grype.ReasonNoPod, grype.ReasonResourceQuota, grype.ReasonLimitRange, grype.ReasonPodSecurity,
 	grype.ReasonPolicyDenied, grype.ReasonPolicyUnavailable, grype.ReasonUnschedulable, grype.ReasonWorkerNotPulled, grype.ReasonNotStarted,
 	grype.ReasonOutOfMemory, grype.ReasonDeadline, grype.ReasonEvicted, grype.ReasonNodeLost, grype.ReasonPodDeleted,
-	grype.ReasonJobDeleted, grype.ReasonUploadMissing, grype.ReasonWorkerCrashed, grype.ReasonWorkerSilent,
+	grype.ReasonJobDeleted, grype.ReasonUploadMissing, grype.ReasonWorkerCrashed, grype.ReasonWorkerSilent, v1alpha1.ReasonStoreBudgetExceeded,
 	clair.ReasonNotAllowed, clair.ReasonSettings, clair.ReasonUnavailable, clair.ReasonUnauthorized, clair.ReasonSecretMissing,
 	clair.ReasonSecretForbidden, clair.ReasonPullSecretForbidden, clair.ReasonIndexFailed, clair.ReasonReportFailed, clair.ReasonImageLost,
 }

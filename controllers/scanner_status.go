@@ -235,6 +235,8 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 		ready.Message = truncate(selectorProblem(s.scanner), v1alpha1.MaxMessageBytes)
 	case tooManyImages != "":
 		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonTooManyImages, tooManyImages, true
+	case overStoreBudget(s.images) != "":
+		ready.Status, ready.Reason, ready.Message, stalled = metav1.ConditionFalse, v1alpha1.ReasonStoreBudgetExceeded, overStoreBudget(s.images), true
 	case counts.Total == 0:
 		ready.Reason, ready.Message = v1alpha1.ReasonNoImages, "no running pod is selected"
 	case counts.Pending > 0:

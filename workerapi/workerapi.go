@@ -28,11 +28,8 @@ const (
 // Paths of the ingest API. Each request is authenticated; which image or lease it may speak of follows
 // from the manager's own record of the Job that the token's pod belongs to.
 const (
-	// PathCatalogSBOM takes PUT with the syft-json SBOM, zstd-compressed.
-	PathCatalogSBOM = "/v1/catalog/sbom"
-	// PathCatalogMatchInput takes PUT with the compact match input, zstd-compressed.
-	PathCatalogMatchInput = "/v1/catalog/match-input"
-	// PathCatalogResult takes POST with a CatalogResult after both artifacts, and makes them visible together.
+	// PathCatalogResult takes PUT with everything that a catalog Job brings, as ContentTypeCatalog. A Job brings one result: the same
+	// upload again is answered as before, another one is refused with 409.
 	PathCatalogResult = "/v1/catalog/result"
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
@@ -51,16 +48,25 @@ const (
 
 // Limits of the ingest API in bytes as sent, that is compressed. More is refused with 413.
 const (
-	MaxArtifactBytes = 256 << 20
-	MaxReportBytes   = 16 << 20
-	MaxJSONBytes     = 1 << 20
+	// MaxCatalogBytes bounds the whole upload of a catalog Job. The operator's configuration may allow less.
+	MaxCatalogBytes = 256 << 20
+	MaxReportBytes  = 16 << 20
+	MaxJSONBytes    = 1 << 20
+	// MaxManifestBytes bounds each index and manifest of a catalog Job's upload, and MaxManifests their number: an index may hold
+	// indexes, and the last one is the platform's manifest.
+	MaxManifestBytes = 4 << 20
+	MaxManifests     = 4
 )
 
 // Limits after decompression. More is refused with 413.
 const (
-	MaxArtifactContentBytes = 2 << 30
-	MaxReportContentBytes   = 128 << 20
+	MaxSBOMContentBytes       = 1 << 30
+	MaxMatchInputContentBytes = 64 << 20
+	MaxReportContentBytes     = 128 << 20
 )
+
+// MaxPackages bounds the packages of one image: a match worker holds all of them in memory. More is refused with 422.
+const MaxPackages = 100_000
 
 // Limits inside a report, because a few bytes of JSON can become many in memory. More is refused with 413.
 const (
@@ -75,6 +81,9 @@ const (
 const (
 	ContentTypeZstd = "application/zstd"
 	ContentTypeJSON = "application/json"
+	// ContentTypeCatalog is a CatalogResult as one line of JSON, and after it the documents whose sizes it names, in the order of its
+	// fields: indexes and manifest as the registry sent them, then the syft-json SBOM and the match input, both zstd-compressed.
+	ContentTypeCatalog = "application/vnd.scanner-operator.catalog"
 )
 
 // DigestHeader carries "sha256:<hex>" of an upload's body as sent. A body that differs is refused with 400,
@@ -93,13 +102,12 @@ type Registry struct {
 	Mirrors []string `json:"mirrors,omitempty"`
 }
 
-// CatalogResult says what was catalogued.
+// CatalogResult begins a catalog Job's upload. The platform's manifest, and that it belongs to the image, is not stated here: the manager
+// computes it from the documents that follow.
 type CatalogResult struct {
 	// Image is the reference that the image was pulled by.
 	Image string `json:"image"`
-	// PlatformDigest is the digest of the platform's own manifest, "sha256:<hex>".
-	PlatformDigest string `json:"platformDigest"`
-	// Platform of that manifest's image, os/architecture[/variant].
+	// Platform that the image was asked for, os/architecture[/variant].
 	Platform string `json:"platform"`
 	// Distro is the Linux distribution found in the image, such as "debian 12"; empty if there is none.
 	Distro string `json:"distro,omitempty"`
@@ -107,9 +115,12 @@ type CatalogResult struct {
 	Packages int `json:"packages"`
 	// Tool names the cataloguer and its version, such as "syft 1.57.0".
 	Tool string `json:"tool"`
-	// SBOMDigest and MatchInputDigest are the digests of the two uploads, "sha256:<hex>" as sent.
-	SBOMDigest       string `json:"sbomDigest"`
-	MatchInputDigest string `json:"matchInputDigest"`
+	// ManifestSizes are the bytes of the documents that lead from the image's digest to the platform's manifest: an index comes before what it
+	// holds, the manifest is the last. It is the only one if the image's digest is its own.
+	ManifestSizes []int64 `json:"manifestSizes"`
+	// SBOMSize and MatchInputSize are the bytes of these documents as sent, compressed.
+	SBOMSize       int64 `json:"sbomSize"`
+	MatchInputSize int64 `json:"matchInputSize"`
 }
 
 // Reasons of failures. They are part of the API that users see in an ImageScan's conditions.

@@ -69,6 +69,8 @@ const (
 	ReasonNodeUnknown = "NodeUnknown"
 	// ReasonTooManyImages says that the namespace has as many ImageScans as it may: no more are made for its images.
 	ReasonTooManyImages = "TooManyImages"
+	// ReasonStoreBudgetExceeded says that the namespace's images have used up their room in the operator's store: new ones are not scanned.
+	ReasonStoreBudgetExceeded = "StoreBudgetExceeded"
 	// ReasonLeftBehind is that of an event: what an engine keeps elsewhere could not be undone in time, and stays there.
 	ReasonLeftBehind = "LeftBehind"
 	// ReasonPodChangeRefused is that of an event: the API server does not let the operator mark pods.

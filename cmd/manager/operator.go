@@ -282,10 +282,16 @@ func (op *operator) wakeScanners(ctx context.Context) {
 
 // addIngest serves the ingest API while this process leads.
 func (op *operator) addIngest(ctx context.Context) error {
+	reviews, err := op.newReviewer()
+	if err != nil {
+		return err
+	}
+	budgets := op.config.Ingest
 	ingest := &server.Ingest{
 		Store: op.store, Engine: op.grype, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("ingest"),
-		Client: op.manager.GetClient(), Reader: op.manager.GetAPIReader(),
-		SpoolDir: op.options.SpoolDir, LeaseTime: grype.LeaseTime(op.config.Grype.Match), WorkerImage: op.options.WorkerImage, Metrics: ctrlmetrics.Registry,
+		Client: reviews, Reader: reviews, SpoolDir: op.options.SpoolDir,
+		LeaseTime: grype.LeaseTime(op.config.Grype.Match), WorkerImage: op.options.WorkerImage, Metrics: ctrlmetrics.Registry,
+		SpoolBytes: budgets.SpoolSize.Value(), SpoolShare: budgets.SpoolSizePerNamespace.Value(), StoreBytes: budgets.StoreSizePerNamespace.Value(),
 	}
 	handler, err := ingest.Handler()
 	if err != nil {

@@ -24,8 +24,23 @@ type Config struct {
 	Notifications Notifications `json:"notifications"`
 	// Limits bound what is done for one namespace.
 	Limits Limits `json:"limits"`
+	// Ingest bounds what catalog Jobs may upload.
+	Ingest Ingest `json:"ingest"`
 	// Registries says how to reach registries that need more than the defaults. Each host stands once.
 	Registries []Registry `json:"registries,omitempty"`
+}
+
+// Ingest bounds what catalog Jobs may upload, so that no namespace takes the room of others.
+type Ingest struct {
+	// SpoolSize is the most bytes that uploads in progress may have together. The volume of the manager's pod needs that room. Default 1Gi,
+	// at least 1Mi.
+	SpoolSize resource.Quantity `json:"spoolSize"`
+	// SpoolSizePerNamespace is how much of it may be for the Scanners of one namespace; a larger upload is refused. Default 256Mi, at least
+	// 1Mi and at most spoolSize.
+	SpoolSizePerNamespace resource.Quantity `json:"spoolSizePerNamespace"`
+	// StoreSizePerNamespace is the most bytes of SBOMs and findings that the store keeps on behalf of the Scanners of one namespace: images
+	// that are new there fail beyond that. Default 1Gi, at least 1Mi.
+	StoreSizePerNamespace resource.Quantity `json:"storeSizePerNamespace"`
 }
 
 // Grype configures the Grype backend.
@@ -173,7 +188,7 @@ type ClairInstance struct {
 
 // Default returns the configuration of an empty file.
 func Default() Config {
-	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Limits: defaultLimits(), Grype: Grype{
+	return Config{Clair: defaultClair(), Notifications: defaultNotifications(), Limits: defaultLimits(), Ingest: defaultIngest(), Grype: Grype{
 		Database: Database{
 			URL:          "https://grype.anchore.io/databases",
 			PollInterval: metav1.Duration{Duration: time.Hour}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
@@ -197,6 +212,12 @@ func defaultClair() Clair {
 	return Clair{
 		PollInterval: metav1.Duration{Duration: time.Minute}, MaxAge: metav1.Duration{Duration: 120 * time.Hour},
 		MaxIndexing: 4, MaxIndexingPerNamespace: 2, IndexTimeout: metav1.Duration{Duration: 10 * time.Minute}, ReportsPerSecond: 20,
+	}
+}
+
+func defaultIngest() Ingest {
+	return Ingest{
+		SpoolSize: resource.MustParse("1Gi"), SpoolSizePerNamespace: resource.MustParse("256Mi"), StoreSizePerNamespace: resource.MustParse("1Gi"),
 	}
 }
 
@@ -271,7 +292,26 @@ func (c Config) Validate() error {
 	errs = append(errs, c.validateRegistries()...)
 	errs = append(errs, c.Clair.validate()...)
 	errs = append(errs, c.Notifications.validate()...)
+	errs = append(errs, c.Ingest.validate()...)
 	return errors.Join(errs...)
+}
+
+// leastIngest is the smallest size that a bound of uploads may have: SBOMs of small images fit.
+var leastIngest = resource.MustParse("1Mi")
+
+func (i Ingest) validate() (errs []error) {
+	for _, size := range []struct {
+		field string
+		value resource.Quantity
+	}{{"spoolSize", i.SpoolSize}, {"spoolSizePerNamespace", i.SpoolSizePerNamespace}, {"storeSizePerNamespace", i.StoreSizePerNamespace}} {
+		if size.value.Cmp(leastIngest) < 0 {
+			errs = append(errs, fmt.Errorf("ingest.%s: must be at least 1Mi", size.field))
+		}
+	}
+	if i.SpoolSize.Cmp(leastIngest) >= 0 && i.SpoolSizePerNamespace.Cmp(i.SpoolSize) > 0 {
+		errs = append(errs, errors.New("ingest.spoolSizePerNamespace: must be at most ingest.spoolSize"))
+	}
+	return errs
 }
 
 func (n Notifications) validate() (errs []error) {

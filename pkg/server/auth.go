@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -46,43 +48,64 @@ func putOff(status int, after time.Duration, text string) error {
 	return &refusal{status: status, text: text, retryAfter: after}
 }
 
-// authenticator finds the Job that a request comes from.
+// Bounds of what is remembered of tokens, by their hash. A token or pod that has gone counts for no longer than knownTime more, and
+// its Job is looked up each time.
+const (
+	maxTokens     = 4096
+	knownTime     = time.Minute
+	refusedTime   = 10 * time.Second
+	maxTokenBytes = 16 << 10
+	// maxReviews is how many questions about tokens the API server has at a time; others wait, no longer than reviewTime.
+	maxReviews = 32
+	reviewTime = 15 * time.Second
+)
+
+// errReviews puts off a caller whose token could not be reviewed in time.
+var errReviews = putOff(http.StatusServiceUnavailable, spoolRetry, "too many tokens to review at once")
+
+// authenticator finds the Job that a request comes from. It keeps no token, only hashes.
 type authenticator struct {
 	client client.Client // creates TokenReviews
 	reader client.Reader // reads pods, uncached: a pod may be seconds old
 	jobs   store.Jobs
 	worker string // the image of Jobs that may do something
+
+	known   *cache.LRUExpireCache // identity by hash
+	refused *cache.LRUExpireCache // *refusal by hash, apart, so that made-up tokens push no worker out
+	asking  slots
 }
+
+func newAuthenticator(i *Ingest) authenticator {
+	return authenticator{
+		client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage, asking: make(slots, maxReviews),
+		known: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock), refused: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock),
+	}
+}
+
+// identity is what a token says: a pod that a Job controls.
+type identity struct{ namespace, podUID, jobUID string }
 
 // job returns the manager's record of the Job whose pod sent the request. The pod must be the first that spoke
 // for this Job: its owner reference leads to the record, but is not believed for more than one pod.
 func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Job, error) {
-	user, err := a.review(r)
+	caller, err := a.identify(r)
 	if err != nil {
 		return store.Job{}, err
 	}
-	pod, err := a.pod(r.Context(), user)
-	if err != nil {
-		return store.Job{}, err
-	}
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "Job" {
-		return store.Job{}, refuse(http.StatusForbidden, "the pod belongs to no Job")
-	}
-	record, err := a.jobs.JobByUID(r.Context(), string(owner.UID))
+	record, err := a.jobs.JobByUID(r.Context(), caller.jobUID)
 	if errors.Is(err, store.ErrNotFound) {
 		return store.Job{}, refuse(http.StatusForbidden, "the pod's Job is not one that the operator made, or has ended")
 	}
 	if err != nil {
 		return store.Job{}, err
 	}
-	if record.Namespace != pod.Namespace || record.Purpose != purpose {
+	if record.Namespace != caller.namespace || record.Purpose != purpose {
 		return store.Job{}, refuse(http.StatusForbidden, "this Job may not do that")
 	}
 	if record.Worker != a.worker {
 		return store.Job{}, refuse(http.StatusForbidden, "the Job was made by another version of the operator")
 	}
-	record, err = a.jobs.ClaimJob(r.Context(), string(owner.UID), string(pod.UID))
+	record, err = a.jobs.ClaimJob(r.Context(), caller.jobUID, caller.podUID)
 	switch {
 	case errors.Is(err, store.ErrForeignPod):
 		return store.Job{}, refuse(http.StatusForbidden, "another pod speaks for this Job")
@@ -92,18 +115,70 @@ func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Jo
 	return record, err
 }
 
+// identify asks the API server whose token it is, or remembers what it answered.
+func (a *authenticator) identify(r *http.Request) (identity, error) {
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !found || token == "" || len(token) > maxTokenBytes {
+		return identity{}, refuse(http.StatusUnauthorized, "a bearer token is needed")
+	}
+	hash := sha256.Sum256([]byte(token))
+	if caller, found := a.known.Get(hash); found {
+		return caller.(identity), nil
+	}
+	if err, found := a.refused.Get(hash); found {
+		return identity{}, err.(*refusal)
+	}
+	caller, err := a.ask(r.Context(), token)
+	var refused *refusal
+	switch {
+	case err == nil:
+		a.known.Add(hash, caller, knownTime)
+	case errors.As(err, &refused) && refused.retryAfter == 0:
+		a.refused.Add(hash, refused, refusedTime)
+	}
+	return caller, err
+}
+
+// ask has the API server review a token, and reads the pod that the token is bound to.
+func (a *authenticator) ask(ctx context.Context, token string) (identity, error) {
+	bounded, cancel := context.WithTimeout(ctx, reviewTime)
+	defer cancel()
+	caller, err := a.askInTime(bounded, token)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return identity{}, errReviews
+	}
+	return caller, err
+}
+
+func (a *authenticator) askInTime(ctx context.Context, token string) (identity, error) {
+	release, err := a.asking.acquire(ctx)
+	if err != nil {
+		return identity{}, err
+	}
+	defer release()
+	user, err := a.review(ctx, token)
+	if err != nil {
+		return identity{}, err
+	}
+	pod, err := a.pod(ctx, user)
+	if err != nil {
+		return identity{}, err
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != "Job" {
+		return identity{}, refuse(http.StatusForbidden, "the pod belongs to no Job")
+	}
+	return identity{namespace: pod.Namespace, podUID: string(pod.UID), jobUID: string(owner.UID)}, nil
+}
+
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
 // review asks the API server whose token it is.
-func (a *authenticator) review(r *http.Request) (authenticationv1.UserInfo, error) {
-	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !found || token == "" {
-		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "a bearer token is needed")
-	}
+func (a *authenticator) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	review := &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{workerapi.Audience}},
 	}
-	if err := a.client.Create(r.Context(), review); err != nil {
+	if err := a.client.Create(ctx, review); err != nil {
 		return authenticationv1.UserInfo{}, fmt.Errorf("reviewing a token: %w", err)
 	}
 	// An API server that does not know audiences answers without any: such a token may be meant for anybody.

@@ -71,7 +71,7 @@ func TestWhoMaySpeak(t *testing.T) {
 			a := newIngestAPI(t, Limits{})
 			w := a.job(store.JobCatalog, "catalog")
 			tt.change(a, w)
-			got := w.send(http.MethodPut, workerapi.PathCatalogSBOM, http.NoBody)
+			got := w.send(http.MethodPut, workerapi.PathCatalogResult, http.NoBody)
 			w.want(got, tt.status, tt.text)
 			if got.status == http.StatusServiceUnavailable && got.body != "the manager cannot do that now, see its log\n" {
 				t.Errorf("the answer %q says more than it should", got.body)
@@ -99,13 +99,13 @@ func (w *worker) owned(change func(*corev1.Pod)) {
 func TestForgedOwner(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	first := a.job(store.JobCatalog, "catalog")
-	body := compressed(t, []byte("SBOM"))
-	first.want(first.put(workerapi.PathCatalogSBOM, body), http.StatusNoContent, "")
+	broken := aParcel(t, func(p *parcel) { p.sbom = []byte("plain text") })
+	first.want(first.brings(broken), http.StatusBadRequest, "not whole zstd")
 	second := a.worker(operatorNamespace, "forged", "uid-of-catalog")
-	second.want(second.put(workerapi.PathCatalogSBOM, body), http.StatusForbidden, "another pod speaks for this Job")
+	second.want(second.brings(aParcel(t)), http.StatusForbidden, "another pod speaks for this Job")
 	elsewhere := a.worker("shop", "forged", "uid-of-catalog")
-	elsewhere.want(elsewhere.put(workerapi.PathCatalogSBOM, body), http.StatusForbidden, "this Job may not do that")
-	first.want(first.put(workerapi.PathCatalogMatchInput, body), http.StatusNoContent, "")
+	elsewhere.want(elsewhere.brings(aParcel(t)), http.StatusForbidden, "this Job may not do that")
+	first.catalogs()
 }
 
 // TestForeignNamespaceClaimsNothing: a pod of another namespace that comes first does not take the Job from its own pod.
@@ -113,33 +113,28 @@ func TestForeignNamespaceClaimsNothing(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	own := a.job(store.JobCatalog, "catalog")
 	forged := a.worker("shop", "forged", "uid-of-catalog")
-	body := compressed(t, []byte("SBOM"))
-	forged.want(forged.put(workerapi.PathCatalogSBOM, body), http.StatusForbidden, "this Job may not do that")
-	own.want(own.put(workerapi.PathCatalogSBOM, body), http.StatusNoContent, "")
+	forged.want(forged.brings(aParcel(t)), http.StatusForbidden, "this Job may not do that")
+	own.catalogs()
 }
 
 // TestPurpose: a catalog Job may not match and a match worker may not catalog, on any path.
 func TestPurpose(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	catalog, match := a.job(store.JobCatalog, "catalog"), a.job(store.JobMatch, "match")
-	for _, request := range [][2]string{
-		{http.MethodPut, workerapi.PathCatalogSBOM}, {http.MethodPut, workerapi.PathCatalogMatchInput}, {http.MethodPost, workerapi.PathCatalogResult},
-	} {
-		match.want(match.send(request[0], request[1], http.NoBody), http.StatusForbidden, "this Job may not do that")
-	}
+	match.want(match.brings(aParcel(t)), http.StatusForbidden, "this Job may not do that")
 	for _, request := range [][2]string{
 		{http.MethodPost, workerapi.PathDatabase}, {http.MethodPost, workerapi.PathLeases}, {http.MethodGet, "/v1/match/leases/x/input"},
 		{http.MethodPut, "/v1/match/leases/x/report"}, {http.MethodPost, "/v1/match/leases/x/failure"},
 	} {
 		catalog.want(catalog.send(request[0], request[1], http.NoBody), http.StatusForbidden, "this Job may not do that")
 	}
-	catalog.want(catalog.put(workerapi.PathCatalogSBOM, compressed(t, nil)), http.StatusNoContent, "")
+	catalog.catalogs()
 }
 
 // TestOtherPaths: what the API does not have is not there, with any method.
 func TestOtherPaths(t *testing.T) {
 	w := newIngestAPI(t, Limits{}).job(store.JobCatalog, "catalog")
 	w.want(w.send(http.MethodGet, "/", http.NoBody), http.StatusNotFound, "")
-	w.want(w.send(http.MethodGet, workerapi.PathCatalogSBOM, http.NoBody), http.StatusMethodNotAllowed, "")
+	w.want(w.send(http.MethodGet, workerapi.PathCatalogResult, http.NoBody), http.StatusMethodNotAllowed, "")
 	w.want(w.send(http.MethodPut, "/v1/catalog/../match/database", http.NoBody), http.StatusMethodNotAllowed, "")
 }

@@ -1,111 +1,226 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // maxText bounds what a worker says in words about an image.
 const maxText = 256
 
-// artifacts are the files that make a catalogue.
-var artifacts = []store.Artifact{store.ArtifactSBOM, store.ArtifactMatchInput}
+// maxHeader bounds the line that begins a catalog Job's upload.
+const maxHeader = 64 << 10
 
-// errBusy answers a second request of a Job: its worker sends one after the other.
-var errBusy = putOff(http.StatusTooManyRequests, time.Second, "another upload of this Job is not finished")
+// errTaken refuses a second result of a Job.
+var errTaken = refuse(http.StatusConflict, "this Job has brought another result already")
 
-// putArtifact receives one of the two files of a catalogue. It replaces an earlier try of the same Job.
-func (i *Ingest) putArtifact(artifact store.Artifact) func(http.ResponseWriter, *http.Request, store.Job) error {
-	return func(w http.ResponseWriter, r *http.Request, job store.Job) error {
-		defer drain(r.Body)
-		if !i.spool.enter(job.UID) {
-			return errBusy
-		}
-		defer i.spool.leave(job.UID)
-		allowReading(w, artifactTime)
-		body := http.MaxBytesReader(w, r.Body, i.Limits.Artifact)
-		if err := i.spool.receive(uploadKey{job.UID, artifact}, body, r.Header.Get(workerapi.DigestHeader), i.Limits.ArtifactContent); err != nil {
-			return err
-		}
-		allReceived(w)
+// putResult takes everything that a catalog Job brings, in one request and one temporary file. Each Job has one result.
+func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job) (err error) {
+	defer drain(r.Body)
+	digest := r.Header.Get(workerapi.DigestHeader)
+	switch job.Result {
+	case "":
+	case digest: // the answer to it got lost
 		w.WriteHeader(http.StatusNoContent)
 		return nil
+	default:
+		return errTaken
 	}
-}
-
-// postResult makes both files visible together, under the image that the manager's record names. A refused
-// result takes its files with it; those of one that could not be stored stay for the next try.
-func (i *Ingest) postResult(w http.ResponseWriter, r *http.Request, job store.Job) error {
-	if !i.spool.enter(job.UID) {
-		return errBusy
-	}
-	defer i.spool.leave(job.UID)
-	var result workerapi.CatalogResult
-	if err := i.decode(w, r, &result); err != nil {
+	// A deadline that is over has the body, or whatever waits for its sender, end at once.
+	if err := i.spool.enter(job.UID, func() { allowReading(w, -time.Minute) }); err != nil {
 		return err
 	}
-	if err := errors.Join(checkResult(result, job), i.checkUploads(result, job)); err != nil {
-		i.spool.discard(job.UID)
+	defer func() { i.spool.leave(job.UID, isFinal(err)) }()
+	allowReading(w, uploadTime)
+	received, err := i.spool.receive(namespaceOf(job), http.MaxBytesReader(w, r.Body, i.Limits.Catalog), digest)
+	if err != nil {
 		return err
 	}
-	if err := i.saveCatalogue(r.Context(), result, job); err != nil {
+	defer received.remove()
+	allReceived(w)
+	if err := i.saveResult(r.Context(), job, received, digest); err != nil {
 		return err
 	}
-	i.spool.discard(job.UID)
-	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", result.PlatformDigest, "packages", result.Packages)
-	i.Engine.Catalogued(r.Context(), job)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// checkUploads refuses a result about other files than those that were received.
-func (i *Ingest) checkUploads(result workerapi.CatalogResult, job store.Job) error {
-	said := map[store.Artifact]string{store.ArtifactSBOM: result.SBOMDigest, store.ArtifactMatchInput: result.MatchInputDigest}
-	for _, artifact := range artifacts {
-		switch received := i.spool.digest(job.UID, artifact); received {
-		case "": // first, so that saying nothing about a missing file is no agreement
-			return refuse(http.StatusConflict, "%s was not uploaded (or the manager was restarted): upload it again", artifact)
-		case said[artifact]:
-		default:
-			return refuse(http.StatusConflict, "%s: the result speaks of %q, but %s was uploaded: upload it again", artifact, said[artifact], received)
+// namespaceOf is the namespace in whose budgets an upload counts: the one on whose behalf the Job was made.
+func namespaceOf(job store.Job) string {
+	if job.Scope != store.Cluster {
+		return string(job.Scope)
+	}
+	return job.ScannerNamespace
+}
+
+// isFinal says that an upload was refused for what is in it, rather than for a lack of room or time.
+func isFinal(err error) bool {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused.retryAfter == 0
+	}
+	return errors.Is(err, errContentTooLarge)
+}
+
+// saveResult checks an upload and stores it under the image that the manager's record names.
+func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload, digest string) error {
+	release, err := i.checking.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	brought, err := readBrought(received.File)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(checkResult(brought.result, job), i.checkContents(brought)); err != nil {
+		return err
+	}
+	platformDigest, err := brought.platformDigest(job.Key)
+	if err != nil {
+		return err
+	}
+	kept, err := i.Store.SaveJobResult(ctx, store.JobResult{
+		Catalogued: store.Catalogued{
+			Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
+			Distro: clip(brought.result.Distro), Packages: brought.result.Packages, Tool: clip(brought.result.Tool), CataloguedAt: i.Clock.Now(),
+		},
+		JobUID: job.UID, Digest: digest, Size: brought.result.SBOMSize + brought.result.MatchInputSize,
+		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: brought.sbom, store.ArtifactMatchInput: brought.matchInput},
+		Namespace: namespaceOf(job), Budget: i.StoreBytes,
+	})
+	if err != nil {
+		return i.notSaved(err, job)
+	}
+	i.Log.Info("Cataloged an image", "image", job.Key.String(), "scope", job.Scope, "platformDigest", platformDigest,
+		"packages", brought.result.Packages, "kept", kept)
+	i.Engine.Catalogued(ctx, job)
+	return nil
+}
+
+// notSaved says what the store has against a result.
+func (i *Ingest) notSaved(err error, job store.Job) error {
+	switch {
+	case errors.Is(err, store.ErrOverBudget):
+		i.metrics.overBudget.WithLabelValues("store").Inc()
+		return refuse(http.StatusRequestEntityTooLarge, "the SBOMs and findings of the namespace %q have used up their room in the store "+
+			"(ingest.storeSizePerNamespace in the operator's configuration)", namespaceOf(job))
+	case errors.Is(err, store.ErrResultTaken):
+		return errTaken
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(http.StatusForbidden, "the Job has ended")
+	}
+	return err
+}
+
+// brought is an upload, taken apart.
+type brought struct {
+	result           workerapi.CatalogResult
+	manifests        []*io.SectionReader
+	sbom, matchInput *io.SectionReader
+}
+
+// readBrought takes an upload apart. Nothing of it may be missing and nothing may follow.
+func readBrought(file *os.File) (*brought, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := &brought{}
+	line, err := bufio.NewReaderSize(io.NewSectionReader(file, 0, maxHeader), maxHeader).ReadSlice('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &b.result)
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the body does not begin with a line of JSON that says what follows, of at most %d KiB: %v", maxHeader>>10, err)
+	}
+	if err := b.cut(file, int64(len(line)), info.Size()); err != nil {
+		return nil, refuse(http.StatusUnprocessableEntity, "%v", err)
+	}
+	return b, nil
+}
+
+// cut finds the documents between two places of a file.
+func (b *brought) cut(file io.ReaderAt, at, end int64) error {
+	if n := len(b.result.ManifestSizes); n < 1 || n > workerapi.MaxManifests {
+		return fmt.Errorf("manifestSizes: %d documents, want 1 to %d", n, workerapi.MaxManifests)
+	}
+	next := func(size int64) *io.SectionReader {
+		section := io.NewSectionReader(file, at, size)
+		at += size
+		return section
+	}
+	for _, size := range slices.Concat(b.result.ManifestSizes, []int64{b.result.SBOMSize, b.result.MatchInputSize}) {
+		if size < 0 || size > end-at {
+			return fmt.Errorf("a document of %d bytes does not fit into what was sent", size)
 		}
+	}
+	for _, size := range b.result.ManifestSizes {
+		if size > workerapi.MaxManifestBytes {
+			return fmt.Errorf("manifestSizes: %d bytes, want at most %d", size, workerapi.MaxManifestBytes)
+		}
+		b.manifests = append(b.manifests, next(size))
+	}
+	b.sbom, b.matchInput = next(b.result.SBOMSize), next(b.result.MatchInputSize)
+	if at != end {
+		return fmt.Errorf("the documents have %d bytes more or less than were sent", end-at)
 	}
 	return nil
 }
 
-// saveCatalogue moves the Job's files into the store, both or none.
-func (i *Ingest) saveCatalogue(ctx context.Context, result workerapi.CatalogResult, job store.Job) error {
-	files := map[store.Artifact]io.Reader{}
-	for _, artifact := range artifacts {
-		file, err := os.Open(i.spool.path(job.UID, artifact))
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		files[artifact] = file
+// checkContents decompresses both documents, and leaves them at their start.
+func (i *Ingest) checkContents(b *brought) error {
+	if err := verifyZstd(b.sbom, i.Limits.SBOMContent); err != nil {
+		return err
 	}
-	return i.Store.SaveCatalogue(ctx, store.Catalogued{
-		Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: result.PlatformDigest,
-		Distro: clip(result.Distro), Packages: result.Packages, Tool: clip(result.Tool), CataloguedAt: i.Clock.Now(),
-	}, files)
+	if err := verifyMatchInput(b.matchInput, i.Limits.MatchInputContent); err != nil {
+		return err
+	}
+	_, sbomErr := b.sbom.Seek(0, io.SeekStart)
+	_, inputErr := b.matchInput.Seek(0, io.SeekStart)
+	return errors.Join(sbomErr, inputErr)
 }
 
-// checkResult refuses what cannot be about the Job's image.
-func checkResult(result workerapi.CatalogResult, job store.Job) error {
-	if !image.ValidDigest(result.PlatformDigest) {
-		return refuse(http.StatusUnprocessableEntity, "platformDigest: not a SHA-256 digest")
+// platformDigest is the digest of the platform's manifest, to which the documents must lead from the digest that was asked for.
+func (b *brought) platformDigest(key image.Key) (string, error) {
+	root, err := v1.NewHash(key.Digest)
+	if err != nil {
+		return "", err
 	}
-	if result.Packages < 0 {
-		return refuse(http.StatusUnprocessableEntity, "packages: less than none")
+	documents := make([][]byte, len(b.manifests))
+	for n, manifest := range b.manifests {
+		if documents[n], err = io.ReadAll(manifest); err != nil {
+			return "", err
+		}
+	}
+	platform := v1.Platform{OS: key.Platform.OS, Architecture: key.Platform.Architecture, Variant: key.Platform.Variant}
+	digest, err := document.Verify(root, platform, documents)
+	if err != nil {
+		return "", refuse(http.StatusUnprocessableEntity, "the manifest is not one of the image: %v", err)
+	}
+	return digest.String(), nil
+}
+
+// checkResult refuses what cannot be about the Job's image, and what no match worker could hold.
+func checkResult(result workerapi.CatalogResult, job store.Job) error {
+	if result.Packages < 0 || result.Packages > workerapi.MaxPackages {
+		return refuse(http.StatusUnprocessableEntity, "packages: %d, want 0 to %d; exclude the image if it has more", result.Packages, workerapi.MaxPackages)
 	}
 	platform, err := image.ParsePlatform(result.Platform)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -19,11 +18,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// spooled are the files that wait.
+// spooled are the files of uploads.
 func (a *ingestAPI) spooled() int {
 	a.t.Helper()
 	files, err := os.ReadDir(a.spool)
@@ -31,83 +31,129 @@ func (a *ingestAPI) spooled() int {
 	return len(files)
 }
 
-// TestCatalogStory: both files, then the result; only then is there anything to see, under the image that the
-// manager's record names.
+// stored reads an SBOM as it is stored.
+func (a *ingestAPI) stored(platformDigest string, scope store.Scope, artifact store.Artifact) []byte {
+	a.t.Helper()
+	content, size, err := a.store.OpenArtifact(a.t.Context(), platformDigest, scope, artifact)
+	a.must(err)
+	stored, err := io.ReadAll(content)
+	a.must(err)
+	_ = content.Close()
+	if int64(len(stored)) != size {
+		a.t.Errorf("%s has %d bytes, %d are announced", artifact, len(stored), size)
+	}
+	return stored
+}
+
+// catalogued says whether the image "web" is in the store.
+func (a *ingestAPI) catalogued(scope store.Scope) bool {
+	a.t.Helper()
+	_, err := a.store.Catalogued(a.t.Context(), "grype", web, scope)
+	return err == nil
+}
+
+// TestCatalogStory: a Job brings all in one request, under the image that the manager's record names and the manifest that the manager found.
 func TestCatalogStory(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	sbom, input := compressed(t, []byte("SBOM")), compressed(t, []byte("input"))
-	w.want(w.put(workerapi.PathCatalogSBOM, sbom), http.StatusNoContent, "")
-	w.want(w.put(workerapi.PathCatalogMatchInput, input), http.StatusNoContent, "")
-	if _, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err == nil {
-		t.Error("the catalogue is visible before its result")
-	}
-	claimed := result
-	claimed.Image = "docker.io/library/another"
-	w.want(w.post(workerapi.PathCatalogResult, claimed, nil), http.StatusNoContent, "")
+	brought := aParcel(t, func(p *parcel) { p.result.Image = "docker.io/library/another" })
+	w.want(w.brings(brought), http.StatusNoContent, "")
 	got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster)
 	a.must(err)
 	want := store.Catalogued{
-		Engine: "grype", Key: web, Scope: store.Cluster, PlatformDigest: result.PlatformDigest, Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3", CataloguedAt: noon,
+		Engine: "grype", Key: web, Scope: store.Cluster, PlatformDigest: webPlatform, Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3", CataloguedAt: noon,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("catalogue (-want +got):\n%s", diff)
+		t.Errorf("catalog (-want +got):\n%s", diff)
 	}
-	for artifact, body := range map[store.Artifact][]byte{store.ArtifactSBOM: sbom, store.ArtifactMatchInput: input} {
-		content, size, err := a.store.OpenArtifact(t.Context(), result.PlatformDigest, store.Cluster, artifact)
-		a.must(err)
-		stored, err := io.ReadAll(content)
-		a.must(err)
-		_ = content.Close()
-		if !bytes.Equal(stored, body) || size != int64(len(body)) {
-			t.Errorf("%s has %d bytes, %d are announced, want the %d that were sent", artifact, len(stored), size, len(body))
+	for artifact, body := range map[store.Artifact][]byte{store.ArtifactSBOM: brought.sbom, store.ArtifactMatchInput: brought.matchInput} {
+		if stored := a.stored(webPlatform, store.Cluster, artifact); !bytes.Equal(stored, body) {
+			t.Errorf("%s has %d bytes, want the %d that were sent", artifact, len(stored), len(body))
 		}
 	}
 	if len(a.engine.catalogued) != 1 || a.engine.catalogued[0].Key != web {
 		t.Errorf("the engine hears of %+v, want the image once", a.engine.catalogued)
 	}
-	if got := a.spooled(); got != 0 {
-		t.Errorf("%d files are left behind", got)
-	}
+	a.spoolHolds(0, 0)
 }
 
 // TestUploadsThatAreRefused: nothing of them stays.
 func TestUploadsThatAreRefused(t *testing.T) {
-	whole := compressed(t, []byte(strings.Repeat("an SBOM, ", 1000)))
+	text := []byte(strings.Repeat("an SBOM, ", 1000))
+	whole := compressed(t, text)
 	bomb := compressed(t, make([]byte, 10<<20))
+	is := func(sbom []byte) func(*parcel) { return func(p *parcel) { p.sbom = sbom } }
+	wrong := func(mistake func(*workerapi.CatalogResult)) func(*parcel) {
+		return func(p *parcel) { p.mistake = mistake }
+	}
 	for name, tt := range map[string]struct {
-		body   []byte
-		digest string // as announced; the body's own if empty
+		change func(*parcel)
 		status int
 		text   string
 	}{
-		"whole":               {whole, "", http.StatusNoContent, ""},
-		"truncated":           {whole[:len(whole)-5], digest(string(whole)), http.StatusBadRequest, "damaged on the way"},
-		"for another digest":  {whole, digest("another"), http.StatusBadRequest, "damaged on the way"},
-		"no digest":           {whole, "-", http.StatusBadRequest, "damaged on the way"},
-		"not zstd":            {[]byte("plain text"), "", http.StatusBadRequest, "not whole zstd"},
-		"truncated zstd":      {whole[:len(whole)-5], "", http.StatusBadRequest, "not whole zstd"},
-		"zstd, damaged":       {damaged(whole), "", http.StatusBadRequest, "not whole zstd"},
-		"junk after it":       {append(bytes.Clone(whole), "junk"...), "", http.StatusBadRequest, "not whole zstd"},
-		"too large":           {bytes.Repeat([]byte("x"), 1<<20), "", http.StatusRequestEntityTooLarge, "the body is too large"},
-		"too large unpacked":  {bomb, "", http.StatusRequestEntityTooLarge, "the body is too large"},
-		"a window of 512 MiB": {windowOf512MiB(), "", http.StatusBadRequest, "not whole zstd"},
+		"whole":                              {is(whole), http.StatusNoContent, ""},
+		"not zstd":                           {is([]byte("plain text")), http.StatusBadRequest, "the SBOM is not whole zstd"},
+		"truncated zstd":                     {is(whole[:len(whole)-5]), http.StatusBadRequest, "not whole zstd"},
+		"zstd, damaged":                      {is(damaged(whole)), http.StatusBadRequest, "not whole zstd"},
+		"junk after it":                      {is(append(bytes.Clone(whole), "junk"...)), http.StatusBadRequest, "not whole zstd"},
+		"too large":                          {is(bytes.Repeat([]byte("x"), 1<<20)), http.StatusRequestEntityTooLarge, "the body is too large"},
+		"too large unpacked":                 {is(bomb), http.StatusRequestEntityTooLarge, "the body is too large"},
+		"a window of 512 MiB":                {is(windowOf512MiB()), http.StatusBadRequest, "not whole zstd"},
+		"a match input that is not zstd":     {func(p *parcel) { p.matchInput = []byte("plain text") }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is no document":  {func(p *parcel) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is cut short":    {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is a list":       {func(p *parcel) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
+		"as many packages as fit":            {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
+		"more packages than a worker holds":  {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
+		"a match input with an endless text": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":"`+strings.Repeat("x", 3<<20))) }, http.StatusRequestEntityTooLarge, "a part of the document"},
+		"a match input that is too large": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"x":[1`+strings.Repeat(",1", 3<<20)+"]}")) },
+			http.StatusRequestEntityTooLarge, "the body is too large"},
+		"more than it says": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize-- }), http.StatusUnprocessableEntity, "1 bytes more"},
+		"less than it says": {wrong(func(r *workerapi.CatalogResult) { r.MatchInputSize++ }), http.StatusUnprocessableEntity, "-1 bytes more"},
+		"a document of less than nothing": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize, r.MatchInputSize = r.SBOMSize+r.MatchInputSize+9, -9 }),
+			http.StatusUnprocessableEntity, "does not fit"},
+		"no manifests":       {func(p *parcel) { p.manifests = nil }, http.StatusUnprocessableEntity, "0 documents"},
+		"too many manifests": {func(p *parcel) { p.manifests = make([][]byte, 5) }, http.StatusUnprocessableEntity, "5 documents"},
+		"a very long line":   {func(p *parcel) { p.result.Tool = strings.Repeat("x", maxHeader) }, http.StatusBadRequest, "does not begin with a line of JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newIngestAPI(t, Limits{Artifact: 512 << 10, ArtifactContent: 1 << 20, JSON: 1 << 10})
+			a := newIngestAPI(t, Limits{Catalog: 512 << 10, SBOMContent: 1 << 20, MatchInputContent: 4 << 20, JSON: 1 << 10})
 			w := a.job(store.JobCatalog, "catalog")
-			announced := tt.digest
-			if announced == "" {
-				announced = digest(string(tt.body))
+			w.want(w.brings(aParcel(t, tt.change)), tt.status, tt.text)
+			if got := a.catalogued(store.Cluster); got != (tt.status == http.StatusNoContent) {
+				t.Errorf("the image is cataloged: %v", got)
 			}
-			w.want(w.send(http.MethodPut, workerapi.PathCatalogSBOM, bytes.NewReader(tt.body), workerapi.DigestHeader, announced), tt.status, tt.text)
-			left := 0
-			if tt.status == http.StatusNoContent {
-				left = 1
-			}
-			if got := a.spooled(); got != left {
-				t.Errorf("%d files wait, want %d", got, left)
-			}
+			a.spoolHolds(0, 0)
+		})
+	}
+}
+
+// inputOf is a match input of so many packages, each as small as can be, and of other lists that do not count.
+func inputOf(t *testing.T, packages int) []byte {
+	t.Helper()
+	return compressed(t, []byte(`{"source":{"artifacts":[1,2,3]},"artifacts":[`+strings.Repeat(`{"a":[{}]},`, packages-1)+`{}],"artifactRelationships":[{},{}]}`))
+}
+
+// TestDamagedUploads: a body that is not the one that was announced is refused, whatever is in it.
+func TestDamagedUploads(t *testing.T) {
+	body := aParcel(t).body(t)
+	for name, tt := range map[string]struct {
+		body   []byte
+		digest string
+		text   string
+	}{
+		"truncated":          {body[:len(body)-5], digest(string(body)), "damaged on the way"},
+		"for another digest": {body, digest("another"), "damaged on the way"},
+		"no digest":          {body, "-", "damaged on the way"},
+		"no JSON":            {[]byte("{\n"), digest("{\n"), "does not begin with a line of JSON"},
+		"no line":            {[]byte("{}"), digest("{}"), "does not begin with a line of JSON"},
+		"empty":              {nil, digest(""), "does not begin with a line of JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newIngestAPI(t, Limits{})
+			w := a.job(store.JobCatalog, "catalog")
+			w.want(w.send(http.MethodPut, workerapi.PathCatalogResult, bytes.NewReader(tt.body), workerapi.DigestHeader, tt.digest), http.StatusBadRequest, tt.text)
+			a.spoolHolds(0, 0)
 		})
 	}
 }
@@ -130,27 +176,18 @@ func windowOf512MiB() []byte {
 // TestGoneInTheMiddle: a worker whose connection breaks leaves nothing behind.
 func TestGoneInTheMiddle(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	w := a.job(store.JobCatalog, "catalog")
 	reader, writer := io.Pipe()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, a.url+workerapi.PathCatalogSBOM, reader)
+	answered := a.job(store.JobCatalog, "catalog").begins(reader)
+	_, err := writer.Write(make([]byte, 1<<20))
 	a.must(err)
-	request.Header.Set("Authorization", "Bearer "+w.token)
-	go func() {
-		_, _ = writer.Write(make([]byte, 1<<20))
-		writer.CloseWithError(errTrouble)
-	}()
-	if response, err := a.http.Do(request); err == nil {
-		_ = response.Body.Close()
-		t.Errorf("the answer is %d, want none", response.StatusCode)
+	writer.CloseWithError(errTrouble)
+	if got := <-answered; got.status != 0 {
+		t.Errorf("the answer is %s, want none", got)
 	}
-	for deadline := time.Now().Add(10 * time.Second); a.spooled() > 0; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d files wait for ever", a.spooled())
-		}
-	}
+	a.eventuallyHolds(0)
 }
 
-// TestResultsThatAreRefused: what cannot be about the Job's image, or is not said in JSON.
+// TestResultsThatAreRefused: what cannot be about the Job's image, or is too much for a match worker.
 func TestResultsThatAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*workerapi.CatalogResult)
@@ -161,54 +198,116 @@ func TestResultsThatAreRefused(t *testing.T) {
 		"another system":        {func(r *workerapi.CatalogResult) { r.Platform = "windows/amd64" }, http.StatusUnprocessableEntity, "platform:"},
 		"no platform":           {func(r *workerapi.CatalogResult) { r.Platform = "" }, http.StatusUnprocessableEntity, "platform:"},
 		"a variant":             {func(r *workerapi.CatalogResult) { r.Platform = "linux/amd64/v2" }, http.StatusNoContent, ""},
-		"no digest":             {func(r *workerapi.CatalogResult) { r.PlatformDigest = "" }, http.StatusUnprocessableEntity, "platformDigest:"},
-		"a path for a digest":   {func(r *workerapi.CatalogResult) { r.PlatformDigest = "../../etc" }, http.StatusUnprocessableEntity, "platformDigest:"},
 		"less than no packages": {func(r *workerapi.CatalogResult) { r.Packages = -1 }, http.StatusUnprocessableEntity, "packages:"},
+		"all packages that fit": {func(r *workerapi.CatalogResult) { r.Packages = workerapi.MaxPackages }, http.StatusNoContent, ""},
+		"too many packages":     {func(r *workerapi.CatalogResult) { r.Packages = workerapi.MaxPackages + 1 }, http.StatusUnprocessableEntity, "exclude the image"},
 		"a very long tool":      {func(r *workerapi.CatalogResult) { r.Tool = "a" + strings.Repeat("ü", 300) }, http.StatusNoContent, ""},
-		"far too long":          {func(r *workerapi.CatalogResult) { r.Tool = strings.Repeat("x", 2<<20) }, http.StatusRequestEntityTooLarge, "too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newIngestAPI(t, Limits{})
 			w := a.job(store.JobCatalog, "catalog")
-			w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM")))
-			w.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("input")))
-			r := result
-			tt.change(&r)
-			w.want(w.post(workerapi.PathCatalogResult, r, nil), tt.status, tt.text)
+			w.want(w.brings(aParcel(t, func(p *parcel) { tt.change(&p.result) })), tt.status, tt.text)
 			catalogued, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster)
 			if (err == nil) != (tt.status == http.StatusNoContent) {
-				t.Errorf("the catalogue: %v", err)
+				t.Errorf("the catalog: %v", err)
 			}
 			if len(catalogued.Tool) > maxText || !utf8.ValidString(catalogued.Tool) {
 				t.Errorf("the tool is %q, want at most %d bytes of text", catalogued.Tool, maxText)
 			}
 		})
 	}
-	w := newIngestAPI(t, Limits{}).job(store.JobCatalog, "catalog")
-	w.want(w.send(http.MethodPost, workerapi.PathCatalogResult, strings.NewReader("{")), http.StatusBadRequest, "not the JSON that is wanted")
-	w.want(w.send(http.MethodPost, workerapi.PathCatalogResult, http.NoBody), http.StatusBadRequest, "not the JSON that is wanted")
 }
 
-// TestResultBeforeUpload: it says what is missing, so that the worker sends it (again, after a restart of the manager).
-func TestResultBeforeUpload(t *testing.T) {
-	a := newIngestAPI(t, Limits{})
-	w := a.job(store.JobCatalog, "catalog")
-	w.want(w.post(workerapi.PathCatalogResult, result, nil), http.StatusConflict, "sbom was not uploaded")
-	w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM")))
-	w.want(w.post(workerapi.PathCatalogResult, result, nil), http.StatusConflict, "match-input was not uploaded")
-	w.catalogs()
+// TestManifestsThatAreRefused: an SBOM counts for the platform's manifest to which the manager itself gets from the digest of the pod.
+func TestManifestsThatAreRefused(t *testing.T) {
+	nested := index(grandchildren(webIndex))
+	victim, victims := manifest("victim"), index(child(manifest("victim"), "amd64"))
+	for name, tt := range map[string]struct {
+		root      []byte // the image that the Job is for
+		manifests [][]byte
+		want      string // the platform's digest; empty if it is refused
+	}{
+		"the index's manifest":                   {webIndex, [][]byte{webIndex, webManifest}, webPlatform},
+		"the manifest itself":                    {webManifest, [][]byte{webManifest}, webPlatform},
+		"an index in an index":                   {nested, [][]byte{nested, webIndex, webManifest}, webPlatform},
+		"another image's manifest":               {webIndex, [][]byte{webIndex, victim}, ""},
+		"another image's index":                  {webIndex, [][]byte{victims, victim}, ""},
+		"another image":                          {webManifest, [][]byte{victim}, ""},
+		"an index that holds another image's":    {webIndex, [][]byte{webIndex, victims, victim}, ""},
+		"the manifest of another platform":       {webIndex, [][]byte{webIndex, manifest("web for arm64")}, ""},
+		"an index without what it holds":         {webIndex, [][]byte{webIndex}, ""},
+		"a manifest with something after it":     {webManifest, [][]byte{webManifest, victim}, ""},
+		"what an index holds, without the index": {webIndex, [][]byte{webManifest}, ""},
+		"no document":                            {[]byte("hello"), [][]byte{[]byte("hello")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newIngestAPI(t, Limits{})
+			key := image.Key{Digest: digest(string(tt.root)), Platform: amd64}
+			w := a.tenant("shop", "catalog", key)
+			status, text := http.StatusNoContent, ""
+			if tt.want == "" {
+				status, text = http.StatusUnprocessableEntity, "the manifest is not one of the image"
+			}
+			w.want(w.brings(aParcel(t, func(p *parcel) { p.manifests = tt.manifests })), status, text)
+			if got, _ := a.store.Catalogued(t.Context(), "grype", key, "shop"); got.PlatformDigest != tt.want {
+				t.Errorf("the platform's manifest is %q, want %q", got.PlatformDigest, tt.want)
+			}
+		})
+	}
 }
 
-// TestReplay: a result that is sent again after it was taken changes nothing.
-func TestReplay(t *testing.T) {
+// TestAJobReplacesNoOtherImagesSBOM: a second image with the same platform manifest leads to what the first one's Job stored.
+func TestAJobReplacesNoOtherImagesSBOM(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.job(store.JobCatalog, "victim").catalogs()
+	hostile := index(child(webManifest, "amd64"), child(manifest("hostile"), "arm64"))
+	key := image.Key{Digest: digest(string(hostile)), Platform: amd64}
+	a.must(a.store.SaveJob(t.Context(), store.Job{Namespace: operatorNamespace, Name: "hostile", UID: "uid-of-hostile", Purpose: store.JobCatalog, Key: key, CreatedAt: noon, Worker: workerImage}))
+	w := a.worker(operatorNamespace, "hostile-pod", "uid-of-hostile")
+	w.want(w.brings(aParcel(t, func(p *parcel) {
+		p.manifests, p.result.Packages = [][]byte{hostile, webManifest}, 0
+		p.sbom = compressed(t, []byte("poisoned SBOM"))
+	})), http.StatusNoContent, "")
+	for _, k := range []image.Key{web, key} {
+		got, err := a.store.Catalogued(t.Context(), "grype", k, store.Cluster)
+		if err != nil || got.PlatformDigest != webPlatform || got.Packages != 7 {
+			t.Errorf("%s leads to %+v, %v; want what the victim's Job stored", k, got, err)
+		}
+	}
+	if stored := a.stored(webPlatform, store.Cluster, store.ArtifactSBOM); !bytes.Equal(stored, compressed(t, []byte("SBOM"))) {
+		t.Error("the victim's SBOM is another one")
+	}
+}
+
+// TestOneResult: a Job brings one. The same again is answered as before, since its answer may have got lost, and changes nothing.
+func TestOneResult(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	w.catalogs()
-	other := result
-	other.PlatformDigest = digest("another manifest")
-	w.want(w.post(workerapi.PathCatalogResult, other, nil), http.StatusConflict, "was not uploaded")
-	if got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err != nil || got.PlatformDigest != result.PlatformDigest {
-		t.Errorf("the catalogue is %+v, %v", got, err)
+	for range 3 {
+		w.catalogs()
+	}
+	if len(a.engine.catalogued) != 1 {
+		t.Errorf("the engine hears of %d results, want one", len(a.engine.catalogued))
+	}
+	w.want(w.brings(aParcel(t, func(p *parcel) { p.result.Packages = 0 })), http.StatusConflict, "has brought another result")
+	if got, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err != nil || got.Packages != 7 {
+		t.Errorf("the catalog is %+v, %v", got, err)
+	}
+}
+
+// TestRefusedUploads: a Job whose uploads were refused a few times is not listened to any more. Others are.
+func TestRefusedUploads(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w := a.job(store.JobCatalog, "catalog")
+	for range maxRefused {
+		w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = []byte("plain text") })), http.StatusBadRequest, "not whole zstd")
+	}
+	w.want(w.brings(aParcel(t)), http.StatusForbidden, "no further one is read")
+	a.job(store.JobCatalog, "other").catalogs()
+	a.must(a.store.EndJob(t.Context(), operatorNamespace, "catalog", noon, true))
+	a.must(a.ingest.Tidy(t.Context()))
+	if known := a.ingest.spool.jobs(); len(known) > 0 {
+		t.Errorf("the spool remembers %v, want no Job that has ended", known)
 	}
 }
 
@@ -218,22 +317,12 @@ func TestAfterTheJob(t *testing.T) {
 	w := a.job(store.JobCatalog, "catalog")
 	w.catalogs()
 	a.must(a.store.DeleteJob(t.Context(), operatorNamespace, "catalog"))
-	w.want(w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM"))), http.StatusForbidden, "has ended")
-}
-
-// TestJobsDoNotMix: two Jobs that upload at the same time each get their own files.
-func TestJobsDoNotMix(t *testing.T) {
-	a := newIngestAPI(t, Limits{})
-	one, two := a.job(store.JobCatalog, "one"), a.job(store.JobCatalog, "two")
-	one.want(one.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM"))), http.StatusNoContent, "")
-	two.want(two.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("input"))), http.StatusNoContent, "")
-	one.want(one.post(workerapi.PathCatalogResult, result, nil), http.StatusConflict, "match-input was not uploaded")
-	two.want(two.post(workerapi.PathCatalogResult, result, nil), http.StatusConflict, "sbom was not uploaded")
+	w.want(w.brings(aParcel(t)), http.StatusForbidden, "has ended")
 }
 
 // TestSpoolIsEmptiedAtStart: what a former process left belongs to nobody.
 func TestSpoolIsEmptiedAtStart(t *testing.T) {
-	s := spool{dir: t.TempDir() + "/spool"}
+	s := newSpool(t.TempDir()+"/spool", 1, 1)
 	for range 2 {
 		if err := s.reset(); err != nil {
 			t.Fatal(err)
@@ -241,12 +330,9 @@ func TestSpoolIsEmptiedAtStart(t *testing.T) {
 		if files, err := os.ReadDir(s.dir); err != nil || len(files) != 0 {
 			t.Fatalf("files %v, %v, want none", files, err)
 		}
-		if err := os.WriteFile(s.path("uid", "sbom"), nil, 0o600); err != nil {
+		if err := os.WriteFile(s.dir+"/upload-1", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if path := s.path("../../etc/passwd", "sbom"); path != s.dir+"/passwd.sbom" {
-		t.Errorf("an upload goes to %s, outside of %s", path, s.dir)
 	}
 }
 
@@ -258,28 +344,32 @@ func TestMemory(t *testing.T) {
 	const size, bound = 100 << 20, 32 << 20
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	body := func() io.Reader { return io.MultiReader(&frames{left: size / frameSize}) }
-	sum := sha256.New()
-	written, err := io.Copy(sum, body())
+	length, err := io.Copy(io.Discard, &frames{left: size / frameSize})
 	a.must(err)
-	w.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("input")))
+	before := aParcel(t, func(p *parcel) {
+		p.sbom, p.mistake = nil, func(r *workerapi.CatalogResult) { r.SBOMSize = length }
+	}).body(t)
+	input := anInput(t)
+	body := func() io.Reader {
+		return io.MultiReader(bytes.NewReader(before[:len(before)-len(input)]), &frames{left: size / frameSize}, bytes.NewReader(input))
+	}
+	sum := sha256.New()
+	_, err = io.Copy(sum, body())
+	a.must(err)
 
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that the heap is little more than what is needed
 	peak := watchHeap(t)
-	w.want(w.send(http.MethodPut, workerapi.PathCatalogSBOM, body(), workerapi.DigestHeader, fmt.Sprintf("sha256:%x", sum.Sum(nil))), http.StatusNoContent, "")
-	large := result
-	large.SBOMDigest = fmt.Sprintf("sha256:%x", sum.Sum(nil))
-	w.want(w.post(workerapi.PathCatalogResult, large, nil), http.StatusNoContent, "")
-	content, stored, err := a.store.OpenArtifact(t.Context(), result.PlatformDigest, store.Cluster, store.ArtifactSBOM)
+	w.want(w.send(http.MethodPut, workerapi.PathCatalogResult, body(), workerapi.DigestHeader, digestOf(sum)), http.StatusNoContent, "")
+	content, stored, err := a.store.OpenArtifact(t.Context(), webPlatform, store.Cluster, store.ArtifactSBOM)
 	a.must(err)
 	read, err := io.Copy(io.Discard, content)
 	a.must(err)
 	_ = content.Close()
 	if most := peak(); most > bound {
-		t.Errorf("%d MiB of memory are needed for an SBOM of %d MiB, want at most %d", most>>20, written>>20, bound>>20)
+		t.Errorf("%d MiB of memory are needed for an SBOM of %d MiB, want at most %d", most>>20, length>>20, bound>>20)
 	}
-	if read != written || stored != written {
-		t.Errorf("%d bytes come back of %d", read, written)
+	if read != length || stored != length {
+		t.Errorf("%d bytes come back of %d", read, length)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,7 +45,17 @@ const (
 var (
 	noon  = time.Now().Truncate(time.Second) // certificates are checked by the real time
 	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
-	web   = image.Key{Digest: digest("index of web"), Platform: amd64}
+	// webManifest is what the image "web" is on amd64, by webIndex.
+	webManifest = manifest("web")
+	webIndex    = index(child(webManifest, "amd64"), child(manifest("web for arm64"), "arm64"))
+	web         = image.Key{Digest: digest(string(webIndex)), Platform: amd64}
+	webPlatform = digest(string(webManifest))
+)
+
+// Sizes of the spool in these tests.
+const (
+	spoolBytes = 1 << 30
+	spoolShare = 256 << 20
 )
 
 func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
@@ -120,6 +131,8 @@ type ingestAPI struct {
 	// tokens are what the API server says about them.
 	tokens    map[string]authenticationv1.TokenReviewStatus
 	reviewErr error
+	// reviews counts the questions about tokens.
+	reviews atomic.Int32
 }
 
 func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
@@ -133,7 +146,7 @@ func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	a.must(a.store.SetDataVersion(t.Context(), "grype", store.DataVersion{Version: "v1", Built: noon}))
 	ingest := &Ingest{
 		Store: db, Engine: a.engine, Clock: a.clock, Log: logr.Discard(), Client: a.cluster, Reader: a.cluster,
-		SpoolDir: a.spool, LeaseTime: 10 * time.Minute, WorkerImage: workerImage, Limits: limits,
+		SpoolDir: a.spool, SpoolBytes: spoolBytes, SpoolShare: spoolShare, LeaseTime: 10 * time.Minute, WorkerImage: workerImage, Limits: limits,
 	}
 	handler, err := ingest.Handler()
 	a.must(err)
@@ -166,6 +179,7 @@ func (a *ingestAPI) create(ctx context.Context, c client.WithWatch, o client.Obj
 	if !isReview {
 		return c.Create(ctx, o, opts...)
 	}
+	a.reviews.Add(1)
 	if a.reviewErr != nil {
 		return a.reviewErr
 	}
@@ -197,6 +211,16 @@ func (a *ingestAPI) job(purpose store.JobPurpose, name string) *worker {
 		Namespace: operatorNamespace, Name: name, UID: "uid-of-" + name, Purpose: purpose, Key: web, CreatedAt: noon, Worker: workerImage,
 	}))
 	return a.worker(operatorNamespace, name+"-pod", "uid-of-"+name)
+}
+
+// tenant has the operator make a catalog Job of an image in a namespace, which controls its pod and token.
+func (a *ingestAPI) tenant(namespace, name string, key image.Key) *worker {
+	a.t.Helper()
+	uid := "uid-of-" + namespace + "-" + name
+	a.must(a.store.SaveJob(a.t.Context(), store.Job{
+		Namespace: namespace, Name: name, UID: uid, Purpose: store.JobCatalog, Key: key, Scope: store.Scope(namespace), CreatedAt: noon, Worker: workerImage,
+	}))
+	return a.worker(namespace, name+"-pod", uid)
 }
 
 // worker is a pod that says that it belongs to a Job.
@@ -292,26 +316,81 @@ func compress(content []byte, options ...zstd.EOption) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// digestOfUpload is that of the content as it is sent; empty, which no upload has, if it cannot be compressed.
-func digestOfUpload(content string) string {
-	body, err := compress([]byte(content))
-	if err != nil {
-		return ""
-	}
-	return digest(string(body))
-}
-
 // catalogs has a worker bring everything about the image "web".
 func (w *worker) catalogs() {
 	w.api.t.Helper()
-	w.want(w.put(workerapi.PathCatalogSBOM, compressed(w.api.t, []byte("SBOM"))), http.StatusNoContent, "")
-	w.want(w.put(workerapi.PathCatalogMatchInput, compressed(w.api.t, []byte("input"))), http.StatusNoContent, "")
-	w.want(w.post(workerapi.PathCatalogResult, result, nil), http.StatusNoContent, "")
+	w.want(w.brings(aParcel(w.api.t)), http.StatusNoContent, "")
 }
 
-var result = workerapi.CatalogResult{
-	Image: "docker.io/library/web", PlatformDigest: digest("manifest of web"), Platform: "linux/amd64", Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3",
-	SBOMDigest: digestOfUpload("SBOM"), MatchInputDigest: digestOfUpload("input"),
+// brings uploads a catalog Job's result.
+func (w *worker) brings(p parcel) answer {
+	w.api.t.Helper()
+	return w.put(workerapi.PathCatalogResult, p.body(w.api.t))
+}
+
+// parcel is what a catalog Job brings.
+type parcel struct {
+	result           workerapi.CatalogResult
+	manifests        [][]byte
+	sbom, matchInput []byte
+	// mistake changes what the parcel says of its parts; nil for none.
+	mistake func(*workerapi.CatalogResult)
+}
+
+// aParcel is about the image "web".
+func aParcel(t testing.TB, changes ...func(*parcel)) parcel {
+	t.Helper()
+	p := parcel{
+		result:    workerapi.CatalogResult{Image: "docker.io/library/web", Platform: "linux/amd64", Distro: "debian 12", Packages: 7, Tool: "syft 1.42.3"},
+		manifests: [][]byte{webIndex, webManifest}, sbom: compressed(t, []byte("SBOM")), matchInput: anInput(t),
+	}
+	for _, change := range changes {
+		change(&p)
+	}
+	return p
+}
+
+// anInput is a match input of one package.
+func anInput(t testing.TB) []byte { return compressed(t, []byte(`{"artifacts":[{}]}`)) }
+
+// body is a parcel as it is sent.
+func (p parcel) body(t testing.TB) []byte {
+	t.Helper()
+	header := p.result
+	for _, manifest := range p.manifests {
+		header.ManifestSizes = append(header.ManifestSizes, int64(len(manifest)))
+	}
+	header.SBOMSize, header.MatchInputSize = int64(len(p.sbom)), int64(len(p.matchInput))
+	if p.mistake != nil {
+		p.mistake(&header)
+	}
+	line, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(p.manifests, nil), p.sbom, p.matchInput}, nil)
+}
+
+// manifest of a platform, which nothing else has the name of.
+func manifest(name string) []byte {
+	return fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","size":2,"digest":%q},"layers":[],"annotations":{"name":%q}}`,
+		digest("{}"), name)
+}
+
+// index of manifests and other indexes.
+func index(children ...string) []byte {
+	return fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}`, strings.Join(children, ","))
+}
+
+// child is how an index names a manifest.
+func child(manifest []byte, architecture string) string {
+	return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":%d,"digest":%q,"platform":{"os":"linux","architecture":%q}}`,
+		len(manifest), digest(string(manifest)), architecture)
+}
+
+// grandchildren is how an index names another one.
+func grandchildren(index []byte) string {
+	return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.index.v1+json","size":%d,"digest":%q}`, len(index), digest(string(index)))
 }
 
 // want compares an answer's status, and what its text must hold.

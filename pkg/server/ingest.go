@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,13 +41,16 @@ type Ingest struct {
 	Engine Engine
 	Clock  clock.WithTicker
 	Log    logr.Logger
-	// Client creates TokenReviews; Reader reads pods without a cache.
+	// Client creates TokenReviews; Reader reads pods without a cache. Anybody who reaches the API makes it ask, so the rate of both should be
+	// limited apart from that of the operator's own work.
 	Client client.Client
 	Reader client.Reader
-	// SpoolDir takes uploads until they are complete. It is emptied at the start.
+	// SpoolDir takes uploads until they are stored. It is emptied at the start.
 	SpoolDir string
-	// SpoolBytes bounds what is in SpoolDir at any time; 0 means DefaultSpoolBytes.
-	SpoolBytes int64
+	// SpoolBytes bounds what is in SpoolDir at any time, and SpoolShare what is there on behalf of one namespace.
+	SpoolBytes, SpoolShare int64
+	// StoreBytes bounds what is stored on behalf of one namespace (store.StoredBytes); 0 for no bound.
+	StoreBytes int64
 	// LeaseTime is how long a worker may take for one image.
 	LeaseTime time.Duration
 	// WorkerImage is what Jobs run. Jobs that were made with another one may do nothing.
@@ -58,33 +60,48 @@ type Ingest struct {
 	// Metrics is where this API's are registered, if anywhere.
 	Metrics prometheus.Registerer
 
-	auth  authenticator
-	spool *spool
-	// decoding has room for as many reports as are in memory at once.
-	decoding chan struct{}
+	auth    authenticator
+	spool   *spool
+	metrics metrics
+	// decoding has room for as many reports as are in memory at once, and checking for as many uploads as are decompressed.
+	decoding, checking slots
 }
-
-// DefaultSpoolBytes is the spool's size unless another is given. The volume should have more room than that.
-const DefaultSpoolBytes = 1 << 30
 
 // maxDecoding is how many reports are in memory at once; others wait before their first byte is read.
 const maxDecoding = 2
+
+// maxChecking is how many uploads of catalog Jobs are checked and stored at once. Each takes a processor for seconds at most.
+const maxChecking = 2
 
 // How long a caller may take to send a body, or to read an artifact.
 const (
 	smallBodyTime = 30 * time.Second
 	reportTime    = 2 * time.Minute
+	uploadTime    = 10 * time.Minute
 	artifactTime  = 10 * time.Minute
 )
 
 // Limits are the most bytes that a body may have, as sent and after decompression.
 type Limits struct {
-	Artifact, ArtifactContent, Report, ReportContent, JSON int64
+	Catalog, SBOMContent, MatchInputContent, Report, ReportContent, JSON int64
 }
 
 var promisedLimits = Limits{
-	Artifact: workerapi.MaxArtifactBytes, ArtifactContent: workerapi.MaxArtifactContentBytes,
+	Catalog: workerapi.MaxCatalogBytes, SBOMContent: workerapi.MaxSBOMContentBytes, MatchInputContent: workerapi.MaxMatchInputContentBytes,
 	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
+}
+
+// slots bound how many do something at once. Who waits first is first.
+type slots chan struct{}
+
+// acquire waits for a slot until the context ends. The slot is held until release is called.
+func (s slots) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Handler returns the API's handler.
@@ -92,15 +109,18 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	if i.Limits == (Limits{}) {
 		i.Limits = promisedLimits
 	}
-	i.auth = authenticator{client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage}
-	i.spool = newSpool(i.SpoolDir, cmp.Or(i.SpoolBytes, DefaultSpoolBytes))
-	i.decoding = make(chan struct{}, maxDecoding)
+	// A body that never fits is refused as too large, instead of being put off for ever.
+	i.Limits.Catalog = min(i.Limits.Catalog, i.SpoolBytes, i.SpoolShare)
+	i.auth = newAuthenticator(i)
+	i.spool = newSpool(i.SpoolDir, i.SpoolBytes, i.SpoolShare)
+	i.decoding, i.checking = make(slots, maxDecoding), make(slots, maxChecking)
 	if err := i.spool.reset(); err != nil {
 		return nil, err
 	}
-	mux, served := http.NewServeMux(), newMetrics(i.Metrics)
+	i.metrics = newMetrics(i.Metrics, i.spool, i.StoreBytes)
+	mux := http.NewServeMux()
 	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
-		mux.Handle(method+" "+path, served.counted(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+		mux.Handle(method+" "+path, i.metrics.counted(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
 			i.answer(w, r, func() error {
 				allowReading(w, smallBodyTime)
 				job, err := i.auth.job(r, purpose)
@@ -114,9 +134,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 			})
 		}))
 	}
-	route(http.MethodPut, workerapi.PathCatalogSBOM, store.JobCatalog, i.putArtifact(store.ArtifactSBOM))
-	route(http.MethodPut, workerapi.PathCatalogMatchInput, store.JobCatalog, i.putArtifact(store.ArtifactMatchInput))
-	route(http.MethodPost, workerapi.PathCatalogResult, store.JobCatalog, i.postResult)
+	route(http.MethodPut, workerapi.PathCatalogResult, store.JobCatalog, i.putResult)
 	route(http.MethodPost, workerapi.PathDatabase, store.JobMatch, i.postDatabase)
 	route(http.MethodPost, workerapi.PathAlive, store.JobMatch, i.postAlive)
 	route(http.MethodPost, workerapi.PathLeases, store.JobMatch, i.postLeases)
@@ -135,6 +153,7 @@ func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() err
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
+		i.metrics.putOff(err)
 		i.Log.Info("Refused a worker's request", "method", r.Method, "path", r.URL.Path, "status", refused.status, "reason", refused.text)
 		if refused.retryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(refused.retryAfter.Seconds())))
@@ -181,20 +200,25 @@ func allReceived(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// Tidy removes the uploads of Jobs that the manager has no record of any more.
+// Tidy breaks off the uploads of Jobs that have ended, and counts what is stored on behalf of each namespace.
 func (i *Ingest) Tidy(ctx context.Context) error {
 	// Uploads first: a Job that has one was recorded before, so it is missing from the list only if it has ended.
-	waiting := i.spool.jobs()
+	uploading := i.spool.jobs()
 	live, err := i.Store.LiveJobs(ctx)
 	if err != nil {
 		return err
 	}
 	for _, job := range live {
-		delete(waiting, job.UID)
+		delete(uploading, job.UID)
 	}
-	for uid := range waiting {
-		i.spool.discard(uid)
+	for uid := range uploading {
+		i.spool.end(uid)
 	}
+	stored, err := i.Store.StoredByNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	i.metrics.store(stored)
 	return nil
 }
 

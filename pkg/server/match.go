@@ -129,12 +129,11 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 		return err
 	}
 	// Until the report is stored: that is how long it is in memory.
-	select {
-	case i.decoding <- struct{}{}:
-		defer func() { <-i.decoding }()
-	case <-r.Context().Done():
-		return r.Context().Err()
+	release, err := i.decoding.acquire(r.Context())
+	if err != nil {
+		return err
 	}
+	defer release()
 	allowReading(w, reportTime)
 	report, err := receiveReport(http.MaxBytesReader(w, r.Body, i.Limits.Report), r.Header.Get(workerapi.DigestHeader), i.Limits.ReportContent)
 	if err != nil {

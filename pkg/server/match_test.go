@@ -27,7 +27,7 @@ func TestMatchStory(t *testing.T) {
 	if !order.Wanted.Equal(noon) || len(a.engine.statuses) != 1 || a.engine.statuses[0].Tool != "grype" {
 		t.Errorf("the worker is told to have %s, the engine heard %+v", order.Wanted, a.engine.statuses)
 	}
-	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(compressed(t, []byte("input"))) {
+	if got := w.send(http.MethodGet, input, http.NoBody); got.status != http.StatusOK || got.body != string(anInput(t)) {
 		t.Errorf("the input is %s", got)
 	}
 	w.want(w.put(report, reportBody(t, aReport)), http.StatusNoContent, "")
@@ -106,7 +106,7 @@ func TestReportsThatAreRefused(t *testing.T) {
 		"too large unpacked":   {reportBody(t, many), "", http.StatusRequestEntityTooLarge, "too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newIngestAPI(t, Limits{Artifact: 1 << 20, ArtifactContent: 1 << 20, Report: 64 << 10, ReportContent: 1 << 20, JSON: 1 << 20})
+			a := newIngestAPI(t, Limits{Catalog: 1 << 20, SBOMContent: 1 << 20, MatchInputContent: 1 << 20, Report: 64 << 10, ReportContent: 1 << 20, JSON: 1 << 20})
 			w, _, report, _ := a.leased()
 			announced := tt.digest
 			if announced == "" {
@@ -255,7 +255,7 @@ func TestWaitingForWork(t *testing.T) {
 		a.steps(time.Second)
 		a.leasable()
 		a.clock.Step(time.Second)
-		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, result.PlatformDigest) {
+		if got := a.receives(answers); got.status != http.StatusOK || !strings.Contains(got.body, webPlatform) {
 			t.Errorf("the answer is %s, want the image", got)
 		}
 	})

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,14 +9,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics count requests by route, which is a pattern and nothing that a worker sends.
+// metrics count requests by route, which is a pattern and nothing that a worker sends, and bytes by budget.
 type metrics struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
+	requests   *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	overBudget *prometheus.CounterVec
+	stored     *prometheus.GaugeVec
 }
 
-func newMetrics(registry prometheus.Registerer) metrics {
+func newMetrics(registry prometheus.Registerer, spool *spool, storeLimit int64) metrics {
 	factory := promauto.With(registry)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_operator_ingest_spool_bytes",
+		Help: "Bytes of catalog Jobs' uploads that are being received, checked or stored.",
+	}, func() float64 { return float64(spool.bytes()) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "scanner_operator_ingest_stored_limit_bytes",
+		Help: "Bytes that may be stored on behalf of one namespace (ingest.storeSizePerNamespace).",
+	}, func() float64 { return float64(storeLimit) })
 	return metrics{
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "scanner_operator_ingest_requests_total",
@@ -26,6 +37,14 @@ func newMetrics(registry prometheus.Registerer) metrics {
 			Help:    "Time that requests of workers took, sending bodies and waiting for work included.",
 			Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300},
 		}, []string{"route"}),
+		overBudget: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "scanner_operator_ingest_over_budget_total",
+			Help: "Uploads of catalog Jobs that were refused or put off for want of room, by what was full: spool, spool-namespace or store.",
+		}, []string{"budget"}),
+		stored: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scanner_operator_ingest_stored_bytes",
+			Help: "Bytes stored on behalf of a namespace: SBOMs, match inputs, and findings by their usual size. Empty for what counts in no namespace.",
+		}, []string{"namespace"}),
 	}
 }
 
@@ -34,4 +53,22 @@ func (m metrics) counted(route string, handler http.HandlerFunc) http.Handler {
 	labels := prometheus.Labels{"route": route}
 	return promhttp.InstrumentHandlerCounter(m.requests.MustCurryWith(labels),
 		promhttp.InstrumentHandlerDuration(m.seconds.MustCurryWith(labels), handler))
+}
+
+// putOff counts an upload that found the spool full.
+func (m metrics) putOff(err error) {
+	switch {
+	case errors.Is(err, errSpoolFull):
+		m.overBudget.WithLabelValues("spool").Inc()
+	case errors.Is(err, errSpoolShare):
+		m.overBudget.WithLabelValues("spool-namespace").Inc()
+	}
+}
+
+// store shows what is stored on behalf of each namespace.
+func (m metrics) store(byNamespace map[string]int64) {
+	m.stored.Reset()
+	for namespace, bytes := range byNamespace {
+		m.stored.WithLabelValues(namespace).Set(float64(bytes))
+	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,25 +25,71 @@ func TestRequestsAreCounted(t *testing.T) {
 	for _, lease := range []string{"one", "two"} {
 		w.send(http.MethodGet, "/v1/match/leases/"+lease+"/input", nil)
 	}
-	families, err := registry.Gather()
-	a.must(err)
-	got := map[string]float64{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			labels := ""
-			for _, label := range metric.GetLabel() {
-				labels += " " + label.GetValue()
-			}
-			got[family.GetName()+labels] = metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-		}
-	}
 	want := map[string]float64{
 		"scanner_operator_ingest_requests_total 200 POST " + workerapi.PathDatabase:        1,
 		"scanner_operator_ingest_requests_total 409 GET " + workerapi.PathLeaseInput:       2,
 		"scanner_operator_ingest_request_duration_seconds POST " + workerapi.PathDatabase:  1,
 		"scanner_operator_ingest_request_duration_seconds GET " + workerapi.PathLeaseInput: 2,
 	}
+	if diff := cmp.Diff(want, a.counted(registry, "scanner_operator_ingest_request")); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+}
+
+// TestBudgetsAreCounted: what is stored for each namespace, what is in the spool, and what found no room.
+func TestBudgetsAreCounted(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	registry := prometheus.NewRegistry()
+	a.ingest.Metrics, a.ingest.StoreBytes = registry, 1<<20
+	handler, err := a.ingest.Handler()
+	a.must(err)
+	a.serve(handler)
+	a.tenant("shop", "catalog", web).catalogs()
+	a.ingest.StoreBytes = 1
+	w := a.tenant("bank", "catalog", web)
+	w.want(w.brings(aParcel(t)), http.StatusRequestEntityTooLarge, "storeSizePerNamespace")
+	a.ingest.spool.share = 10
+	w.want(w.brings(aParcel(t)), http.StatusServiceUnavailable, "spoolSizePerNamespace")
+	a.ingest.spool.share, a.ingest.spool.limit = 256<<10, 10
+	w.want(w.brings(aParcel(t)), http.StatusServiceUnavailable, "spoolSize")
+	a.ingest.spool.limit = 256 << 10
+	a.tenant("slow", "catalog", web).stalls(1000)
+	a.eventuallyHolds(1000)
+	a.must(a.ingest.Tidy(t.Context()))
+	want := map[string]float64{
+		"scanner_operator_ingest_over_budget_total spool": 1, "scanner_operator_ingest_over_budget_total spool-namespace": 1,
+		"scanner_operator_ingest_over_budget_total store": 1, "scanner_operator_ingest_spool_bytes": 1000,
+		"scanner_operator_ingest_stored_bytes shop":  float64(len(aParcel(t).sbom) + len(aParcel(t).matchInput)),
+		"scanner_operator_ingest_stored_limit_bytes": 1 << 20,
+	}
+	got := a.counted(registry, "scanner_operator_ingest")
+	for name := range got {
+		if strings.HasPrefix(name, "scanner_operator_ingest_request") {
+			delete(got, name)
+		}
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
+}
+
+// counted are the metrics whose names begin so, with their labels' values.
+func (a *ingestAPI) counted(registry *prometheus.Registry, prefix string) map[string]float64 {
+	a.t.Helper()
+	families, err := registry.Gather()
+	a.must(err)
+	got := map[string]float64{}
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), prefix) {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			labels := ""
+			for _, label := range metric.GetLabel() {
+				labels += " " + label.GetValue()
+			}
+			got[family.GetName()+labels] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return got
 }

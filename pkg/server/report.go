@@ -160,7 +160,7 @@ func (p *pieceReader) next() { p.read = 0 }
 // Read implements io.Reader.
 func (p *pieceReader) Read(b []byte) (int, error) {
 	if p.read > workerapi.MaxFindingBytes {
-		return 0, refuse(http.StatusRequestEntityTooLarge, "a part of the report has more than %d bytes", workerapi.MaxFindingBytes)
+		return 0, refuse(http.StatusRequestEntityTooLarge, "a part of the document has more than %d bytes", workerapi.MaxFindingBytes)
 	}
 	n, err := p.from.Read(b)
 	p.read += n

@@ -138,8 +138,8 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 // cancel one that waits for work.
 func TestReadDeadlines(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	body := compressed(t, []byte("SBOM"))
-	upload := httptest.NewRequestWithContext(t.Context(), http.MethodPut, workerapi.PathCatalogSBOM, bytes.NewReader(body))
+	body := aParcel(t).body(t)
+	upload := httptest.NewRequestWithContext(t.Context(), http.MethodPut, workerapi.PathCatalogResult, bytes.NewReader(body))
 	upload.Header.Set(workerapi.DigestHeader, digest(string(body)))
 	lease := httptest.NewRequestWithContext(t.Context(), http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"max":1}`))
 	for _, tt := range []struct {
@@ -147,7 +147,7 @@ func TestReadDeadlines(t *testing.T) {
 		purpose store.JobPurpose
 		limits  []time.Duration // 0 for no deadline
 	}{
-		{upload, store.JobCatalog, []time.Duration{smallBodyTime, artifactTime, 0}},
+		{upload, store.JobCatalog, []time.Duration{smallBodyTime, uploadTime, 0}},
 		{lease, store.JobMatch, []time.Duration{smallBodyTime, 0}},
 	} {
 		w := a.job(tt.purpose, string(tt.purpose))

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 // errContentTooLarge says that a body is too large once decompressed.
@@ -27,30 +25,27 @@ const maxWindow = 64 << 20
 // spoolRetry is when to come back to a full spool: most uploads are in the store within seconds.
 const spoolRetry = 10 * time.Second
 
-// spool keeps uploads on disk until they are complete. All methods may be called at the same time.
+// maxRefused is how many uploads of one Job are received and refused. Its worker sends the same again, so that further ones are refused
+// before they are read.
+const maxRefused = 3
+
+// spool keeps uploads on disk while they are received, checked and stored: one file for each request, which goes with the request. All
+// methods may be called at the same time.
 type spool struct {
-	dir   string
-	limit int64 // bytes
+	dir string
+	// limit and share are the most bytes that all uploads, and those for one namespace, may have at a time.
+	limit, share int64
 
-	mu      sync.Mutex
-	used    int64 // bytes, those that are being received included
-	uploads map[uploadKey]upload
-	busy    map[string]bool // by Job UID
+	mu    sync.Mutex
+	total int64            // bytes, those that are being received included
+	used  map[string]int64 // of them, by namespace
+	// receiving ends the request that a Job has at work, and refused counts the uploads that were, both by Job UID.
+	receiving map[string]func()
+	refused   map[string]int
 }
 
-type uploadKey struct {
-	jobUID   string
-	artifact store.Artifact
-}
-
-// upload is a file that was received whole and looked into.
-type upload struct {
-	digest string
-	size   int64
-}
-
-func newSpool(dir string, limit int64) *spool {
-	return &spool{dir: dir, limit: limit, uploads: map[uploadKey]upload{}, busy: map[string]bool{}}
+func newSpool(dir string, limit, share int64) *spool {
+	return &spool{dir: dir, limit: limit, share: share, used: map[string]int64{}, receiving: map[string]func(){}, refused: map[string]int{}}
 }
 
 // reset empties the directory: what a former process left belongs to nobody. The directory itself stays, because
@@ -71,139 +66,149 @@ func (s *spool) reset() error {
 	return nil
 }
 
-// enter says whether the Job has no other request at work; if so, leave must follow.
-func (s *spool) enter(jobUID string) bool {
+// errBusy answers a second request of a Job: its worker sends one after the other.
+var errBusy = putOff(http.StatusTooManyRequests, time.Second, "another upload of this Job is not finished")
+
+// enter lets one request of a Job at a time upload. If it returns nil, leave must follow. end is called, at most once before leave, when
+// the Job has ended.
+func (s *spool) enter(jobUID string, end func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy[jobUID] {
-		return false
+	if s.receiving[jobUID] != nil {
+		return errBusy
 	}
-	s.busy[jobUID] = true
-	return true
-}
-
-func (s *spool) leave(jobUID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.busy, jobUID)
-}
-
-// path of an upload. Names are made of Job UIDs and artifact names, never of what a caller says. Files in receipt
-// are beside it: a rename does not leave the file system.
-func (s *spool) path(jobUID string, artifact store.Artifact) string {
-	return filepath.Join(s.dir, filepath.Base(jobUID)+"."+string(artifact))
-}
-
-// receive writes a body to a file. It is there under its name only if all of it came, has the digest that was
-// announced, and is whole zstd of at most contentLimit bytes.
-func (s *spool) receive(key uploadKey, body io.Reader, announced string, contentLimit int64) (err error) {
-	file, err := os.CreateTemp(s.dir, "receiving-*")
-	if err != nil {
-		return err
+	if s.refused[jobUID] >= maxRefused {
+		return refuse(http.StatusForbidden, "%d uploads of this Job were refused, no further one is read", maxRefused)
 	}
-	space := &reservation{spool: s}
-	defer func() {
-		if err != nil {
-			_ = file.Close() // closed already unless receiving failed
-			err = errors.Join(err, os.Remove(file.Name()))
-			space.release()
-		}
-	}()
-	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(space, file, sum), body); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	digest := digestOf(sum)
-	if digest != announced {
-		return refuse(http.StatusBadRequest, "the body has the digest %s, but %s was announced: it was damaged on the way", digest, announced)
-	}
-	if err := verifyZstd(file.Name(), contentLimit); err != nil {
-		return err
-	}
-	return s.keep(key, upload{digest: digest, size: space.bytes}, file.Name())
-}
-
-// keep gives a received file its name, in the place of an earlier one.
-func (s *spool) keep(key uploadKey, received upload, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := os.Rename(name, s.path(key.jobUID, key.artifact)); err != nil {
-		return err
-	}
-	s.used -= s.uploads[key].size
-	s.uploads[key] = received
+	s.receiving[jobUID] = end
 	return nil
 }
 
-// digest of a Job's upload as sent; empty if there is none.
-func (s *spool) digest(jobUID string, artifact store.Artifact) string {
+// leave ends a request. isRefused says that its upload was.
+func (s *spool) leave(jobUID string, isRefused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.uploads[uploadKey{jobUID, artifact}].digest
+	delete(s.receiving, jobUID)
+	if isRefused {
+		s.refused[jobUID]++
+	}
 }
 
-// jobs that have uploads.
+// jobs lists those of which the spool knows anything.
 func (s *spool) jobs() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uids := map[string]bool{}
-	for key := range s.uploads {
-		uids[key.jobUID] = true
+	for uid := range s.receiving {
+		uids[uid] = true
+	}
+	for uid := range s.refused {
+		uids[uid] = true
 	}
 	return uids
 }
 
-// discard removes what a Job uploaded.
-func (s *spool) discard(jobUID string) {
+// end breaks off the upload of a Job that has ended.
+func (s *spool) end(jobUID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, held := range s.uploads {
-		if key.jobUID != jobUID {
-			continue
-		}
-		_ = os.Remove(s.path(key.jobUID, key.artifact))
-		s.used -= held.size
-		delete(s.uploads, key)
+	delete(s.refused, jobUID)
+	if end := s.receiving[jobUID]; end != nil {
+		end()
 	}
+}
+
+// bytes of all uploads.
+func (s *spool) bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+// upload is a body that was received whole, in a temporary file.
+type upload struct {
+	*os.File
+	space *reservation
+}
+
+// remove gives back the upload's room.
+func (u *upload) remove() {
+	_ = u.Close()
+	_ = os.Remove(u.Name())
+	u.space.release()
+}
+
+// receive writes a body to a file of its own, which counts for a namespace until it is removed. It fails, and leaves nothing, unless all of
+// the body comes and has the digest that was announced.
+func (s *spool) receive(namespace string, body io.Reader, announced string) (*upload, error) {
+	file, err := os.CreateTemp(s.dir, "upload-*")
+	if err != nil {
+		return nil, err
+	}
+	received := &upload{File: file, space: &reservation{spool: s, namespace: namespace}}
+	if err := received.fill(body, announced); err != nil {
+		received.remove()
+		return nil, err
+	}
+	return received, nil
+}
+
+func (u *upload) fill(body io.Reader, announced string) error {
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(u.space, u.File, sum), body); err != nil {
+		return err
+	}
+	if digest := digestOf(sum); digest != announced {
+		return refuse(http.StatusBadRequest, "the body has the digest %s, but %s was announced: it was damaged on the way", digest, announced)
+	}
+	return nil
 }
 
 // reservation takes room in the spool for what is about to be written; it stands before the file among writers.
 type reservation struct {
-	spool *spool
-	bytes int64
+	spool     *spool
+	namespace string
+	bytes     int64
 }
+
+// Errors of a spool without room. The second one is about one namespace only.
+var (
+	errSpoolFull  = putOff(http.StatusServiceUnavailable, spoolRetry, "too many uploads at once (ingest.spoolSize in the operator's configuration)")
+	errSpoolShare = putOff(http.StatusServiceUnavailable, spoolRetry,
+		"too many uploads for this namespace at once (ingest.spoolSizePerNamespace in the operator's configuration)")
+)
 
 // Write implements io.Writer.
 func (r *reservation) Write(p []byte) (int, error) {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
-	if r.spool.used+int64(len(p)) > r.spool.limit {
-		return 0, putOff(http.StatusServiceUnavailable, spoolRetry, "too many uploads at once")
+	n := int64(len(p))
+	switch {
+	case r.spool.used[r.namespace]+n > r.spool.share:
+		return 0, errSpoolShare
+	case r.spool.total+n > r.spool.limit:
+		return 0, errSpoolFull
 	}
-	r.spool.used += int64(len(p))
-	r.bytes += int64(len(p))
+	r.spool.used[r.namespace] += n
+	r.spool.total += n
+	r.bytes += n
 	return len(p), nil
 }
 
 func (r *reservation) release() {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
-	r.spool.used -= r.bytes
+	r.spool.total -= r.bytes
+	if r.spool.used[r.namespace] -= r.bytes; r.spool.used[r.namespace] == 0 {
+		delete(r.spool.used, r.namespace)
+	}
 }
 
 func digestOf(sum hash.Hash) string { return "sha256:" + hex.EncodeToString(sum.Sum(nil)) }
 
-// verifyZstd reads a file to its end, to notice damage and bombs before anybody relies on it.
-func verifyZstd(path string, limit int64) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	content, err := decompress(file, limit)
+// verifyZstd reads an SBOM to its end, to notice damage and bombs before anybody relies on it.
+func verifyZstd(compressed io.Reader, limit int64) error {
+	content, err := decompress(compressed, limit)
 	if err != nil {
 		return err
 	}
@@ -212,7 +217,7 @@ func verifyZstd(path string, limit int64) error {
 		if errors.Is(err, errContentTooLarge) {
 			return err
 		}
-		return refuse(http.StatusBadRequest, "the body is not whole zstd: %v", err)
+		return refuse(http.StatusBadRequest, "the SBOM is not whole zstd: %v", err)
 	}
 	return nil
 }

@@ -1,59 +1,151 @@
 package server
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // spoolHolds compares files on disk and the bytes that are counted.
-func (a *ingestAPI) spoolHolds(files int, bytes int) {
+func (a *ingestAPI) spoolHolds(files int, bytes int64) {
 	a.t.Helper()
 	if got := a.spooled(); got != files {
-		a.t.Errorf("%d files wait, want %d", got, files)
+		a.t.Errorf("%d files are in the spool, want %d", got, files)
 	}
-	if got := a.ingest.spool.used; got != int64(bytes) {
+	if got := a.ingest.spool.bytes(); got != bytes {
 		a.t.Errorf("%d bytes of the spool are taken, want %d", got, bytes)
 	}
 }
 
-// TestSpoolLeaks: the files of a result that is refused go with it.
-func TestSpoolLeaks(t *testing.T) {
-	for name, change := range map[string]func(*workerapi.CatalogResult){
-		"another platform": func(r *workerapi.CatalogResult) { r.Platform = "linux/arm64" },
-		"another SBOM":     func(r *workerapi.CatalogResult) { r.SBOMDigest = digest("another") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := newIngestAPI(t, Limits{})
-			w := a.job(store.JobCatalog, "catalog")
-			w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM")))
-			w.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("input")))
-			refused := result
-			change(&refused)
-			if got := w.post(workerapi.PathCatalogResult, refused, nil); got.status < 400 {
-				t.Errorf("the answer is %s, want a refusal", got)
-			}
-			a.spoolHolds(0, 0)
-		})
+// eventuallyHolds waits until so many bytes are counted: what a request has sent or given up, the server notices later.
+func (a *ingestAPI) eventuallyHolds(bytes int64) {
+	a.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); a.ingest.spool.bytes() != bytes; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			a.t.Fatalf("%d bytes of the spool are taken, want %d", a.ingest.spool.bytes(), bytes)
+		}
 	}
 }
 
-// TestTidy: uploads stay as long as the manager has a record of their Job.
-func TestTidy(t *testing.T) {
+// begins uploads what a reader gives, and returns where the answer will be; its status is 0 if there is none.
+func (w *worker) begins(body io.Reader) <-chan answer {
+	w.api.t.Helper()
+	request, err := http.NewRequestWithContext(w.api.t.Context(), http.MethodPut, w.api.url+workerapi.PathCatalogResult, body)
+	w.api.must(err)
+	request.Header.Set("Authorization", "Bearer "+w.token)
+	answers := make(chan answer, 1)
+	go func() {
+		response, err := w.api.http.Do(request)
+		if err != nil {
+			answers <- answer{}
+			return
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		answers <- answer{response.StatusCode, string(text), response.Header.Get("Retry-After")}
+	}()
+	return answers
+}
+
+// stalls sends so many bytes and then nothing, until the test ends.
+func (w *worker) stalls(size int) <-chan answer {
+	w.api.t.Helper()
+	reader, writer := io.Pipe()
+	w.api.t.Cleanup(func() { _ = writer.Close() })
+	return w.begins(io.MultiReader(bytes.NewReader(make([]byte, size)), reader))
+}
+
+// TestSpoolOfANamespace: however many Jobs a namespace has, the others have room. Its own are put off.
+func TestSpoolOfANamespace(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	body := compressed(t, []byte("SBOM"))
-	for _, name := range []string{"alive", "dead"} {
-		w := a.job(store.JobCatalog, name)
-		w.want(w.put(workerapi.PathCatalogSBOM, body), http.StatusNoContent, "")
+	const share = 256 << 10
+	a.ingest.spool.limit, a.ingest.spool.share = 3*share, share
+	for _, namespace := range []string{"hostile", "hostile too"} {
+		a.tenant(namespace, "one", web).stalls(share / 2)
+		a.tenant(namespace, "two", web).stalls(share / 2)
 	}
-	a.must(a.store.DeleteJob(t.Context(), operatorNamespace, "dead"))
+	a.eventuallyHolds(2 * share)
+	third := a.tenant("hostile", "three", web)
+	got := third.brings(aParcel(t))
+	third.want(got, http.StatusServiceUnavailable, "ingest.spoolSizePerNamespace")
+	if got.retryAfter != "10" {
+		t.Errorf("Retry-After is %q, want 10", got.retryAfter)
+	}
+	a.tenant("honest", "catalog", web).catalogs()
+	if !a.catalogued("honest") {
+		t.Error("the honest namespace's image is not cataloged")
+	}
+	a.spoolHolds(4, 2*share)
+}
+
+// TestFullSpool: what does not fit is put off, leaves nothing behind, and is taken when there is room.
+func TestFullSpool(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.ingest.spool.limit = 1 << 10
+	a.tenant("slow", "catalog", web).stalls(1 << 10)
+	a.eventuallyHolds(1 << 10)
+	w := a.tenant("shop", "catalog", web)
+	w.want(w.brings(aParcel(t)), http.StatusServiceUnavailable, "ingest.spoolSize in")
+	a.spoolHolds(1, 1<<10)
+	a.must(a.store.DeleteJob(t.Context(), "slow", "catalog"))
 	a.must(a.ingest.Tidy(t.Context()))
-	a.spoolHolds(1, len(body))
-	if _, err := os.Stat(a.ingest.spool.path("uid-of-alive", store.ArtifactSBOM)); err != nil {
-		t.Errorf("the upload of the Job that lives: %v", err)
+	a.eventuallyHolds(0)
+	w.catalogs()
+}
+
+// TestUploadOfAJobThatEnds: what a Job holds of the spool is free when the Job has ended, however slowly its pod goes on sending.
+func TestUploadOfAJobThatEnds(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	slow := a.tenant("shop", "slow", web).stalls(1 << 10)
+	going := a.tenant("shop", "going", web).stalls(1 << 9)
+	a.eventuallyHolds(1<<10 + 1<<9)
+	a.must(a.store.EndJob(t.Context(), "shop", "slow", noon, true))
+	a.must(a.ingest.Tidy(t.Context()))
+	if got := <-slow; got.status != 0 && got.status != http.StatusRequestTimeout {
+		t.Errorf("the answer is %s, want none or %d", got, http.StatusRequestTimeout)
+	}
+	a.eventuallyHolds(1 << 9)
+	select {
+	case got := <-going:
+		t.Errorf("the upload of a Job that lives ended: %s", got)
+	default:
+	}
+}
+
+// TestStoreBudget: a namespace that has used up its room in the store takes none of others.
+func TestStoreBudget(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	size := int64(len(aParcel(t).sbom) + len(aParcel(t).matchInput))
+	a.ingest.StoreBytes = size
+	w := a.tenant("shop", "large", web)
+	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = compressed(t, []byte("a larger SBOM")) })),
+		http.StatusRequestEntityTooLarge, `of the namespace "shop" have used up their room in the store (ingest.storeSizePerNamespace`)
+	a.spoolHolds(0, 0)
+	a.tenant("shop", "fits", web).catalogs()
+	a.tenant("bank", "catalog", web).catalogs()
+	stored, err := a.store.StoredByNamespace(t.Context())
+	a.must(err)
+	if stored["shop"] != size || stored["bank"] != size {
+		t.Errorf("stored are %v, want %d each", stored, size)
+	}
+}
+
+// TestWhoPays: what a Job without credentials brings counts for the namespace of the Scanner that has the image.
+func TestWhoPays(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.uses()
+	a.job(store.JobCatalog, "catalog").catalogs()
+	stored, err := a.store.StoredByNamespace(t.Context())
+	a.must(err)
+	if len(stored) != 1 || stored["shop"] == 0 {
+		t.Errorf("stored are %v, want what counts for shop", stored)
 	}
 }
 
@@ -61,87 +153,31 @@ func TestTidy(t *testing.T) {
 func TestOneUploadAtATime(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
-	if !a.ingest.spool.enter("uid-of-catalog") {
-		t.Fatal("the first request is refused")
+	a.must(a.ingest.spool.enter("uid-of-catalog", func() {}))
+	got := w.brings(aParcel(t))
+	w.want(got, http.StatusTooManyRequests, "another upload of this Job")
+	if got.retryAfter != "1" {
+		t.Errorf("Retry-After is %q, want 1", got.retryAfter)
 	}
-	for _, got := range []answer{
-		w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM"))), w.post(workerapi.PathCatalogResult, result, nil),
-	} {
-		w.want(got, http.StatusTooManyRequests, "another upload of this Job")
-		if got.retryAfter != "1" {
-			t.Errorf("Retry-After is %q, want 1", got.retryAfter)
-		}
-	}
-	other := a.job(store.JobCatalog, "other")
-	other.want(other.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM"))), http.StatusNoContent, "")
-	a.ingest.spool.leave("uid-of-catalog")
+	a.job(store.JobCatalog, "other").catalogs()
+	a.ingest.spool.leave("uid-of-catalog", false)
 	w.catalogs()
 }
 
-// TestFullSpool: what does not fit is put off, leaves nothing behind, and is taken when there is room.
-func TestFullSpool(t *testing.T) {
+// TestAnUploadThatNeverFits: it is refused for good.
+func TestAnUploadThatNeverFits(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
-	first, second := a.job(store.JobCatalog, "first"), a.job(store.JobCatalog, "second")
-	body := compressed(t, []byte("SBOM"))
-	a.ingest.spool.limit = int64(2*len(body)) + 1
-	for range 3 { // each in the place of the one before
-		first.want(first.put(workerapi.PathCatalogSBOM, body), http.StatusNoContent, "")
-	}
-	a.spoolHolds(1, len(body))
-	first.want(first.put(workerapi.PathCatalogMatchInput, body), http.StatusNoContent, "")
-	got := second.put(workerapi.PathCatalogSBOM, body)
-	second.want(got, http.StatusServiceUnavailable, "too many uploads at once")
-	if got.retryAfter != "10" {
-		t.Errorf("Retry-After is %q, want 10", got.retryAfter)
-	}
-	a.spoolHolds(2, 2*len(body))
-	a.ingest.spool.discard("uid-of-first")
-	second.want(second.put(workerapi.PathCatalogSBOM, body), http.StatusNoContent, "")
-	a.spoolHolds(1, len(body))
-}
-
-// TestUnverifiedUpload: a file that is no zstd never takes the place of one that is, so that it cannot be stored.
-func TestUnverifiedUpload(t *testing.T) {
-	a := newIngestAPI(t, Limits{})
+	a.ingest.SpoolShare = 512
+	handler, err := a.ingest.Handler()
+	a.must(err)
+	a.serve(handler)
 	w := a.job(store.JobCatalog, "catalog")
-	whole := compressed(t, []byte("SBOM"))
-	w.want(w.put(workerapi.PathCatalogSBOM, whole), http.StatusNoContent, "")
-	w.want(w.put(workerapi.PathCatalogSBOM, []byte("plain text")), http.StatusBadRequest, "not whole zstd")
-	if got, err := os.ReadFile(a.ingest.spool.path("uid-of-catalog", store.ArtifactSBOM)); err != nil || string(got) != string(whole) {
-		t.Errorf("the file has %q, %v, want what was verified", got, err)
-	}
-	a.spoolHolds(1, len(whole))
-}
-
-// TestResultOfOtherFiles: a result speaks of the files that it was made of, or is refused.
-func TestResultOfOtherFiles(t *testing.T) {
-	for name, change := range map[string]func(*workerapi.CatalogResult){
-		"another match input": func(r *workerapi.CatalogResult) { r.MatchInputDigest = digest("another") },
-		"no digest":           func(r *workerapi.CatalogResult) { r.MatchInputDigest = "" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := newIngestAPI(t, Limits{})
-			w := a.job(store.JobCatalog, "catalog")
-			w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM")))
-			w.put(workerapi.PathCatalogMatchInput, compressed(t, []byte("input")))
-			other := result
-			change(&other)
-			w.want(w.post(workerapi.PathCatalogResult, other, nil), http.StatusConflict, "upload it again")
-			if _, err := a.store.Catalogued(t.Context(), "grype", web, store.Cluster); err == nil {
-				t.Error("the catalogue is visible")
-			}
-		})
-	}
-	a := newIngestAPI(t, Limits{})
-	w := a.job(store.JobCatalog, "catalog")
-	none := result
-	none.SBOMDigest, none.MatchInputDigest = "", ""
-	w.want(w.post(workerapi.PathCatalogResult, none, nil), http.StatusConflict, "was not uploaded")
+	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = make([]byte, 512) })), http.StatusRequestEntityTooLarge, "too large")
 }
 
 // TestMountedSpool: the directory itself stays, because a volume may be mounted on it.
 func TestMountedSpool(t *testing.T) {
-	s := newSpool(t.TempDir(), 1)
+	s := newSpool(t.TempDir(), 1, 1)
 	before, err := os.Stat(s.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func besideAPIServer(t *testing.T) *ingestAPI {
 	if serverErr != nil {
 		t.Fatalf("starting the API server: %v", serverErr)
 	}
-	a := newIngestAPI(t, Limits{Artifact: 1 << 20, ArtifactContent: 1 << 20, JSON: 1 << 10})
+	a := newIngestAPI(t, Limits{Catalog: 1 << 20, SBOMContent: 1 << 20, MatchInputContent: 1 << 20, JSON: 1 << 10})
 	a.ingest.Client, a.ingest.Reader = apiClient, apiClient
 	handler, err := a.ingest.Handler()
 	a.must(err)
@@ -204,13 +204,10 @@ func TestUploadsWithRealTokens(t *testing.T) {
 			pod := a.realPod(tenant, "worker", jobUID)
 			t.Cleanup(func() { a.cleanPods(tenant, "elsewhere") })
 			w := &worker{api: a, pod: pod, token: tt.token(a, pod)}
-			w.want(w.put(workerapi.PathCatalogSBOM, compressed(t, []byte("SBOM"))), tt.status, tt.text)
-			left := 0
-			if tt.status == http.StatusNoContent {
-				left = 1
-			}
-			if got := a.spooled(); got != left {
-				t.Errorf("%d files wait, want %d", got, left)
+			w.want(w.brings(aParcel(t)), tt.status, tt.text)
+			_, err := a.store.Catalogued(t.Context(), "grype", web, tenant)
+			if taken := err == nil; taken != (tt.status == http.StatusNoContent) {
+				t.Errorf("the SBOM was taken: %v (%v)", taken, err)
 			}
 		})
 	}

@@ -147,7 +147,7 @@ func (s settings) catalogue(t *testing.T, host, reference string) (run, []string
 		},
 		core: -1, asWorker: true,
 	})
-	raw, err := fixture.Decompress(server.Artifacts[workerapi.PathCatalogSBOM])
+	raw, err := fixture.Decompress(server.SBOM)
 	if err != nil {
 		t.Fatal(err)
 	}

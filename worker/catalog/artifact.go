@@ -1,8 +1,6 @@
 package catalog
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +10,7 @@ import (
 	"github.com/anchore/syft/syft/format/syftjson/model"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
@@ -19,15 +18,13 @@ import (
 type Artifact struct {
 	// Path of the file. Its maker removes it.
 	Path string
-	// Digest of the file, "sha256:<hex>".
-	Digest string
 	// Size of the file and of its uncompressed content in bytes.
 	Size, ContentSize int64
 }
 
 // Write encodes the document into a new file in dir. It refuses a document that the ingest API would
-// refuse for its size.
-func Write(dir string, document model.Document) (artifact Artifact, err error) {
+// refuse for its size: contentLimit is the most bytes that it may have before compression.
+func Write(dir string, document model.Document, contentLimit int64) (artifact Artifact, err error) {
 	file, err := os.CreateTemp(dir, "artifact-*.json.zst")
 	if err != nil {
 		return Artifact{}, withReason(workerapi.ReasonCatalogFailed, err)
@@ -39,22 +36,19 @@ func Write(dir string, document model.Document) (artifact Artifact, err error) {
 			os.Remove(file.Name())
 		}
 	}()
-	// The digest is of what is sent, that is of the compressed bytes.
-	digest := sha256.New()
-	stored := &meter{to: io.MultiWriter(file, digest), limit: workerapi.MaxArtifactBytes}
+	stored := &meter{to: file, limit: workerapi.MaxCatalogBytes}
 	// One goroutine: the Job's CPU limit is small, and so are the documents.
 	encoder, err := zstd.NewWriter(stored, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return Artifact{}, err
 	}
 	// Both sizes are bounded: the API limits what it takes, and what it is willing to unpack.
-	content := &meter{to: encoder, limit: workerapi.MaxArtifactContentBytes}
+	content := &meter{to: encoder, limit: contentLimit}
 	if err := errors.Join(encode(content, document), encoder.Close()); err != nil {
 		return Artifact{}, err
 	}
 	return Artifact{
 		Path:        file.Name(),
-		Digest:      "sha256:" + hex.EncodeToString(digest.Sum(nil)),
 		Size:        stored.written,
 		ContentSize: content.written,
 	}, nil
@@ -77,7 +71,8 @@ type meter struct {
 // nothing truncated is ever taken for a document.
 func (m *meter) Write(p []byte) (int, error) {
 	if m.written+int64(len(p)) > m.limit {
-		return 0, fmt.Errorf("the image's SBOM is larger than the %d MiB that can be stored", m.limit>>20)
+		return 0, failure.New(workerapi.ReasonImageTooLarge,
+			fmt.Errorf("the image's SBOM, or what is matched of it, is larger than the %d MiB that are taken; exclude the image", m.limit>>20))
 	}
 	n, err := m.to.Write(p)
 	m.written += int64(n)

@@ -112,12 +112,67 @@ func decode(answer io.Reader, out any) error {
 	return json.NewDecoder(io.LimitReader(answer, workerapi.MaxJSONBytes)).Decode(out)
 }
 
-// PutFile streams a zstd-compressed file of the given size and digest ("sha256:<hex>").
-func (c *Client) PutFile(ctx context.Context, path, file, digest string, size int64) error {
+// Part is a piece of a body. It can be opened again from its start.
+type Part struct {
+	Size int64
+	Open func() (io.ReadCloser, error)
+}
+
+// Bytes is a part in memory.
+func Bytes(content []byte) Part {
+	return Part{Size: int64(len(content)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }}
+}
+
+// File is a part in a file of the given size.
+func File(path string, size int64) Part {
+	return Part{Size: size, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
+}
+
+// PutParts uploads parts, one after the other, as one body. Each is read twice: its digest goes first.
+func (c *Client) PutParts(ctx context.Context, path, contentType string, parts ...Part) error {
+	sum := sha256.New()
+	body, err := openParts(parts)
+	if err != nil {
+		return err
+	}
+	size, err := io.Copy(sum, body)
+	if err := errors.Join(err, body.Close()); err != nil {
+		return err
+	}
 	return c.call(ctx, call{
-		method: http.MethodPut, path: path, contentType: workerapi.ContentTypeZstd, size: size, digest: digest,
-		open: func() (io.ReadCloser, error) { return os.Open(file) },
+		method: http.MethodPut, path: path, contentType: contentType, size: size, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)),
+		open: func() (io.ReadCloser, error) { return openParts(parts) },
 	})
+}
+
+// openParts gives the parts as one body.
+func openParts(parts []Part) (io.ReadCloser, error) {
+	body := &multiReadCloser{}
+	var readers []io.Reader
+	for _, part := range parts {
+		reader, err := part.Open()
+		if err != nil {
+			return nil, errors.Join(err, body.Close())
+		}
+		body.closers = append(body.closers, reader)
+		readers = append(readers, reader)
+	}
+	body.Reader = io.MultiReader(readers...)
+	return body, nil
+}
+
+type multiReadCloser struct {
+	io.Reader
+	closers []io.Closer
+}
+
+// Close implements io.Closer.
+func (m *multiReadCloser) Close() error {
+	var errs []error
+	for _, closer := range m.closers {
+		errs = append(errs, closer.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // PutBytes uploads a zstd-compressed document.

@@ -68,12 +68,12 @@ func TestServerThatIsAway(t *testing.T) {
 	}
 	fake := clock.NewFake(time.Now())
 	start := fake.Now()
-	err := client(t, server, fake).PutFile(t.Context(), workerapi.PathCatalogSBOM, file,
-		"sha256:ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73", 7)
+	err := client(t, server, fake).PutParts(t.Context(), workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
+		ingest.Bytes([]byte(`{"sbomSize":3,"matchInputSize":4}`+"\n")), ingest.File(file, 7))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(server.Artifacts[workerapi.PathCatalogSBOM]); got != "content" {
+	if got := string(server.SBOM) + string(server.MatchInput); got != "content" {
 		t.Errorf("the server got %q, want the whole file", got)
 	}
 	if waited := fake.Now().Sub(start); waited < 28*time.Second {

@@ -39,12 +39,12 @@ func TestFiftyThousandPackages(t *testing.T) {
 		t.Fatalf("%d packages were found, want at least %d", got, packages)
 	}
 	t.Logf("catalogue: %s", passed())
-	full, err := catalog.Write(t.TempDir(), syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()))
+	full, err := catalog.Write(t.TempDir(), syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()), workerapi.MaxSBOMContentBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	compact := input.Compact(contents)
-	artifact, err := catalog.Write(t.TempDir(), compact)
+	artifact, err := catalog.Write(t.TempDir(), compact, workerapi.MaxMatchInputContentBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,17 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	return b.startCatalog(ctx, *start)
 }
 
+// requireRoom fails for an image of a namespace that has used up its room in the store: what a Job would bring is refused.
+func (b *Backend) requireRoom(ctx context.Context, img backend.Image) error {
+	budget := b.Config.Ingest.StoreSizePerNamespace
+	used, err := b.Store.StoredBytes(ctx, img.Namespace)
+	if err != nil || used < budget.Value() {
+		return err
+	}
+	return &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: fmt.Sprintf("the SBOMs and findings of this namespace's images take %s of the %s that they may have in the operator's store: "+
+		"exclude images, have fewer of them, or raise ingest.storeSizePerNamespace in the operator's configuration", inBytes(used), budget.String())}
+}
+
 // intent is a catalog Job that is recorded and not made yet.
 type intent struct {
 	record store.Job
@@ -62,6 +73,9 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 	p := b.places(live)
 	if !b.line.admit(img, p) {
 		return nil, b.waiting(img, p), nil
+	}
+	if err := b.requireRoom(ctx, img); err != nil {
+		return nil, backend.Progress{}, err
 	}
 	asked := question{image: img, spared: b.spared(img)}
 	job := b.catalogJob(workerName(catalogWorker, b.Random), img, exceeded)

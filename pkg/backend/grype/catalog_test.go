@@ -1,9 +1,11 @@
 package grype
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -271,5 +274,34 @@ func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
 	e.catalogues(img)
 	if got := e.index(img); got != "done" {
 		t.Errorf("index says %q of what another namespace knows, want done", got)
+	}
+}
+
+// TestStoreBudget: a namespace that has used up its room in the store starts no Jobs whose results would be refused. Others do, and it does
+// again when there is room.
+func TestStoreBudget(t *testing.T) {
+	e := newEngine(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
+	stored := private("stored", "pull")
+	e.must(e.Store.SaveCatalogue(t.Context(), store.Catalogued{
+		Engine: Engine, Key: stored.Key, Scope: stored.Scope, PlatformDigest: platformDigest(stored),
+	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 1<<10))}))
+	web, elsewhere := public("web"), public("other")
+	elsewhere.Namespace, elsewhere.Scanner = "blog", "uid-of-another-scanner"
+	_, err := e.Index(t.Context(), web)
+	var failure *backend.Failure
+	if !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonStoreBudgetExceeded || !strings.Contains(failure.Message, "1Ki of the 1Ki") {
+		t.Errorf("index says %v, want %s with what is used", err, v1alpha1.ReasonStoreBudgetExceeded)
+	}
+	if jobs := e.records(); len(jobs) > 0 {
+		t.Errorf("Jobs %v are made, want none", jobs)
+	}
+	if got := e.index(elsewhere); got != v1alpha1.ReasonCataloging {
+		t.Errorf("another namespace's image: %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+	e.pass(time.Hour)
+	_, err = e.Store.Sweep(t.Context(), e.clock.Now())
+	e.must(err)
+	if got := e.index(web); got != v1alpha1.ReasonCataloging {
+		t.Errorf("when there is room: %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }

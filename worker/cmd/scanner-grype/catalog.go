@@ -1,11 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -23,10 +24,6 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/version"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
-
-// maxUploadsAgain is how often the files are uploaded again because the manager has lost them: with each
-// restart it begins with an empty spool, and more restarts than these in a row are its own trouble.
-const maxUploadsAgain = 3
 
 // catalogJob pulls one image, finds its packages and uploads them.
 type catalogJob struct {
@@ -145,51 +142,49 @@ func withAdvice(err error) error {
 	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.Advice(err, "the registry"), err))
 }
 
-// upload writes both documents, and sends them with the result.
+// upload writes both documents, and sends them with the result in one request.
 func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *ingest.Client, dir string, img *registry.Image, contents *sbom.SBOM) error {
-	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()))
+	packages := contents.Artifacts.Packages.PackageCount()
+	if packages > workerapi.MaxPackages {
+		return failure.New(workerapi.ReasonImageTooLarge,
+			fmt.Errorf("the image has %d packages, more than the %d that are taken; exclude the image", packages, workerapi.MaxPackages))
+	}
+	full, err := catalog.Write(dir, syftjson.ToFormatModel(*contents, syftjson.DefaultEncoderConfig()), workerapi.MaxSBOMContentBytes)
 	if err != nil {
 		return err
 	}
-	compact, err := catalog.Write(dir, input.Compact(contents))
+	compact, err := catalog.Write(dir, input.Compact(contents), workerapi.MaxMatchInputContentBytes)
 	if err != nil {
 		return err
 	}
-	// Both are ready before the first byte is sent: the API never holds half of an image for long.
 	log.Info("uploading", "sbomBytes", full.Size, "sbomContentBytes", full.ContentSize,
 		"matchInputBytes", compact.Size, "matchInputContentBytes", compact.ContentSize)
-	// The result names both digests, and makes them visible together.
-	return j.send(ctx, log, client, full, compact, workerapi.CatalogResult{
-		Image:            img.Reference.String(),
-		PlatformDigest:   img.Digest.String(),
-		Platform:         img.Platform.String(),
-		Distro:           catalog.Distro(contents),
-		Packages:         contents.Artifacts.Packages.PackageCount(),
-		Tool:             version.Syft(),
-		SBOMDigest:       full.Digest,
-		MatchInputDigest: compact.Digest,
+	begin, err := beginning(img, workerapi.CatalogResult{
+		Image:    img.Reference.String(),
+		Platform: img.Platform.String(),
+		Distro:   catalog.Distro(contents),
+		Packages: packages,
+		Tool:     version.Syft(),
+		SBOMSize: full.Size, MatchInputSize: compact.Size,
 	})
+	if err != nil {
+		return err
+	}
+	return uploading(client.PutParts(ctx, workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
+		ingest.Bytes(begin), ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)))
 }
 
-// send uploads files and result. It begins again when the manager does not have the files (any more): it was
-// restarted in between, or has answered a first result whose answer got lost. Doing it twice does no harm.
-func (j *catalogJob) send(ctx context.Context, log *slog.Logger, client *ingest.Client, full, compact catalog.Artifact, result workerapi.CatalogResult) error {
-	start := j.clock.Now()
-	for again := 0; ; again++ {
-		if err := client.PutFile(ctx, workerapi.PathCatalogSBOM, full.Path, full.Digest, full.Size); err != nil {
-			return uploading(err)
-		}
-		if err := client.PutFile(ctx, workerapi.PathCatalogMatchInput, compact.Path, compact.Digest, compact.Size); err != nil {
-			return uploading(err)
-		}
-		err := client.Post(ctx, workerapi.PathCatalogResult, result, nil)
-		// Any other refusal stays one, however often it is asked for.
-		if !ingest.Answered(err, http.StatusConflict) || again == maxUploadsAgain || j.clock.Now().Sub(start) >= client.Deadline() {
-			return uploading(err)
-		}
-		log.Warn("the manager has lost the uploads, sending them again", "number", again+1, "of", maxUploadsAgain,
-			"error", failure.Line(err.Error()))
+// beginning is what comes before the SBOM: the result, and the indexes and the manifest by which the manager gets from the image's digest
+// to that of the platform.
+func beginning(img *registry.Image, result workerapi.CatalogResult) ([]byte, error) {
+	for _, document := range img.Documents {
+		result.ManifestSizes = append(result.ManifestSizes, int64(len(document)))
 	}
+	line, err := json.Marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(img.Documents, nil)}, nil), nil
 }
 
 // uploading gives a refusal of the server its reason.

@@ -271,7 +271,7 @@ func TestOddLayersAreCatalogued(t *testing.T) {
 				t.Fatalf("exit code %d, left %+v", code, left)
 			}
 			found := map[string]bool{}
-			for _, artifact := range p.artifact(t, workerapi.PathCatalogMatchInput).Artifacts {
+			for _, artifact := range p.artifact(t, p.server.MatchInput).Artifacts {
 				found[artifact.Name] = true
 			}
 			for _, want := range []string{"musl", "busybox", "stdlib"} {
@@ -323,7 +323,7 @@ func TestHundredsOfLayers(t *testing.T) {
 	if allocated > 10*layers {
 		t.Errorf("%d MiB were allocated, want less than 10 for each layer", allocated)
 	}
-	full := p.artifact(t, workerapi.PathCatalogSBOM)
+	full := p.artifact(t, p.server.SBOM)
 	for _, artifact := range full.Artifacts {
 		for _, location := range artifact.Locations {
 			if location.RealPath == "/usr/local/bin/tool" {

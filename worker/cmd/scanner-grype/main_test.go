@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/scanner-operator/scanner-operator/registry/document"
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
@@ -172,18 +173,25 @@ func TestCatalog(t *testing.T) {
 		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
 	}
 
-	full, compact := p.artifact(t, workerapi.PathCatalogSBOM), p.artifact(t, workerapi.PathCatalogMatchInput)
+	full, compact := p.artifact(t, p.server.SBOM), p.artifact(t, p.server.MatchInput)
 	if len(full.Artifacts) == 0 || len(full.Artifacts) != len(compact.Artifacts) {
 		t.Errorf("%d packages in the SBOM, %d in the match input; want the same number", len(full.Artifacts), len(compact.Artifacts))
 	}
 	want := []workerapi.CatalogResult{{
-		Image: reference, PlatformDigest: registrytest.Digest(t, image), Platform: "linux/amd64", Distro: "debian 12",
-		Packages: len(full.Artifacts),
+		Image: reference, Platform: "linux/amd64", Distro: "debian 12", Packages: len(full.Artifacts),
 	}}
-	// The digests are the server's to check: it refuses uploads that differ.
-	ignored := cmpopts.IgnoreFields(workerapi.CatalogResult{}, "SBOMDigest", "MatchInputDigest", "Tool")
+	// The sizes are the server's to check: it refuses uploads that differ.
+	ignored := cmpopts.IgnoreFields(workerapi.CatalogResult{}, "ManifestSizes", "SBOMSize", "MatchInputSize", "Tool")
 	if diff := cmp.Diff(want, p.server.Results, ignored); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	// They lead from what the pod runs to the platform's manifest, so that the manager need not believe it.
+	if n := len(p.server.Manifests); n != 2 {
+		t.Fatalf("%d documents say which manifest it is, want the index and the manifest", n)
+	}
+	digest, err := document.Verify(document.Digest(p.server.Manifests[0]), v1.Platform{OS: "linux", Architecture: "amd64"}, p.server.Manifests)
+	if err != nil || digest.String() != registrytest.Digest(t, image) {
+		t.Errorf("the documents lead to %s (%v), want the manifest %s", digest, err, registrytest.Digest(t, image))
 	}
 	if got := p.failure(t); got != nil {
 		t.Errorf("a failure was left: %+v", got)
@@ -293,44 +301,40 @@ func TestCatalogOfAMistakenArchitecture(t *testing.T) {
 	}
 }
 
-// A manager that is restarted has lost the uploads: both come again, a few times. Other refusals are final.
-func TestUploadsAreLost(t *testing.T) {
+// A manager that restarts in the middle is sent everything again, as one request. A refusal is final.
+func TestUploadIsOneRequest(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	for what, c := range map[string]struct {
-		status, refusals int           // of the result
-		takes            time.Duration // for each upload
-		rounds           int
-		want             int
+		answers  []int // before the server itself answers
+		requests int
+		want     int
 	}{
-		"once":                      {http.StatusConflict, 1, 0, 2, exitDone},
-		"three times":               {http.StatusConflict, 3, 0, 4, exitDone},
-		"again and again":           {http.StatusConflict, 99, 0, 4, exitFailed},
-		"until the deadline":        {http.StatusConflict, 99, 3 * time.Minute, 2, exitFailed},
-		"and the result is refused": {http.StatusUnprocessableEntity, 1, 0, 1, exitFailed},
+		"taken":                 {nil, 1, exitDone},
+		"the manager restarts":  {[]int{http.StatusBadGateway, http.StatusServiceUnavailable}, 3, exitDone},
+		"refused":               {[]int{http.StatusUnprocessableEntity}, 1, exitFailed},
+		"another result before": {[]int{http.StatusConflict}, 1, exitFailed},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPod(t)
 			p.registry(server.Host)
-			clock := p.clock.(*clock.Fake)
-			requests, refused := map[string]int{}, 0
+			requests := 0
 			p.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-				requests[r.URL.Path]++
-				clock.Advance(c.takes)
-				if r.URL.Path != workerapi.PathCatalogResult || refused == c.refusals {
+				if r.URL.Path != workerapi.PathCatalogResult {
 					return false
 				}
-				refused++
+				if requests++; requests > len(c.answers) {
+					return false
+				}
 				_, _ = io.Copy(io.Discard, r.Body)
-				http.Error(w, "no", c.status)
+				http.Error(w, "no", c.answers[requests-1])
 				return true
 			}
 			if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != c.want {
 				t.Errorf("exit code %d, want %d", code, c.want)
 			}
-			want := map[string]int{workerapi.PathCatalogSBOM: c.rounds, workerapi.PathCatalogMatchInput: c.rounds, workerapi.PathCatalogResult: c.rounds}
-			if diff := cmp.Diff(want, requests); diff != "" {
-				t.Errorf("requests by path (-want +got):\n%s", diff)
+			if requests != c.requests {
+				t.Errorf("%d requests, want %d", requests, c.requests)
 			}
 			if got := p.failure(t); c.want == exitFailed && (got == nil || got.Reason != workerapi.ReasonUploadRefused) {
 				t.Errorf("failure %+v, want %s", got, workerapi.ReasonUploadRefused)
@@ -341,9 +345,9 @@ func TestUploadsAreLost(t *testing.T) {
 }
 
 // artifact decodes an uploaded document.
-func (p *pod) artifact(t *testing.T, path string) model.Document {
+func (p *pod) artifact(t *testing.T, uploaded []byte) model.Document {
 	t.Helper()
-	content, err := fixture.Decompress(p.server.Artifacts[path])
+	content, err := fixture.Decompress(uploaded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,8 +417,8 @@ func TestMatch(t *testing.T) {
 	if code := run(t.Context(), []string{"catalog", "--image", reference, "--platform", "linux/amd64"}, p.process); code != exitDone {
 		t.Fatalf("exit code %d, log:\n%s", code, p.log.String())
 	}
-	p.server.Lend("one", p.server.Artifacts[workerapi.PathCatalogMatchInput])
-	p.server.Lend("two", p.server.Artifacts[workerapi.PathCatalogSBOM])
+	p.server.Lend("one", p.server.MatchInput)
+	p.server.Lend("two", p.server.SBOM)
 
 	publisher := fixture.Publish(t, fixture.Database(t, fixture.Built))
 	p.environment["SCANNER_DATABASE_URL"] = publisher.URL

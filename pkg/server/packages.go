@@ -1,0 +1,87 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
+)
+
+// verifyMatchInput reads a match input to its end: it must be whole zstd of at most limit bytes, and a document of syft-json with no more
+// packages than a match worker can hold. A few bytes of it can become a thousand in the worker's memory, whatever the size says.
+func verifyMatchInput(compressed io.Reader, limit int64) error {
+	content, err := decompress(compressed, limit)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	pieces := &pieceReader{from: content}
+	err = (&packageCounter{json: json.NewDecoder(pieces), pieces: pieces}).read()
+	if err == nil {
+		// The end of the document is not yet that of the content.
+		_, err = io.Copy(io.Discard, content)
+	}
+	var refused *refusal
+	if err == nil || errors.As(err, &refused) || errors.Is(err, errContentTooLarge) {
+		return err
+	}
+	return refuse(http.StatusBadRequest, "the match input is not whole: %v", err)
+}
+
+// packageCounter walks through a document token by token, so that nothing of it is in memory as a whole.
+type packageCounter struct {
+	json     *json.Decoder
+	pieces   *pieceReader
+	packages int
+}
+
+func (c *packageCounter) read() error {
+	switch start, err := c.next(); {
+	case err != nil:
+		return err
+	case start != json.Delim('{'):
+		return errors.New("it is no object")
+	}
+	for c.json.More() {
+		name, err := c.next()
+		if err != nil {
+			return err
+		}
+		if err := c.value(name == "artifacts"); err != nil {
+			return err
+		}
+	}
+	_, err := c.next()
+	return err
+}
+
+// value reads a value of any kind. counted says that the elements of the list that it is are packages.
+func (c *packageCounter) value(counted bool) error {
+	for depth := 0; ; {
+		token, err := c.next()
+		if err != nil {
+			return err
+		}
+		if counted && depth == 1 && token != json.Delim(']') && token != json.Delim('}') {
+			if c.packages++; c.packages > workerapi.MaxPackages {
+				return refuse(http.StatusUnprocessableEntity, "the match input has more than %d packages; exclude the image", workerapi.MaxPackages)
+			}
+		}
+		switch token {
+		case json.Delim('['), json.Delim('{'):
+			depth++
+		case json.Delim(']'), json.Delim('}'):
+			depth--
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
+func (c *packageCounter) next() (json.Token, error) {
+	c.pieces.next()
+	return c.json.Token()
+}
