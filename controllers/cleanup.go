@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -166,7 +167,12 @@ func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) e
 	if c.DryRun {
 		options = append(options, client.DryRunAll)
 	}
-	err := c.Client.Delete(ctx, o, options...)
+	// The client deletes by partial metadata only what its scheme has, and the scheme has no CustomResourceDefinitions.
+	target := &unstructured.Unstructured{}
+	target.SetGroupVersionKind(o.GroupVersionKind())
+	target.SetNamespace(o.Namespace)
+	target.SetName(o.Name)
+	err := c.Client.Delete(ctx, target, options...)
 	if err == nil {
 		c.say(o, "delete")
 	}

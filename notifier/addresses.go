@@ -94,7 +94,7 @@ func (a *SecretAddresses) problem(address string) string {
 // HowToGrant is what to run so that a ServiceAccount may read this one Secret and nothing else.
 func HowToGrant(namespace, secret, accountNamespace, account string) string {
 	// A name of its own for each Secret, so that a second one needs no change of the first one's Role.
-	role := "scanner-notifier-" + secret
+	role := "scanner-operator-notifier-" + secret
 	if len(role) > 80 {
 		sum := sha256.Sum256([]byte(secret))
 		role = role[:63] + "-" + hex.EncodeToString(sum[:4])

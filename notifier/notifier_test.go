@@ -45,8 +45,8 @@ func TestOutcomes(t *testing.T) {
 	}{
 		"the Secret may not be read": {
 			ref: func(r *notify.ReceiverRef) { r.SecretName = "private" },
-			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: "kubectl -n shop create role scanner-notifier-private --verb=get --resource=secrets --resource-name=private" +
-				" && kubectl -n shop create rolebinding scanner-notifier-private --role=scanner-notifier-private --serviceaccount=scanner-operator-system:scanner-operator-notifier"},
+			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretForbidden, Message: "kubectl -n shop create role scanner-operator-notifier-private --verb=get --resource=secrets --resource-name=private" +
+				" && kubectl -n shop create rolebinding scanner-operator-notifier-private --role=scanner-operator-notifier-private --serviceaccount=scanner-operator-system:scanner-operator-notifier"},
 		},
 		"there is no such Secret": {
 			ref:  func(r *notify.ReceiverRef) { r.SecretName = "none" },

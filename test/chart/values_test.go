@@ -180,10 +180,14 @@ func TestProxy(t *testing.T) {
 // TestStore: on a claim of the chart, on one of the user's, or nowhere for long.
 func TestStore(t *testing.T) {
 	volume := func(all objects) corev1.Volume { return podOf(t, all, managerKey).Volumes[0] }
-	own := rendered(t, `store: {size: 20Gi, storageClassName: fast, keep: true}`)
+	own := rendered(t, `store: {size: 20Gi, storageClassName: fast}`)
 	claim := into[corev1.PersistentVolumeClaim](t, own, claimKey)
 	if claim.Spec.Resources.Requests.Storage().String() != "20Gi" || *claim.Spec.StorageClassName != "fast" || claim.Annotations["helm.sh/resource-policy"] != "keep" {
 		t.Errorf("the claim is not what the values say: %+v %v", claim.Spec, claim.Annotations)
+	}
+	goes := into[corev1.PersistentVolumeClaim](t, rendered(t, `store: {keep: false}`), claimKey)
+	if policy, set := goes.Annotations["helm.sh/resource-policy"]; set {
+		t.Errorf("with keep=false the claim has the policy %q, want it to go with the release", policy)
 	}
 	theirs := rendered(t, `store: {existingClaim: mine}`)
 	if theirs[claimKey] != nil || volume(theirs).PersistentVolumeClaim.ClaimName != "mine" {

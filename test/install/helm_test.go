@@ -47,35 +47,27 @@ func TestHelm(t *testing.T) {
 	newsArrives(t, ns)
 
 	holdPods(t, ns)
+	found = findings(t, ns)
 	page.follow(t, "Uninstall")
 	nothingLeft(t, page.list(t, "What stays")...)
-	goesOn(t, page, ns)
+	goesOn(t, page, ns, found)
 	page.follow(t, "Uninstall")
 	kubectl(t, "delete", "namespace", ns, "--timeout=60s") // with its pods, which nothing holds
 	page.follow(t, "What stays")
 	nothingLeft(t)
 }
 
-// goesOn installs the operator once more, beside the Scanner that stayed: its receiver hears once that the baseline is new.
-func goesOn(t *testing.T, page page, ns string) {
+// goesOn installs the operator once more, beside the Scanner and the store that stayed: what was found is there, and nothing is
+// announced again.
+func goesOn(t *testing.T, page page, ns string, found []string) {
 	t.Helper()
-	_, install, found := strings.Cut(page.block(t, "Install", "bash"), "helm install")
-	if !found {
+	_, install, cut := strings.Cut(page.block(t, "Install", "bash"), "helm install")
+	if !cut {
 		t.Fatal("docs/install/helm.md: expected helm install below the heading Install")
 	}
-	before := len(told(t, ns, 2))
 	bash(t, "helm install"+strings.Replace(install, published, currentChart(t)+" --values "+helmValues(t), 1))
-	must(t, story.Eventually(t.Context(), installWithin, func(ctx context.Context) error {
-		messages, err := env.Messages(ctx, ns)
-		if err == nil && len(messages) == before {
-			err = fmt.Errorf("expected a message of %s about the new baseline, there is none", ns)
-		}
-		return err
-	}))
-	renewed := told(t, ns, before+1)[before]
-	if !renewed.Summary || !strings.Contains(renewed.Text, "has been found again") {
-		t.Errorf("expected a summary that claims nothing to be new, got %q", renewed.Text)
-	}
+	must(t, env.RolledOut(t.Context(), story.SystemNamespace, story.ManagerDeployment, story.NotifierDeployment))
+	stays(t, ns, 2, 2, found)
 }
 
 // TestHelmLimitedToNamespaces: an operator without rights in other namespaces does its work in those that it has, and takes
@@ -85,7 +77,7 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 	useHelm(t)
 	ns, other := namespace(t, "team"), namespace(t, "other")
 	removeSystemNamespace(t)
-	page.followWith(t, "Install", published, fmt.Sprintf("%s --values %s --set watchNamespaces={%s} --set crds.keep=false --set networkPolicy.enabled=true",
+	page.followWith(t, "Install", published, fmt.Sprintf("%s --values %s --set watchNamespaces={%s} --set crds.keep=false --set store.keep=false --set networkPolicy.enabled=true",
 		currentChart(t), helmValues(t), ns))
 	ours(t)
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "api", Image: env.Reference(images.API)}))

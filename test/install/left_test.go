@@ -107,7 +107,7 @@ func isOfTests(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadat
 	case "Namespace":
 		return object.Labels[story.Label] == "true"
 	case "Role", "RoleBinding":
-		return object.Name == "scanner-operator-notifier" && object.Namespace != story.SystemNamespace
+		return strings.HasPrefix(object.Name, "scanner-operator-notifier") && object.Namespace != story.SystemNamespace
 	case "ConfigMap", "ServiceAccount": // those that every namespace has
 		return object.Name == "kube-root-ca.crt" || object.Name == "default"
 	}

@@ -162,15 +162,21 @@ func subscriptionSays(ctx context.Context) string {
 // nothingIsLostOrToldAgain compares the store after an upgrade with what it held before, and the channel.
 func nothingIsLostOrToldAgain(t *testing.T, ns string, before []string) {
 	t.Helper()
-	must(t, env.Covered(t.Context(), ns, 1, 0))
+	stays(t, ns, 1, 1, before)
+}
+
+// stays compares what is known of a namespace's images with the findings of before, and its messages with their number.
+func stays(t *testing.T, ns string, covered int32, sent int, before []string) {
+	t.Helper()
+	must(t, env.Covered(t.Context(), ns, covered, 0))
 	if diff := cmp.Diff(before, findings(t, ns)); diff != "" {
-		t.Errorf("expected the findings of before the upgrade (-), got (+):\n%s", diff)
+		t.Errorf("expected the findings of before (-), got (+):\n%s", diff)
 	}
 	// What is news for the operator is told after groupWait.
 	must(t, story.Throughout(t.Context(), patience+15*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
-		if err == nil && len(messages) != 1 {
-			err = fmt.Errorf("expected no message after the upgrade, there are %d more; the last: %s", len(messages)-1, messages[len(messages)-1].Text)
+		if err == nil && len(messages) != sent {
+			err = fmt.Errorf("expected no other message, there are %d more; the last: %s", len(messages)-sent, messages[len(messages)-1].Text)
 		}
 		return err
 	}))

@@ -35,7 +35,7 @@ const (
 const Label = "scanner-operator.io/story"
 
 // ScannerName is the name of every Scanner in the story.
-const ScannerName = "scanner"
+const ScannerName = "default"
 
 // Options say where the story takes place.
 type Options struct {
