@@ -34,7 +34,7 @@ const (
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
 	PathDatabase = "/v1/match/database"
-	// PathAlive takes POST with {}: a match worker that does something else for long, such as installing a database, says that it lives.
+	// PathAlive takes POST with {}: a match worker that does something else for long, such as installing a database, reports that it is alive.
 	PathAlive = "/v1/match/alive"
 	// PathLeases takes POST with a LeaseRequest and answers with a LeaseResponse, waiting up to LeaseRequest.WaitSeconds for work.
 	PathLeases = "/v1/match/leases"

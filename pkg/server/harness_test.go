@@ -72,7 +72,7 @@ type recordingEngine struct {
 	statuses   []workerapi.DatabaseStatus
 	reports    []workerapi.Report
 	failures   []workerapi.Failure
-	heard      []string // names of Jobs
+	contacts   []string // names of Jobs
 }
 
 func (e *recordingEngine) Engine() string { return "grype" }
@@ -94,10 +94,10 @@ func (e *recordingEngine) Wanted(_ context.Context, built time.Time) (time.Time,
 	return e.wanted, built.Equal(e.current), e.err
 }
 
-func (e *recordingEngine) Heard(job store.Job) {
+func (e *recordingEngine) RecordContact(job store.Job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.heard = append(e.heard, job.Name)
+	e.contacts = append(e.contacts, job.Name)
 }
 
 func (e *recordingEngine) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {

@@ -28,8 +28,8 @@ type Engine interface {
 	DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
 	// Wanted says which build a worker should have, and whether it may match with the one that it has.
 	Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
-	// Heard takes note that a match worker has made a request.
-	Heard(job store.Job)
+	// RecordContact records that a match worker has made a request.
+	RecordContact(job store.Job)
 	// SaveReport and FailMatch end a lease.
 	SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error
 	FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error
@@ -128,7 +128,7 @@ func (i *Ingest) Handler() (http.Handler, error) {
 					return err
 				}
 				if purpose == store.JobMatch {
-					i.Engine.Heard(job)
+					i.Engine.RecordContact(job)
 				}
 				return serve(w, r, job)
 			})

@@ -35,7 +35,7 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 	return writeJSON(w, workerapi.DatabaseOrder{Wanted: wanted})
 }
 
-// postAlive has said all by being asked.
+// postAlive does nothing more: each request is a contact.
 func (i *Ingest) postAlive(w http.ResponseWriter, _ *http.Request, _ store.Job) error {
 	allReceived(w)
 	w.WriteHeader(http.StatusNoContent)

@@ -151,15 +151,15 @@ func TestReportOfAnotherTool(t *testing.T) {
 	}
 }
 
-// TestWorkersAreHeard: each request of a match worker shows that it lives, one that says nothing else as well.
-func TestWorkersAreHeard(t *testing.T) {
+// TestEachRequestIsAContact: each request of a match worker shows that it is alive, also one that does nothing else.
+func TestEachRequestIsAContact(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
 	w.leases()
 	w.want(w.post(workerapi.PathAlive, struct{}{}, nil), http.StatusNoContent, "")
 	a.job(store.JobCatalog, "catalog").post(workerapi.PathAlive, struct{}{}, nil)
-	if diff := cmp.Diff([]string{"match", "match"}, a.engine.heard); diff != "" {
-		t.Errorf("requests of Jobs that were heard (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"match", "match"}, a.engine.contacts); diff != "" {
+		t.Errorf("Jobs whose contacts are recorded (-want +got):\n%s", diff)
 	}
 }
 

@@ -36,7 +36,7 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 	if err := expireLeases(ctx, tx, now, `holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil {
 		return err
 	}
-	if err := suspectJobs(ctx, tx, now, which, args...); err != nil {
+	if err := countDeadWorkers(ctx, tx, now, which, args...); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM leases WHERE holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil { //nolint:gosec // the condition is one of this package's own

@@ -43,8 +43,8 @@ func suspect(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, le
 	return err
 }
 
-// suspectJobs is for the leases that Jobs still hold at their end.
-func suspectJobs(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
+// countDeadWorkers is for the leases that Jobs still hold at their end.
+func countDeadWorkers(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
 	return suspect(ctx, tx, now, ReasonMatchWorkerDied, diedMessage, `leases.holder IN (SELECT uid FROM jobs WHERE `+jobs+`)`, args...)
 }
 

@@ -27,7 +27,7 @@ import (
 // a pod 30 seconds.
 const grace = 10 * time.Second
 
-// abandonAfter is how long a match that has been told to end may take to do so. Then nobody waits for it any more, and the worker ends soon:
+// abandonAfter is how long a match may take to end after its deadline. Then nobody waits for it any more, and the worker ends soon:
 // what cannot be ended keeps memory and a CPU.
 const abandonAfter = 10 * time.Second
 
@@ -147,7 +147,7 @@ func (w *Worker) match(ctx context.Context, db *database.DB, lease workerapi.Lea
 func (w *Worker) matchInTime(ctx context.Context, db *database.DB, file *input.File) (_ *workerapi.Report, abandoned bool, err error) {
 	inTime, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline)
 	defer cancel()
-	patience, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline+abandonAfter)
+	late, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline+abandonAfter)
 	defer cancel()
 	type result struct {
 		report *workerapi.Report
@@ -164,7 +164,7 @@ func (w *Worker) matchInTime(ctx context.Context, db *database.DB, file *input.F
 		if r.err == nil || inTime.Err() == nil || ctx.Err() != nil {
 			return r.report, false, r.err
 		}
-	case <-patience.Done():
+	case <-late.Done():
 		abandoned = true
 	}
 	return nil, abandoned, failure.New(workerapi.ReasonMatchTimedOut, fmt.Errorf(

@@ -53,8 +53,8 @@ const (
 	longPoll = 30 * time.Second
 )
 
-// A worker that installs a database says every aliveEvery that it lives, for installTime at most: the server ends workers of which it
-// does not hear.
+// A worker that installs a database reports every aliveEvery that it is alive, for installTime at most: the server ends workers that make
+// no requests.
 const (
 	aliveEvery  = time.Minute
 	installTime = time.Hour
@@ -221,7 +221,7 @@ func (w *Worker) refresh(ctx context.Context) workerapi.DatabaseStatus {
 	group.Go(func() {
 		w.config.Clock.Every(installing, aliveEvery, func() {
 			if err := w.server.Post(installing, workerapi.PathAlive, struct{}{}, nil); err != nil && installing.Err() == nil {
-				w.config.Log.Warn("the server does not know that this worker lives", "error", failure.Line(err.Error()))
+				w.config.Log.Warn("the worker could not report that it is alive", "error", failure.Line(err.Error()))
 			}
 		})
 	})

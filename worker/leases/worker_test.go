@@ -510,8 +510,8 @@ func TestLeasesNoMoreThanItMatches(t *testing.T) {
 	}
 }
 
-// A download may take long: the server is told that the worker lives.
-func TestInstallingWorkerSaysThatItLives(t *testing.T) {
+// A download may take long: the worker reports meanwhile that it is alive.
+func TestInstallingWorkerReportsThatItIsAlive(t *testing.T) {
 	b := newBench(t)
 	b.publisher.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ".json") {
@@ -523,6 +523,6 @@ func TestInstallingWorkerSaysThatItLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.server.Alive == 0 {
-		t.Error("while a database is being installed for more than a minute, the server does not hear of the worker")
+		t.Error("while a database is being installed for more than a minute, the worker makes no request")
 	}
 }

@@ -91,7 +91,7 @@ type Backend struct {
 	line      waitingLine
 	asked     asked
 	troubles  troubles
-	heard     heard
+	contacts  contacts
 	// work wakes the tender.
 	work chan struct{}
 	// volume of the vulnerability database, once chosen.

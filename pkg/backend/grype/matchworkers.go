@@ -85,5 +85,5 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 // leaseSlack is for fetching an image's SBOM and sending its report, beside matching it: the manager may be away for some time.
 const leaseSlack = 5 * time.Minute
 
-// LeaseTime is how long a match worker has an image. A worker of which nothing is heard for longer is ended.
+// LeaseTime is how long a match worker has an image. A worker that makes no request for longer is ended.
 func LeaseTime(match config.Match) time.Duration { return match.Deadline.Duration + leaseSlack }

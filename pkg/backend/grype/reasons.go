@@ -20,6 +20,6 @@ const (
 	ReasonPodDeleted        = "PodDeleted"           // somebody deleted its pod
 	ReasonJobDeleted        = "JobDeleted"           // somebody deleted it
 	ReasonUploadMissing     = "UploadMissing"        // it ended well and brought nothing
-	ReasonWorkerSilent      = "WorkerSilent"         // it runs, and nothing has been heard of it for longer than a lease
+	ReasonWorkerSilent      = "WorkerSilent"         // it runs, and has made no request for longer than a lease
 	ReasonWorkerCrashed     = "WorkerCrashed"        // it died without a word
 )

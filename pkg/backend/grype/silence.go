@@ -9,63 +9,63 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// heard remembers when each match worker made its last request, by the UID of its Job. After a restart of the manager it begins anew.
-type heard struct {
+// contacts remembers when each match worker made its last request, by the UID of its Job. After a restart of the manager it begins anew.
+type contacts struct {
 	mu    sync.Mutex
-	known map[string]lastWord
+	known map[string]contact
 }
 
-// lastWord is when a worker was heard of last or, as long as it never was, when the Tender saw it first.
-type lastWord struct {
+// contact is when a worker made its last request or, as long as it made none, when the Tender saw it first.
+type contact struct {
 	at    time.Time
 	never bool
 }
 
-// Heard notes that a match worker has made a request.
-func (b *Backend) Heard(job store.Job) {
-	b.heard.mu.Lock()
-	defer b.heard.mu.Unlock()
-	b.heard.note(job, lastWord{at: b.Clock.Now()})
+// RecordContact records that a match worker has made a request.
+func (b *Backend) RecordContact(job store.Job) {
+	b.contacts.mu.Lock()
+	defer b.contacts.mu.Unlock()
+	b.contacts.record(job, contact{at: b.Clock.Now()})
 }
 
-func (h *heard) note(job store.Job, word lastWord) {
-	if h.known == nil {
-		h.known = map[string]lastWord{}
+func (c *contacts) record(job store.Job, last contact) {
+	if c.known == nil {
+		c.known = map[string]contact{}
 	}
-	h.known[job.UID] = word
+	c.known[job.UID] = last
 }
 
-func (h *heard) of(job store.Job, now time.Time) lastWord {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	word, found := h.known[job.UID]
+func (c *contacts) of(job store.Job, now time.Time) contact {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, found := c.known[job.UID]
 	if !found {
-		word = lastWord{at: now, never: true}
-		h.note(job, word)
+		last = contact{at: now, never: true}
+		c.record(job, last)
 	}
-	return word
+	return last
 }
 
-func (h *heard) forget(job store.Job) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.known, job.UID)
+func (c *contacts) forget(job store.Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, job.UID)
 }
 
-// silent is the failure of a match worker of which nothing has been heard for longer than a lease; nil for any other Job. A worker asks for
-// work at least once in a minute, unless all that it can do at a time is being matched, which ends within a lease, and it says
-// that it lives while it installs a database. One that was never heard of may have been waiting for its node.
+// silent is the failure of a match worker that has made no request for longer than a lease; nil for any other Job. A worker requests
+// leases at least once in a minute, unless all its slots are matching, which ends within a lease, and it reports that it is alive while
+// it installs a database. One that has made no request at all may have been waiting for its node.
 func (b *Backend) silent(record store.Job) *backend.Failure {
 	if record.Purpose != store.JobMatch {
 		return nil
 	}
-	patience := LeaseTime(b.Config.Grype.Match)
-	word := b.heard.of(record, b.Clock.Now())
-	if word.never {
-		patience += slowPatience
+	limit := LeaseTime(b.Config.Grype.Match)
+	last := b.contacts.of(record, b.Clock.Now())
+	if last.never {
+		limit += slowPatience
 	}
-	if b.Clock.Since(word.at) <= patience {
+	if b.Clock.Since(last.at) <= limit {
 		return nil
 	}
-	return &backend.Failure{Reason: ReasonWorkerSilent, Message: fmt.Sprintf("nothing was heard of the worker for %s. It was ended, and another one goes on", patience)}
+	return &backend.Failure{Reason: ReasonWorkerSilent, Message: fmt.Sprintf("the worker made no request for %s. It was ended, and another one goes on", limit)}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestHungMatchWorkerIsReplaced: a match worker that has not been heard of for longer than a lease is ended, and another one matches what
+// TestHungMatchWorkerIsReplaced: a match worker that makes no request for longer than a lease is ended, and another one matches what
 // there is. One volume for all workers makes no difference.
 func TestHungMatchWorkerIsReplaced(t *testing.T) {
 	for name, claim := range map[string]string{"with a volume each": "", "with one claim": "databases"} {
@@ -25,21 +25,21 @@ func TestHungMatchWorkerIsReplaced(t *testing.T) {
 			e.tends()
 			hung := e.job("match")
 			e.pod(hung, runningOn("node"))
-			e.Heard(store.Job{UID: string(hung.UID)})
+			e.RecordContact(store.Job{UID: string(hung.UID)})
 			// It takes both, and never comes back for more.
 			_, err := e.Store.LeaseMatches(t.Context(), Engine, string(hung.UID), 2, e.clock.Now(), e.clock.Now().Add(leaseTime))
 			e.must(err)
 			e.pass(leaseTime)
 			e.tends()
 			if got := e.job("match").Name; got != hung.Name {
-				t.Fatalf("%s, which was heard of within a lease, is replaced by %s", hung.Name, got)
+				t.Fatalf("%s, which made a request within a lease, is replaced by %s", hung.Name, got)
 			}
 			e.pass(time.Second)
 			e.tends()
 			if got := len(e.jobs("match")); got != 0 {
 				t.Fatalf("%d match workers, want that the silent one is ended", got)
 			}
-			if problem := e.DataProblem(store.DataVersion{}); !strings.Contains(problem, "WorkerSilent: nothing was heard of the worker for 10m0s") {
+			if problem := e.DataProblem(store.DataVersion{}); !strings.Contains(problem, "WorkerSilent: the worker made no request for 10m0s") {
 				t.Errorf("the data's problem is %q, want that the worker was silent", problem)
 			}
 			e.pass(time.Minute)
@@ -54,8 +54,8 @@ func TestHungMatchWorkerIsReplaced(t *testing.T) {
 	}
 }
 
-// TestWorkersThatAreHeardStay: whatever they do, and also if the manager has been restarted, which forgets when they were heard of.
-func TestWorkersThatAreHeardStay(t *testing.T) {
+// TestWorkersThatMakeRequestsStay: also after a restart of the manager, which forgets when they made the last one.
+func TestWorkersThatMakeRequestsStay(t *testing.T) {
 	e := newEngine(t)
 	e.installs(build(0))
 	e.uses(public("web"))
@@ -65,11 +65,11 @@ func TestWorkersThatAreHeardStay(t *testing.T) {
 	e.pod(job, runningOn("node"))
 	for range 24 {
 		e.pass(leaseTime)
-		e.Heard(store.Job{UID: string(job.UID)})
+		e.RecordContact(store.Job{UID: string(job.UID)})
 		e.tends()
 	}
 	if got := e.job("match").Name; got != job.Name {
-		t.Errorf("%s is replaced by %s, though it was heard of all the time", job.Name, got)
+		t.Errorf("%s is replaced by %s, though it made requests all the time", job.Name, got)
 	}
 	e.Backend = New(e.Options)
 	e.pass(24 * time.Hour)

@@ -257,7 +257,7 @@ func (b *Backend) outlived(record store.Job) bool {
 func (b *Backend) forget(ctx context.Context, record store.Job) {
 	b.troubles.note(record, nil)
 	b.asked.forget(record)
-	b.heard.forget(record)
+	b.contacts.forget(record)
 	if b.data.workerGone(record.UID) {
 		b.DataChanged(ctx)
 	}
