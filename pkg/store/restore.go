@@ -124,6 +124,8 @@ func prepareRestore(ctx context.Context, path string, info BackupInfo) (err erro
 	db.SetMaxOpenConns(1)
 	if err := checkRestored(ctx, db, info); ctx.Err() != nil {
 		return ctx.Err()
+	} else if errors.Is(err, ErrForeignSchema) {
+		return err
 	} else if err != nil {
 		return fmt.Errorf("%w (%w)", ErrBackupDamaged, err)
 	}
@@ -137,6 +139,10 @@ const restoredFrom = "restored_from"
 
 func checkRestored(ctx context.Context, db *sql.DB, info BackupInfo) error {
 	if err := checkOwner(ctx, db); err != nil {
+		return err
+	}
+	// First, since a view or a generated column in the place of a table would be computed by what follows.
+	if err := checkSchemaObjects(ctx, db, info.Schema); err != nil {
 		return err
 	}
 	var problem, id string
