@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -261,18 +262,33 @@ func TestFoundMeanwhile(t *testing.T) {
 	}
 	s.wantIdle()
 
+	// During a large first scan a result comes with every look. The second one is taken while results wait.
 	s = newStory(t)
 	s.find("web", finding.High, 1, 3)
 	s.visit()
-	n := 10
-	s.store.looked = func() { n++; s.find("web", finding.High, n, 1) }
-	none(t, s.next(), "there is no moment to speak of")
-	s.wantNext(0)
-	s.store.looked = nil
-	if d := only(t, s.visit()); d.Totals.High != len(s.findings["web"]) {
-		t.Errorf("the summary counts %d findings, want all %d", d.Totals.High, len(s.findings["web"]))
+	looks := 0
+	s.store.looked = func() {
+		looks++
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		s.findings["web"] = append(s.findings["web"], finding.Finding{ID: fmt.Sprintf("CVE-2026-%04d", 100+looks), Severity: finding.High, Package: finding.Package{Name: "lib"}})
+		_, err := s.store.SaveReport(ctx, store.Report{
+			Subject:     store.Subject{PlatformDigest: digestOf("web"), Engine: grype},
+			DataVersion: fmt.Sprint("data ", looks), MatchedAt: s.now, Findings: s.findings["web"],
+		}, "")
+		if saved := err == nil; saved != (looks == 1) {
+			t.Errorf("with look %d a result is saved: %t (%v)", looks, saved, err)
+		}
 	}
-	s.wantIdle()
+	if d := only(t, s.next()); d.Totals.High != 4 || looks != 2 {
+		t.Errorf("the summary counts %d findings after %d looks, want all 4 and 2 looks", d.Totals.High, looks)
+	}
+	s.store.looked = nil
+	s.report("web")
+	s.rest()
+	if last := s.sent[len(s.sent)-1]; len(s.sent) != 2 || last.Kind != KindNews || last.Totals.Total() != 1 {
+		t.Errorf("after the summary: %+v, want the one finding that came too late for it", last)
+	}
 }
 
 // TestSummaryThatNeverArrived: what it covered is part of the next one, since it counts as untold again.

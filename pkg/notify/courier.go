@@ -98,7 +98,11 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 		v.state, v.progress.Next = state, action.Until
 		err = v.carryOut(ctx, action)
 		if action.Mark != nil && errors.Is(err, store.ErrChanged) {
-			// Something was found between the look and the record of it: look again.
+			// Something was found between the look and the record of it, as happens all the time during a large first scan.
+			v.state = before
+			err = v.planAndRecord(ctx, coverage, source)
+		}
+		if errors.Is(err, errOtherPlan) {
 			v.state = before
 			continue
 		}
@@ -111,6 +115,32 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 		}
 	}
 	v.progress.Next = v.Now()
+	return nil
+}
+
+// errOtherPlan says that there is nothing to record without a message any more.
+var errOtherPlan = errors.New("the plan has changed")
+
+// planAndRecord plans again and records the plan's Mark while nobody writes. Writers wait for as long as that takes.
+func (v *visit) planAndRecord(ctx context.Context, coverage Coverage, source Source) error {
+	var encoded []byte
+	state, action := v.state, Action{}
+	err := v.Store.DecideAndMark(ctx, v.scanner, v.settings.Receiver, func(ctx context.Context) (said store.Announced, err error) {
+		if state, action, err = v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source); err != nil {
+			return said, err
+		}
+		if action.Mark == nil {
+			return said, errOtherPlan
+		}
+		said = *action.Mark
+		encoded, err = state.Encode()
+		said.State = encoded
+		return said, err
+	})
+	if err != nil {
+		return fmt.Errorf("record what was said: %w", err)
+	}
+	v.state, v.stored, v.progress.Next = state, encoded, action.Until
 	return nil
 }
 

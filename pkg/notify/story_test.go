@@ -105,6 +105,22 @@ func (a *archive) MarkAnnounced(ctx context.Context, scanner, receiver string, s
 	return err
 }
 
+// DecideAndMark implements store.Announcements.
+func (a *archive) DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (store.Announced, error)) error {
+	if err := a.write(); err != nil {
+		return err
+	}
+	var said store.Announced
+	err := a.SQLite.DecideAndMark(ctx, scanner, receiver, func(ctx context.Context) (_ store.Announced, err error) {
+		said, err = decide(ctx)
+		return said, err
+	})
+	if a.marked != nil && err == nil {
+		a.marked(said)
+	}
+	return err
+}
+
 // story is a receiver and the world around it.
 type story struct {
 	t        teller

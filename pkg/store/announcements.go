@@ -67,32 +67,49 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error {
 	defer s.quiet.told(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
-		id, err := ensureReceiver(ctx, tx, scanner, receiver)
+		return s.markAnnounced(ctx, tx, scanner, receiver, said)
+	})
+}
+
+// DecideAndMark implements Announcements. The transaction has the writer's lock from its beginning, so whatever is read meanwhile, by
+// other connections as well, is the state that it changes.
+func (s *SQLite) DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announced, error)) error {
+	defer s.quiet.told(scanner, receiver)
+	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *sql.Tx) error {
+		said, err := decide(ctx)
 		if err != nil {
 			return err
 		}
-		at := orNow(said.At, s.now())
-		if err := retract(ctx, tx, id, said.Retract); err != nil {
-			return err
-		}
-		if said.ForgetRepositories {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM known_repositories WHERE receiver_id = ?`, id); err != nil {
-				return err
-			}
-		}
-		if said.All != nil {
-			if err := saveAll(ctx, tx, id, scanner, said, at); err != nil {
-				return err
-			}
-		}
-		if err := saveAnnouncements(ctx, tx, id, said, at); err != nil {
-			return err
-		}
-		if err := saveMessage(ctx, tx, scanner, receiver, said, at); err != nil || said.State == nil {
-			return err
-		}
-		return saveState(ctx, tx, id, said.State)
+		return s.markAnnounced(ctx, tx, scanner, receiver, said)
 	})
+}
+
+func (s *SQLite) markAnnounced(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced) error {
+	id, err := ensureReceiver(ctx, tx, scanner, receiver)
+	if err != nil {
+		return err
+	}
+	at := orNow(said.At, s.now())
+	if err := retract(ctx, tx, id, said.Retract); err != nil {
+		return err
+	}
+	if said.ForgetRepositories {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM known_repositories WHERE receiver_id = ?`, id); err != nil {
+			return err
+		}
+	}
+	if said.All != nil {
+		if err := saveAll(ctx, tx, id, scanner, said, at); err != nil {
+			return err
+		}
+	}
+	if err := saveAnnouncements(ctx, tx, id, said, at); err != nil {
+		return err
+	}
+	if err := saveMessage(ctx, tx, scanner, receiver, said, at); err != nil || said.State == nil {
+		return err
+	}
+	return saveState(ctx, tx, id, said.State)
 }
 
 func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Announced, at time.Time) error {

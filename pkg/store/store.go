@@ -575,6 +575,9 @@ type Announcements interface {
 	// id, which repositories it has now heard of, its new state and the entry of the log. With an error nothing is recorded;
 	// ErrChanged if All is of another moment.
 	MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error
+	// DecideAndMark is MarkAnnounced of what is decided while nobody writes, so that nothing changes between a look and its record. decide
+	// may only read; its error is returned, and nothing is recorded.
+	DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announced, error)) error
 	// KeepReceivers forgets everything of a Scanner's receivers that are not listed: their state, the repositories
 	// they have heard of, what they were told. One that comes back later is a new one. The log stays.
 	KeepReceivers(ctx context.Context, scanner string, names []string) error
