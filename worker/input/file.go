@@ -6,11 +6,12 @@ import (
 	"os"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // MaxBytes bounds an uncompressed match input, to protect the other images of a worker from one.
-// Compact inputs have about 1 KB per package.
-const MaxBytes = 256 << 20
+const MaxBytes = workerapi.MaxMatchInputContentBytes
 
 // maxWindow bounds the memory of decompression; the cataloguer's encoder uses 8 MiB or less.
 const maxWindow = 32 << 20

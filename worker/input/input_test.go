@@ -2,6 +2,7 @@ package input_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -157,7 +158,7 @@ func TestReceiveRefuses(t *testing.T) {
 		body io.Reader
 		want string
 	}{
-		"more than a worker can bear": {compressed(t, io.LimitReader(zeros{}, input.MaxBytes+1)), "larger than 256 MiB"},
+		"more than a worker can bear": {compressed(t, io.LimitReader(zeros{}, input.MaxBytes+1)), fmt.Sprintf("larger than %d MiB", input.MaxBytes>>20)},
 		"a truncated body":            {bytes.NewReader(whole[:len(whole)-5]), "unexpected EOF"},
 		"what is not compressed":      {strings.NewReader("{}"), "unpacking"},
 	} {

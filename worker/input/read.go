@@ -17,11 +17,12 @@ import (
 	"github.com/anchore/syft/syft/file"
 	"github.com/anchore/syft/syft/format/syftjson/model"
 	"github.com/anchore/syft/syft/pkg"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// MaxPackages bounds the packages of a match input: each takes about 1 KB of memory while it is matched, however few
-// bytes it has in the document.
-const MaxPackages = 300_000
+// maxOverlaps bounds the relationships between packages. An image has about one for each package at most.
+const maxOverlaps = workerapi.MaxPackages
 
 // Packages reads what Grype matches: the packages, without those that belong to another one, and the distribution. They
 // are those of Grype's own reader, in the same order. Unlike that one it needs time and memory in proportion to the
@@ -155,10 +156,14 @@ func each[T any](decoder *json.Decoder, add func(T) error) error {
 
 // addOverlap keeps the relationships that decide about packages.
 func (c *contents) addOverlap(o overlap) error {
-	if o.Type == string(artifact.OwnershipByFileOverlapRelationship) {
-		c.overlaps = append(c.overlaps, o)
-		c.owned[o.Child] = true
+	if o.Type != string(artifact.OwnershipByFileOverlapRelationship) {
+		return nil
 	}
+	if len(c.overlaps) == maxOverlaps {
+		return fmt.Errorf("the image has more than %d packages that belong to another one", maxOverlaps)
+	}
+	c.overlaps = append(c.overlaps, o)
+	c.owned[o.Child] = true
 	return nil
 }
 
@@ -178,8 +183,8 @@ type packageJSON struct {
 
 // addPackage keeps a package.
 func (c *contents) addPackage(p packageJSON) error {
-	if len(c.packages) == MaxPackages {
-		return fmt.Errorf("the image has more than %d packages", MaxPackages)
+	if len(c.packages) == workerapi.MaxPackages {
+		return fmt.Errorf("the image has more than %d packages", workerapi.MaxPackages)
 	}
 	metadata, err := decodeMetadata(p)
 	if err != nil {

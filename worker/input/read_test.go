@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/scanner-operator/scanner-operator/worker/input"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 var provider = grypepkg.ProviderConfig{SynthesisConfig: grypepkg.SynthesisConfig{
@@ -216,7 +217,8 @@ func TestPackagesRefuses(t *testing.T) {
 	}
 }
 
-// manyPackages is a document of small packages with about the given number of bytes. Each may be owned by the one before.
+// manyPackages is a document with about the given number of bytes, and the most packages that there may be. Each may be
+// owned by the one before.
 func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packages int) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "input.json")
@@ -231,7 +233,8 @@ func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packa
 			artifacts.WriteString(",")
 		}
 		// In order, as the worker writes them.
-		fmt.Fprintf(&artifacts, `{"id":"%d","name":"a%07d","version":"1","type":"npm"}`, packages, packages)
+		fmt.Fprintf(&artifacts, `{"id":"%d","name":"a%07d","version":"1.0","type":"npm","locations":[{"path":"/app/node_modules/a%[1]d/package.json"}],`+
+			`"language":"javascript","purl":"pkg:npm/a%07[1]d@1.0"}`, packages, packages)
 		if owned && packages > 0 {
 			if packages > 1 {
 				relationships.WriteString(",")
@@ -248,9 +251,17 @@ func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packa
 }
 
 func TestTooManyPackagesAreRefused(t *testing.T) {
-	path, _ := manyPackages(t, input.MaxBytes, input.MaxPackages+1, false)
-	if _, _, err := input.Open(path).Packages(provider); err == nil || !strings.Contains(err.Error(), fmt.Sprint(input.MaxPackages)) {
-		t.Errorf("got %v, want an error that names the limit of %d packages", err, input.MaxPackages)
+	path, _ := manyPackages(t, workerapi.MaxMatchInputContentBytes, workerapi.MaxPackages+1, false)
+	if _, _, err := input.Open(path).Packages(provider); err == nil || !strings.Contains(err.Error(), fmt.Sprint(workerapi.MaxPackages)) {
+		t.Errorf("got %v, want an error that names the limit of %d packages", err, workerapi.MaxPackages)
+	}
+}
+
+func TestTooManyRelationshipsAreRefused(t *testing.T) {
+	one := `{"parent":"1","child":"2","type":"ownership-by-file-overlap"}`
+	path := writeRaw(t, `{"artifactRelationships":[`+strings.Repeat(one+",", workerapi.MaxPackages)+one+`]}`)
+	if _, _, err := input.Open(path).Packages(provider); err == nil || !strings.Contains(err.Error(), "belong to another one") {
+		t.Errorf("got %v, want an error about packages that belong to another one", err)
 	}
 }
 
@@ -287,7 +298,7 @@ type measured struct {
 
 func measure(t *testing.T, bytes int, owned bool) (m measured) {
 	t.Helper()
-	path, want := manyPackages(t, bytes, input.MaxPackages, owned)
+	path, want := manyPackages(t, bytes, workerapi.MaxPackages, owned)
 	runtime.GC()
 	began := computed(t)
 	got, _, err := input.Open(path).Packages(provider)
