@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -187,4 +188,12 @@ func BenchmarkMatchQueue(b *testing.B) {
 	})
 	b.Run("length, all are due", func(b *testing.B) { length(b, images) })
 	b.Run("lease two, all are due", func(b *testing.B) { lease(b, 2) })
+	b.Run("lease two, all have failed and are due again", func(b *testing.B) {
+		got[sql.Result](b)(f.writer.ExecContext(b.Context(), `UPDATE matchable SET retry_at = 1, failed_at = 1`))
+		lease(b, 2)
+	})
+	b.Run("lease two, of one namespace", func(b *testing.B) {
+		got[sql.Result](b)(f.writer.ExecContext(b.Context(), `UPDATE scanner_images SET namespace = 'one'`))
+		lease(b, 2)
+	})
 }

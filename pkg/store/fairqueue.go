@@ -127,13 +127,17 @@ func (s *SQLite) hasQueue(ctx context.Context, engine string, now time.Time) (ha
 	return has, err
 }
 
+// waitsBatch bounds how many images endWaits lets take part again: more of them come with the next lease.
+const waitsBatch = 1000
+
 // endWaits lets failed images take part again whose time has come, or whose failure is of a clock that has been put back.
 func endWaits(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
+	const update = `UPDATE matchable SET retry_at = NULL WHERE id IN (SELECT id FROM matchable WHERE engine = ? AND `
 	for _, statement := range []string{
-		`UPDATE matchable SET retry_at = NULL WHERE engine = ? AND retry_at <= ?`,
-		`UPDATE matchable SET retry_at = NULL WHERE engine = ? AND retry_at IS NOT NULL AND failed_at > ?`,
+		update + `retry_at <= ? LIMIT ?)`,
+		update + `retry_at IS NOT NULL AND failed_at > ? LIMIT ?)`,
 	} {
-		if _, err := tx.ExecContext(ctx, statement, engine, millis{now}); err != nil {
+		if _, err := tx.ExecContext(ctx, statement, engine, millis{now}, waitsBatch); err != nil {
 			return err
 		}
 	}
