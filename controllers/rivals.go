@@ -8,13 +8,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// rivalMemory is how long another operator is spoken of after it was last noticed: several times statusInterval, by
+// rivalInterval is when to look again at a Scanner whose status has got the id of another store: at once, two operators would write in turn
+// as fast as they can.
+const rivalInterval = time.Minute
+
+// rivalMemory is how long another operator is spoken of after it was last noticed: several times rivalInterval, by
 // which both write.
-const rivalMemory = 5 * statusInterval
+const rivalMemory = 5 * rivalInterval
+
+// storeChanged lets pass that the status of a Scanner has the id of another store than before.
+var storeChanged = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.Scanner), e.ObjectNew.(*v1alpha1.Scanner)
+		return before.Status.StoreID != "" && before.Status.StoreID != after.Status.StoreID
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// itself is an object's own request.
+func itself(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+}
 
 // rivals notices another operator in the cluster that works on the same Scanners: both write the id of their store
 // into the same status. Nothing else is believed, since whoever controls a namespace can have pods there that look

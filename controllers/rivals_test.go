@@ -56,7 +56,7 @@ func TestLostStoreIsNoOtherOperator(t *testing.T) {
 		if got := u.readyReason(); got != v1alpha1.ReasonNoImages {
 			t.Errorf("after the store was lost: %s, want NoImages", got)
 		}
-		u.pass(statusInterval)
+		u.pass(rivalInterval)
 	}
 	old := &v1alpha1.Scanner{ObjectMeta: theScanner().ObjectMeta, Status: v1alpha1.ScannerStatus{StoreID: "what the cache still shows"}}
 	if rival, err := u.scanners.rivals.look(t.Context(), u.clock, u.client, old, u.store.ID()); rival || err != nil {

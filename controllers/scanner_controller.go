@@ -31,9 +31,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// statusInterval is how often a Scanner's status is computed without anything having happened: the age of
-// vulnerability data and deliveries change by themselves.
-const statusInterval = time.Minute
+// statusInterval is how often a Scanner's status is computed without anything having happened. Whatever it shows comes with an event of
+// its own, or is noticed for all Scanners at once (NoticeEngines): this is for what was missed.
+const statusInterval = 5 * time.Minute
 
 // scannersAtOnce is how many Scanners are reconciled at a time, so that one for which the API server or an engine takes its time does
 // not keep the others waiting.
@@ -63,6 +63,7 @@ type ScannerReconciler struct {
 
 	rivals   rivals
 	holdings holdings
+	engines  noticedEngines
 }
 
 // scannerScope is what the parts of a Scanner's status are computed from.
@@ -129,6 +130,9 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if err := r.computeStatus(ctx, s); err != nil && r.Store.Health() == nil {
 		return ctrl.Result{}, err
 	}
+	if s.rival {
+		next.RequeueAfter = min(next.RequeueAfter, rivalInterval)
+	}
 	// What a store in trouble could not tell stays as it was; why, it can always be said.
 	r.setStore(s)
 	r.setReady(s)
@@ -170,14 +174,14 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 		return err
 	}
 	var scanners v1alpha1.ScannerList
-	if err := r.Client.List(ctx, &scanners); err != nil {
+	if err := r.Client.List(ctx, &scanners, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	gone := slices.DeleteFunc(known, func(uid string) bool {
-		return slices.ContainsFunc(scanners.Items, func(s v1alpha1.Scanner) bool {
-			return string(s.UID) == uid && s.DeletionTimestamp.IsZero()
-		})
-	})
+	lives := make(map[string]bool, len(scanners.Items))
+	for i := range scanners.Items {
+		lives[string(scanners.Items[i].UID)] = scanners.Items[i].DeletionTimestamp.IsZero()
+	}
+	gone := slices.DeleteFunc(known, func(uid string) bool { return lives[uid] })
 	if len(gone) == 0 {
 		return nil
 	}
@@ -279,6 +283,7 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
 		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Scanner{}, after(rivalInterval, itself), builder.WithPredicates(storeChanged)).
 		Watches(&v1alpha1.Scanner{}, settled(r.ofNamespace), builder.WithPredicates(deleted)).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).
 		Watches(&corev1.Pod{}, settled(r.ofNamespace), builder.WithPredicates(podChanged)).
@@ -316,10 +321,13 @@ func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) (r
 }
 
 // settled enqueues after a moment, so that a burst of events is one reconciliation.
-func settled(requests handler.MapFunc) handler.EventHandler {
+func settled(requests handler.MapFunc) handler.EventHandler { return after(settle, requests) }
+
+// after enqueues after a time.
+func after(wait time.Duration, requests handler.MapFunc) handler.EventHandler {
 	enqueue := func(ctx context.Context, q requestQueue, o client.Object) {
 		for _, request := range requests(ctx, o) {
-			q.AddAfter(request, settle)
+			q.AddAfter(request, wait)
 		}
 	}
 	return handler.Funcs{

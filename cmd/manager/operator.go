@@ -332,7 +332,9 @@ func (op *operator) addControllers(ctx context.Context) error {
 		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		Exceptions: exceptions, Covered: covered, StoreDurable: durable, StoreAdvice: advice, Rights: op.rights, Limits: limits, Metrics: op.measures,
 	}
-	if err := op.manager.Add(op.every(forgetInterval, "scanners", "Forgetting Scanners that have gone", scanners.ForgetGone)); err != nil {
+	if err := op.manager.Add(op.every(forgetInterval, "scanners", "Looking for Scanners that have gone, and at engines", func(ctx context.Context) error {
+		return errors.Join(scanners.ForgetGone(ctx), scanners.NoticeEngines(ctx))
+	})); err != nil {
 		return err
 	}
 	notifications := op.notifications()

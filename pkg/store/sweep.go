@@ -38,11 +38,32 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 	if err := s.sweepMemory(ctx, unusedSince); err != nil || swept+fixed == 0 {
 		return swept, err
 	}
-	return swept, s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
-			DELETE FROM vulnerabilities WHERE NOT EXISTS (SELECT 1 FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)`)
-		return err
-	})
+	return swept, s.sweepVulnerabilities(ctx)
+}
+
+// vulnerabilityBatch is how many of them one transaction looks at.
+const vulnerabilityBatch = 2000
+
+const (
+	selectBatch       = `SELECT coalesce(max(id), 0) FROM (SELECT id FROM vulnerabilities WHERE id > ? ORDER BY id LIMIT ?)`
+	deleteUnusedBatch = `DELETE FROM vulnerabilities WHERE id > ? AND id <= ?
+		AND NOT EXISTS (SELECT 1 FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)`
+)
+
+// sweepVulnerabilities deletes those that no finding is about any more, in batches by their ids.
+func (s *SQLite) sweepVulnerabilities(ctx context.Context) error {
+	for after, last := int64(0), int64(0); ; after = last {
+		err := s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
+			if err := tx.QueryRowContext(ctx, selectBatch, after, vulnerabilityBatch).Scan(&last); err != nil || last == 0 {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, deleteUnusedBatch, after, last)
+			return err
+		})
+		if err != nil || last == 0 {
+			return err
+		}
+	}
 }
 
 const selectUnusedIDs = `SELECT json_group_array(id), count(*) FROM (SELECT id FROM manifests WHERE last_used < ?

@@ -66,8 +66,13 @@ func TestSweepGoesThroughAllBatches(t *testing.T) {
 	for i := range images {
 		f.report(t, fmt.Sprint(i), vulnerable("CVE-2026-0001", "a"))
 	}
+	f.report(t, "with many findings", numbered(0, 2*vulnerabilityBatch+3)...)
+	f.catalogue(t, "stays")
+	f.use(t, "scanner", "stays", workload("web", "r"))
+	f.report(t, "stays", vulnerable("CVE-2027-0001", "a"))
 	f.clock.pass(time.Hour)
-	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), images)
+	equal(t, "images swept", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), images+1)
+	equal(t, "vulnerabilities left", f.rows(t)["vulnerabilities"], 1)
 }
 
 // An image that comes back after it was swept is a new image, and nothing remembered of the former one is taken for its.
