@@ -78,8 +78,10 @@ func New(config Config) (*Client, error) {
 			DialContext:         config.Dial,
 			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: 15 * time.Second,
-			IdleConnTimeout:     30 * time.Second,
-			ForceAttemptHTTP2:   true,
+			// How long a body is held back for a server that may refuse it unread.
+			ExpectContinueTimeout: 5 * time.Second,
+			IdleConnTimeout:       30 * time.Second,
+			ForceAttemptHTTP2:     true,
 		},
 		// A redirect would carry the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -141,7 +143,7 @@ func (c *Client) PutParts(ctx context.Context, path, contentType string, parts .
 	}
 	return c.call(ctx, call{
 		method: http.MethodPut, path: path, contentType: contentType, size: size, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)),
-		open: func() (io.ReadCloser, error) { return openParts(parts) },
+		open: func() (io.ReadCloser, error) { return openParts(parts) }, large: true,
 	})
 }
 
@@ -194,6 +196,8 @@ func (c *Client) Get(ctx context.Context, path string, read func(io.Reader) erro
 type call struct {
 	method, path, contentType, digest string
 	size                              int64
+	// large bodies are sent when the server asks for them: the answer of one that does not read a body would be lost with the connection.
+	large bool
 	// open gives the body from its start; nil for none.
 	open func() (io.ReadCloser, error)
 	// read takes the answer; nil if it does not matter.
@@ -249,6 +253,9 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 		request.ContentLength = call.size
 		request.Header.Set("Content-Type", call.contentType)
 		request.Header.Set(workerapi.DigestHeader, call.digest)
+		if call.large {
+			request.Header.Set("Expect", "100-continue")
+		}
 	}
 	return request, nil
 }

@@ -81,6 +81,22 @@ func TestServerThatIsAway(t *testing.T) {
 	}
 }
 
+// A server that refuses a large body unread is heard, although it closes the connection.
+func TestRefusalOfALargeBody(t *testing.T) {
+	server := fixture.NewIngest(t)
+	calls := 0
+	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		calls++
+		http.Error(w, "another result", http.StatusConflict)
+		return true
+	}
+	err := client(t, server, clock.NewFake(time.Now())).PutParts(t.Context(), workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
+		ingest.Bytes(make([]byte, 32<<20)))
+	if !ingest.Answered(err, http.StatusConflict) || calls != 1 {
+		t.Errorf("after %d calls: %v, want the answer of the first", calls, err)
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	server := fixture.NewIngest(t)
 	calls := 0
