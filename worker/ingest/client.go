@@ -196,7 +196,7 @@ func (c *Client) Get(ctx context.Context, path string, read func(io.Reader) erro
 type call struct {
 	method, path, contentType, digest string
 	size                              int64
-	// large bodies are sent when the server asks for them: the answer of one that does not read a body would be lost with the connection.
+	// large bodies are sent when the server asks for them, and not to one that refuses them unread.
 	large bool
 	// open gives the body from its start; nil for none.
 	open func() (io.ReadCloser, error)

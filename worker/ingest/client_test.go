@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,21 +82,34 @@ func TestServerThatIsAway(t *testing.T) {
 	}
 }
 
-// A server that refuses a large body unread is heard, although it closes the connection.
+// A large body is not sent to a server that refuses it unread.
 func TestRefusalOfALargeBody(t *testing.T) {
 	server := fixture.NewIngest(t)
-	calls := 0
 	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
-		calls++
 		http.Error(w, "another result", http.StatusConflict)
 		return true
 	}
-	err := client(t, server, clock.NewFake(time.Now())).PutParts(t.Context(), workerapi.PathCatalogResult, workerapi.ContentTypeCatalog,
-		ingest.Bytes(make([]byte, 32<<20)))
-	if !ingest.Answered(err, http.StatusConflict) || calls != 1 {
-		t.Errorf("after %d calls: %v, want the answer of the first", calls, err)
+	const size = 32 << 20
+	var read atomic.Int64
+	body := ingest.Part{Size: size, Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(io.TeeReader(io.LimitReader(zeros{}, size), counter{&read})), nil
+	}}
+	err := client(t, server, clock.NewFake(time.Now())).PutParts(t.Context(), workerapi.PathCatalogResult, workerapi.ContentTypeCatalog, body)
+	if !ingest.Answered(err, http.StatusConflict) {
+		t.Errorf("got %v, want the server's answer", err)
+	}
+	if read.Load() != size {
+		t.Errorf("%d bytes were read, want %d: for the digest only", read.Load(), size)
 	}
 }
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+type counter struct{ bytes *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) { c.bytes.Add(int64(len(p))); return len(p), nil }
 
 func TestDeadline(t *testing.T) {
 	server := fixture.NewIngest(t)
