@@ -58,7 +58,7 @@ func TestScannerMetrics(t *testing.T) {
 		"images failed": 1, "images scanned": 0, "images pending": 0, "images excluded": 0, "images_failed NotPulled": 1,
 		"findings critical": 0, "findings_fixable": 0, "findings_known_exploited": 0, "findings_suppressed": 0,
 		"scanner_condition Ready": 1, "scanner_condition BackendAvailable": 1, "receivers working": 0, "receivers failing": 0, "pending_announcements": 0,
-		"vulnerability_data_timestamp_seconds Fake": float64(noon.Add(-time.Hour).Unix()), "vulnerability_data_max_age_seconds Fake": (120 * time.Hour).Seconds(),
+		"vulnerability_data_timestamp_seconds Grype": float64(noon.Add(-time.Hour).Unix()), "vulnerability_data_max_age_seconds Grype": (120 * time.Hour).Seconds(),
 	} {
 		if value, found := got[name]; !found || value != want {
 			t.Errorf("%s is %v (%v), want %v", name, value, found, want)
