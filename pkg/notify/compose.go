@@ -144,7 +144,7 @@ func (l *look) summaryKind() Kind {
 
 // heardOf lists the repositories that a baseline makes known.
 func (l *look) heardOf(present store.Present) []string {
-	repositories := append(l.coverage.settledRepositories(), present.Repositories...)
+	repositories := append(l.coverage.resolvedRepositories(), present.Repositories...)
 	slices.Sort(repositories)
 	return slices.Compact(repositories)
 }

@@ -191,7 +191,7 @@ func (l *look) hearOfRepositories() (*Action, error) {
 	}
 	concerning := l.coverage.concerning(l.settings.Filter.Route)
 	var heard []string
-	for _, repository := range l.coverage.settledRepositories() {
+	for _, repository := range l.coverage.resolvedRepositories() {
 		switch {
 		case slices.Contains(known, repository),
 			slices.ContainsFunc(l.news, func(n store.News) bool { return n.Repository == repository }):
@@ -222,8 +222,11 @@ func (l *look) speak(until time.Time) (*Action, error) {
 	notices, next := l.untoldNotices()
 	until = soonest(until, next)
 	if len(l.news)+len(l.newImages)+len(notices) == 0 {
-		l.state.PendingSince = time.Time{}
-		return &Action{Until: until}, nil
+		waits, err := l.stillPending()
+		if err == nil && !waits {
+			l.state.PendingSince = time.Time{}
+		}
+		return &Action{Until: until}, err
 	}
 	if l.state.PendingSince.IsZero() {
 		l.state.PendingSince = l.now
@@ -237,6 +240,18 @@ func (l *look) speak(until time.Time) (*Action, error) {
 	}
 	l.put(outbox)
 	return l.deliver()
+}
+
+// stillPending says whether there is something to announce of images that nothing runs for now and that the Scanner still has. It waits for
+// their next run, and then for nothing more: pods that live for less than GroupWait would never be announced otherwise.
+func (l *look) stillPending() (bool, error) {
+	if !l.loaded || l.state.PendingSince.IsZero() {
+		return false, nil
+	}
+	filter := l.settings.Filter
+	filter.Kept, filter.Settled = true, l.coverage.resolvedRepositories()
+	_, total, err := l.source.News(l.ctx, filter, 1)
+	return total > 0, err
 }
 
 // loadNews reads what the receiver has not been told. When there is too much, the last repository, of which

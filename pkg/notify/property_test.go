@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -144,12 +145,12 @@ func (l *life) putBack(d time.Duration) {
 // rollOut replaces the images of a repository by other ones, none, one or two.
 func (l *life) rollOut(repository string, images int) {
 	l.stop(repository)
-	for range images {
+	for i := range images {
 		if l.made == maxMade {
 			return
 		}
 		l.made++
-		c := &container{repository: repository, number: l.made}
+		c := &container{repository: repository, number: l.made, workload: fmt.Sprintf("app-%d", i)}
 		for v := range singles {
 			if rapid.Bool().Draw(l.rt, "has it") {
 				c.content = append(c.content, v)
@@ -282,6 +283,9 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"roll out": func(rt *rapid.T) {
 				l.rollOut(repository.Draw(rt, "repository"), rapid.IntRange(0, 2).Draw(rt, "images"))
 			},
+			"pods end":        func(rt *rapid.T) { l.end(repository.Draw(rt, "repository")) },
+			"pods run again":  func(rt *rapid.T) { l.start(repository.Draw(rt, "repository")) },
+			"unused for long": func(rt *rapid.T) { l.expire(repository.Draw(rt, "repository")) },
 			"scan": func(rt *rapid.T) {
 				l.scan(rapid.SampledFrom(l.all()).Draw(rt, "image"))
 			},

@@ -59,7 +59,7 @@ const (
 	ImageExcluded ImageState = "Excluded"
 )
 
-// Image is one image that a Scanner's pods run now.
+// Image is one image that is in use: a Scanner's pods run it now, or its last ones have ended recently.
 type Image struct {
 	// Key identifies it among the Scanner's images.
 	Key string
@@ -74,13 +74,15 @@ type Image struct {
 	Receivers []string
 	// Current says that its result was made with the newest data of the engine's newest version.
 	Current bool
+	// Recent says that nothing runs it now.
+	Recent bool
 }
 
 // Coverage is what a Scanner knows of its images.
 type Coverage struct {
 	// Known says that the Scanner has looked for its images at all. Before that nothing is decided.
 	Known bool
-	// Images in use. An image that no pod runs any more is not listed.
+	// Images in use.
 	Images []Image
 	// Others counts images that are not listed one by one, since they have no key: never pulled, excluded.
 	Others Remaining
@@ -128,23 +130,35 @@ func (c Coverage) scannedRepositories() []string {
 	return slices.Compact(repositories)
 }
 
-// settledRepositories lists the repositories of which every image has a result for all that it holds, sorted. Only of those can it
-// be said that nothing is known to be wrong with them.
+// settledRepositories lists those of resolvedRepositories that run now, sorted. Only of those can anything be fixed: a repository that
+// stops running has fixed nothing.
 func (c Coverage) settledRepositories() []string {
+	runs := map[string]bool{}
+	for _, img := range c.Images {
+		for _, repository := range img.Repositories {
+			runs[repository] = runs[repository] || !img.Recent
+		}
+	}
+	return slices.DeleteFunc(c.resolvedRepositories(), func(repository string) bool { return !runs[repository] })
+}
+
+// resolvedRepositories lists the repositories of which every image in use has a result for all that it holds, sorted. Only of those can
+// it be said that nothing is known to be wrong with them.
+func (c Coverage) resolvedRepositories() []string {
 	open := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
 			open[repository] = open[repository] || img.State != ImageScanned || img.Partly
 		}
 	}
-	var settled []string
+	var resolved []string
 	for repository, waits := range open {
 		if !waits {
-			settled = append(settled, repository)
+			resolved = append(resolved, repository)
 		}
 	}
-	slices.Sort(settled)
-	return settled
+	slices.Sort(resolved)
+	return resolved
 }
 
 // concerning lists the repositories that workloads run which concern a receiver, in no order.

@@ -51,7 +51,9 @@ type knowledge struct {
 type container struct {
 	repository string
 	number     int
-	content    []int
+	// workload that runs it.
+	workload string
+	content  []int
 }
 
 func (c *container) name() string { return fmt.Sprintf("%s number %d", c.repository, c.number) }
@@ -84,7 +86,8 @@ type world struct {
 	tools    map[string]int
 	knows    []knowledge
 	made     int
-	running  map[string][]*container
+	// running are the images that run, and recent those whose last pods have ended, by repository.
+	running, recent map[string][]*container
 	// reports of each engine by image.
 	reports map[string]map[*container]*reportOf
 	// exploited is what the latest report of an engine says of an id.
@@ -99,7 +102,7 @@ func newWorld(t *testing.T, rt *rapid.T, template []byte) *world {
 	t.Helper()
 	w := &world{
 		rt: rt, path: filepath.Join(t.TempDir(), "store.db"), now: noon, random: rand.NewChaCha8([32]byte{2}),
-		notices: map[string]bool{}, tools: map[string]int{grype: 1, clair: 1}, running: map[string][]*container{},
+		notices: map[string]bool{}, tools: map[string]int{grype: 1, clair: 1}, running: map[string][]*container{}, recent: map[string][]*container{},
 		reports:   map[string]map[*container]*reportOf{grype: {}, clair: {}},
 		exploited: map[string]bool{}, suspectSince: map[string]time.Time{},
 		settings: Settings{
@@ -201,22 +204,53 @@ func (w *world) engine() string { return w.settings.Filter.Engine }
 // version is that of the data, and of the engine, that reports are made with now.
 func (w *world) version() string { return fmt.Sprintf("%d by %d", w.data, w.tools[w.engine()]) }
 
-// run has an image run, beside others of its repository.
+// run has an image run, beside others of its repository. What the workload ran before has been replaced.
 func (w *world) run(c *container) {
 	w.running[c.repository] = append(w.running[c.repository], c)
+	w.recent[c.repository] = slices.DeleteFunc(w.recent[c.repository], func(other *container) bool { return other == c || other.workload == c.workload })
 	w.use(c)
 }
 
-// use tells the store who runs an image, by the engine that there is now.
+// end ends the pods of all images of a repository.
+func (w *world) end(repository string) {
+	for _, c := range w.running[repository] {
+		must(w.rt, w.archive.SetUsed(context.Background(), store.Used{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}))
+	}
+	w.recent[repository] = append(w.recent[repository], w.running[repository]...)
+	delete(w.running, repository)
+}
+
+// start runs again what ended.
+func (w *world) start(repository string) {
+	for _, c := range slices.Clone(w.recent[repository]) {
+		w.run(c)
+	}
+}
+
+// expire has passed as much time as ended images are kept.
+func (w *world) expire(repository string) {
+	for _, c := range w.recent[repository] {
+		must(w.rt, w.archive.Release(context.Background(), scannerUID, c.key()))
+	}
+	delete(w.recent, repository)
+}
+
+// use tells the store who runs an image, or has run it, by the engine that there is now.
 func (w *world) use(c *container) {
+	used := store.Used{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}
+	workload := store.Workload{
+		Namespace: "shop", Kind: "CronJob", Name: c.workload, Container: "c", Repository: c.repository, Reference: c.repository + ":1", Completes: true,
+	}
+	if slices.Contains(w.recent[c.repository], c) {
+		used.Ended = []store.EndedWorkload{{Workload: workload, At: w.now}}
+	} else {
+		used.Workloads = []store.Workload{workload}
+	}
 	ctx := context.Background()
 	must(w.rt, w.archive.SaveCatalogue(ctx, store.Catalogued{
 		Engine: w.engine(), Key: c.key(), PlatformDigest: digestOf(c.name()), CataloguedAt: w.now,
 	}, nil))
-	must(w.rt, w.archive.SetUsed(ctx, store.Used{
-		Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine(),
-		Workloads: []store.Workload{{Namespace: "shop", Kind: "Deployment", Name: "app", Container: "c", Repository: c.repository, Reference: c.repository + ":1"}},
-	}))
+	must(w.rt, w.archive.SetUsed(ctx, used))
 }
 
 // stop ends all images of a repository.
@@ -227,13 +261,18 @@ func (w *world) stop(repository string) {
 	delete(w.running, repository)
 }
 
-// all lists the images that run.
+// all lists the images in use.
 func (w *world) all() []*container {
 	var all []*container
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
-		all = append(all, w.running[repository]...)
+		all = append(all, w.inUse(repository)...)
 	}
 	return all
+}
+
+// inUse are the images of a repository that run, or have ended recently.
+func (w *world) inUse(repository string) []*container {
+	return slices.Concat(w.running[repository], w.recent[repository])
 }
 
 // scan saves a report of an image.
@@ -292,9 +331,9 @@ func (w *world) suspect() bool {
 	return lost && w.now.Before(since.Add(14*24*time.Hour))
 }
 
-// sightings are how a vulnerability is reported of the images of a repository that run.
+// sightings are how a vulnerability is reported of the images of a repository that are in use.
 func (w *world) sightings(repository string, v int) (sightings []fact) {
-	for _, c := range w.running[repository] {
+	for _, c := range w.inUse(repository) {
 		if r := w.reports[w.engine()][c]; r != nil {
 			if f, found := r.facts[v]; found {
 				f.exploited = w.exploited[w.engine()+f.ids(v)[0]]
@@ -305,14 +344,14 @@ func (w *world) sightings(repository string, v int) (sightings []fact) {
 	return sightings
 }
 
-// settled says that all images of a repository have a result, and unconfirmed that a vulnerability is missing in one version of the data only.
+// settled says that a repository runs and all its images in use have a result, and unconfirmed that a vulnerability is missing in one version of the data only.
 func (w *world) settled(repository string) bool {
 	return len(w.running[repository]) > 0 &&
-		!slices.ContainsFunc(w.running[repository], func(c *container) bool { return w.reports[w.engine()][c] == nil })
+		!slices.ContainsFunc(w.inUse(repository), func(c *container) bool { return w.reports[w.engine()][c] == nil })
 }
 
 func (w *world) unconfirmed(repository string, v int) bool {
-	return slices.ContainsFunc(w.running[repository], func(c *container) bool {
+	return slices.ContainsFunc(w.inUse(repository), func(c *container) bool {
 		r := w.reports[w.engine()][c]
 		return r != nil && r.missing[v] != ""
 	})
@@ -359,7 +398,9 @@ func (w *world) passing(repository string, v int) []fact {
 func (w *world) coverage() Coverage {
 	coverage := Coverage{Known: true, DataSince: noon.Add(-time.Hour)}
 	for _, c := range w.all() {
-		img := Image{Key: c.name(), Repositories: []string{c.repository}, State: ImagePending}
+		img := Image{
+			Key: c.name(), Repositories: []string{c.repository}, State: ImagePending, Recent: slices.Contains(w.recent[c.repository], c),
+		}
 		if r := w.reports[w.engine()][c]; r != nil {
 			img.State, img.Current = ImageScanned, r.made == w.version()
 		}

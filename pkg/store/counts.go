@@ -37,7 +37,7 @@ const (
 // ScannerTotals implements Announcements. Only repositories that have changed since the last call are counted again.
 func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner, "", nil)
+		repositories, err := running(ctx, q, scanner, "", nil, reachRunning)
 		if err != nil {
 			return err
 		}

@@ -110,7 +110,7 @@ func (s *SQLite) isSuspect(ctx context.Context, scanner, engine string) (bool, e
 // each looks at one repository after the other, but for those of which is known that there is nothing to tell. A look says
 // whether it found nothing.
 func (t *teller) each(ctx context.Context, q query, see func(context.Context, *look) (quiet bool, err error)) error {
-	repositories, err := running(ctx, q, t.scanner, t.filter.Engine, t.filter.Route)
+	repositories, err := running(ctx, q, t.scanner, t.filter.Engine, t.filter.Route, t.within())
 	if err != nil {
 		return err
 	}
@@ -139,6 +139,13 @@ func (t *teller) each(ctx context.Context, q query, see func(context.Context, *l
 		}
 	}
 	return nil
+}
+
+func (t *teller) within() reach {
+	if t.filter.Kept {
+		return reachKept
+	}
+	return reachInUse
 }
 
 // receiverID is 0, which no receiver has, for one that is not known: it was told nothing.

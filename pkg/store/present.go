@@ -19,7 +19,7 @@ import (
 func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (present Present, err error) {
 	t := &teller{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
 	err = s.read(ctx, "look at what is present", func(ctx context.Context, q query) error {
-		repositories, err := running(ctx, q, scanner, f.Engine, f.Route)
+		repositories, err := running(ctx, q, scanner, f.Engine, f.Route, reachInUse)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ const (
 // a million findings take some seconds, in which other writers wait.
 func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announced, at time.Time) error {
 	f := said.All.Filter
-	repositories, err := running(ctx, tx, scanner, f.Engine, f.Route)
+	repositories, err := running(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
 	if err != nil {
 		return err
 	}

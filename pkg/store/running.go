@@ -13,6 +13,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
+// reach says which images count as running.
+type reach int
+
+const (
+	// reachRunning are the images that workloads run now.
+	reachRunning reach = iota
+	// reachInUse are those too whose last pods have ended recently.
+	reachInUse
+	// reachKept are all that the Scanner still has, but for those that a rollout has replaced.
+	reachKept
+)
+
 // runningRepository is an image repository that runs for a Scanner, and who runs which of its images.
 type runningRepository struct {
 	name      string
@@ -95,99 +107,102 @@ func (r runningRepository) everyone() []Workload {
 	return distinctWorkloads(all)
 }
 
-// selectLeft lists what ran for a Scanner and is kept, with the workloads that ran it last.
-const selectLeft = `
-	SELECT r.id, r.revision, w.namespace, w.kind, w.name, w.container, w.repository
-	FROM scanner_images si
-	CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-	CROSS JOIN left_workloads w ON w.image_id = si.id
-	WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
+const (
+	selectWorkloads = `
+		SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers
+		FROM scanner_images si
+		CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine `
+	ofScanner     = ` w ON w.image_id = si.id WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
+	selectRunning = selectWorkloads + `CROSS JOIN workloads` + ofScanner
+	// selectRecent and selectKept list what ran for a Scanner, with the workloads that ran it last.
+	selectRecent = selectWorkloads + `CROSS JOIN left_workloads` + ofScanner + ` AND ` + isRecent
+	selectKept   = selectWorkloads + `CROSS JOIN left_workloads` + ofScanner + ` AND w.superseded = 0`
+)
 
-const selectRunning = `
-	SELECT r.id, r.revision, si.digest, w.namespace, w.kind, w.name, w.container, w.repository, w.reference, w.receivers
-	FROM scanner_images si
-	CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
-	CROSS JOIN workloads w ON w.image_id = si.id
-	WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
+// selectWithin lists the workloads that count, by reach.
+var selectWithin = map[reach][]string{
+	reachRunning: {selectRunning}, reachInUse: {selectRunning, selectRecent}, reachKept: {selectRunning, selectKept},
+}
 
-// running lists what runs for a Scanner and has a report by an engine (empty for any), by repository: of the workloads that
+// running lists what is within reach for a Scanner and has a report by an engine (empty for any), by repository: of the workloads that
 // pass a route.
-func running(ctx context.Context, q query, scanner, engine string, route *Route) ([]runningRepository, error) {
-	byName := make(map[string]runningRepository)
-	beside := besideRunning{reports: make(map[string]map[int64]int64), running: make(map[Workload]bool)}
-	rows, err := q.QueryContext(ctx, selectRunning, scanner, engine, engine)
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
-		var report, revision int64
-		var digest string
-		var w Workload
-		err := rows.Scan(&report, &revision, &digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
-		if err != nil {
-			return struct{}{}, err
+func running(ctx context.Context, q query, scanner, engine string, route *Route, within reach) ([]runningRepository, error) {
+	found := repositoryCollector{route: route, byName: make(map[string]runningRepository), beside: make(map[string]map[int64]int64)}
+	for _, statement := range selectWithin[within] {
+		if err := found.collect(ctx, q, statement, scanner, engine, found.add); err != nil {
+			return nil, err
 		}
-		beside.running[nameOf(w)] = true
-		if !route.passes(w) {
-			beside.note(w.Repository, report, revision)
-			return struct{}{}, nil
-		}
-		r, found := byName[w.Repository]
-		if !found {
-			r = runningRepository{
-				name: w.Repository, workloads: make(map[int64][]Workload), revisions: make(map[int64]int64), digests: make(map[int64][]string),
-			}
-			byName[w.Repository] = r
-		}
-		r.workloads[report] = append(r.workloads[report], w)
-		r.digests[report] = append(r.digests[report], digest)
-		r.revisions[report] = revision
-		return struct{}{}, nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	if err := beside.addLeft(ctx, q, scanner, engine); err != nil {
-		return nil, err
+	if within != reachKept {
+		// A pod that is moved to another node, and a CronJob between two runs, fix nothing; a rollout does.
+		if err := found.collect(ctx, q, selectKept, scanner, engine, found.note); err != nil {
+			return nil, err
+		}
 	}
-	for name, r := range byName {
-		r.beside = beside.reports[name]
+	for name, r := range found.byName {
+		r.beside = found.beside[name]
 		maps.DeleteFunc(r.beside, func(report, _ int64) bool { return r.workloads[report] != nil })
-		byName[name] = r
+		found.byName[name] = r
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
+	return slices.SortedFunc(maps.Values(found.byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
 }
 
-// besideRunning collects runningRepository.beside by repository.
-type besideRunning struct {
-	reports map[string]map[int64]int64
-	// running has the workloads that run, as nameOf has them.
-	running map[Workload]bool
+// repositoryCollector gathers rows of selectWorkloads by repository.
+type repositoryCollector struct {
+	route  *Route
+	byName map[string]runningRepository
+	// beside is runningRepository.beside by repository.
+	beside map[string]map[int64]int64
 }
 
-func (b besideRunning) note(repository string, report, revision int64) {
-	if b.reports[repository] == nil {
-		b.reports[repository] = make(map[int64]int64)
-	}
-	b.reports[repository][report] = revision
+// foundWorkload is a row of selectWorkloads.
+type foundWorkload struct {
+	Workload
+	report, revision int64
+	digest           string
 }
 
-// addLeft adds images that nothing runs now, but for those whose workloads all run another image of the repository: a pod that is
-// moved to another node, and a CronJob between two runs, fix nothing; a rollout does.
-func (b besideRunning) addLeft(ctx context.Context, q query, scanner, engine string) error {
-	rows, err := q.QueryContext(ctx, selectLeft, scanner, engine, engine)
+func (c repositoryCollector) collect(ctx context.Context, q query, statement, scanner, engine string, each func(foundWorkload)) error {
+	rows, err := q.QueryContext(ctx, statement, scanner, engine, engine)
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
-		var report, revision int64
-		var w Workload
-		err := rows.Scan(&report, &revision, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository)
-		if err == nil && !b.running[w] {
-			b.note(w.Repository, report, revision)
+		var w foundWorkload
+		err := rows.Scan(&w.report, &w.revision, &w.digest, &w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
+		if err == nil {
+			each(w)
 		}
 		return struct{}{}, err
 	})
 	return err
 }
 
+// add takes in a workload that concerns the receiver; of any other only its image's report is noted.
+func (c repositoryCollector) add(w foundWorkload) {
+	if !c.route.passes(w.Workload) {
+		c.note(w)
+		return
+	}
+	r, found := c.byName[w.Repository]
+	if !found {
+		r = runningRepository{
+			name: w.Repository, workloads: make(map[int64][]Workload), revisions: make(map[int64]int64), digests: make(map[int64][]string),
+		}
+		c.byName[w.Repository] = r
+	}
+	r.workloads[w.report] = append(r.workloads[w.report], w.Workload)
+	r.digests[w.report] = append(r.digests[w.report], w.digest)
+	r.revisions[w.report] = w.revision
+}
+
+func (c repositoryCollector) note(w foundWorkload) {
+	if c.beside[w.Repository] == nil {
+		c.beside[w.Repository] = make(map[int64]int64)
+	}
+	c.beside[w.Repository][w.report] = w.revision
+}
+
 // nameOf is a workload's container whatever image of a repository it runs.
 func nameOf(w Workload) Workload {
-	w.Reference, w.Receivers = "", ""
+	w.Reference, w.Receivers, w.Completes = "", "", false
 	return w
 }
 

@@ -381,6 +381,15 @@ type Workload struct {
 	Reference string
 	// Receivers that its pods (or their namespace) name, sorted and joined by commas; empty if they name none.
 	Receivers string
+	// Completes says that its pods are meant to end, as those of a CronJob are: pods that are gone have ended then.
+	Completes bool
+}
+
+// EndedWorkload is one whose pods ran an image and have ended: they succeeded or failed.
+type EndedWorkload struct {
+	Workload
+	// At is when the last of them ended.
+	At time.Time
 }
 
 // Used says that a Scanner has an image.
@@ -393,8 +402,28 @@ type Used struct {
 	Engine    string
 	// Suspended keeps the image out of the match queue, unless another Scanner that has it is not.
 	Suspended bool
-	// Workloads that run it now. Empty: the image is kept matched, but is neither counted nor announced.
+	// Workloads that run it now. Empty: the image is kept matched and is not counted.
 	Workloads []Workload
+	// Ended are workloads that do not run it now and whose ended pods are still there. The image stays in use, which means that its
+	// findings are announced, until all that ended did so before EndedSince, or one of its workloads has run another image of the
+	// repository.
+	Ended      []EndedWorkload
+	EndedSince time.Time
+}
+
+// ScannerImage is an image that a Scanner has.
+type ScannerImage struct {
+	// Scanner is its UID.
+	Scanner, Namespace string
+	Key                image.Key
+}
+
+// RecentImage is an image that nothing runs now and that is still in use, since its last pods ended not long ago.
+type RecentImage struct {
+	Key image.Key
+	// Reference is one of those that name it. Repositories and Receivers are those of the workloads that ran it.
+	Reference               string
+	Repositories, Receivers []string
 }
 
 // ReportAge says how old a report is.
@@ -406,17 +435,22 @@ type ReportAge struct {
 
 // Usage knows which Scanner has which image, and which workloads run it.
 type Usage interface {
-	// SetUsed replaces what is known of an image's use by a Scanner. Without workloads, scope and engine stay as they were.
+	// SetUsed replaces what is known of an image's use by a Scanner. Without workloads, running or ended, scope and engine stay as they were.
 	SetUsed(ctx context.Context, u Used) error
+	// RecentImages lists a Scanner's images of an engine that nothing runs now and that are still in use.
+	RecentImages(ctx context.Context, scanner, engine string) ([]RecentImage, error)
 	// InUse says whether any Scanner has an image with an engine in a scope.
 	InUse(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
-	// Wanted says whether a Scanner that is not suspended has an image with an engine in a scope, and a workload runs it.
+	// Wanted says whether a Scanner that is not suspended has an image with an engine in a scope, and a workload runs it or has ended
+	// recently.
 	Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
 	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 	ImagesInUse(ctx context.Context, engine string) (int, error)
 	// Reported gives the images that a Scanner has with an engine and that this store has a report of by it, in the scope
 	// that the Scanner has them in now, whatever data it was made with. Other images are not in the map.
 	Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error)
+	// ScannerImages lists which Scanner has which image in a namespace, or (empty) in all.
+	ScannerImages(ctx context.Context, namespace string) ([]ScannerImage, error)
 	// Release forgets that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
 	// Scanners lists the UIDs of the Scanners that the store knows anything of.
@@ -443,14 +477,14 @@ const (
 	// ChangeRegressed: it was told, was fixed, and is back.
 	ChangeRegressed Change = "Regressed"
 	// ChangeFixed: it was told, and no running image of the repository has it any more, whomever it concerns. An image that nothing
-	// runs for now, while its workloads run no other of the repository, counts as running as long as the Scanner has it.
+	// runs for now, while its workloads have run no other of the repository since, counts as running as long as the Scanner has it.
 	ChangeFixed Change = "Fixed"
 	// ChangeNewImage: a repository of which the receiver has never heard. The planner finds it, not the store.
 	ChangeNewImage Change = "NewImage"
 )
 
-// News is one thing that a receiver has not been told: a vulnerability in a package in a repository's
-// running images, and what has changed about it. That triple is the identity of an announcement.
+// News is one thing that a receiver has not been told: a vulnerability in a package in those of a repository's
+// images that are in use (they run, or their last pods have ended recently), and what has changed about it. That triple is the identity of an announcement.
 type News struct {
 	Change     Change
 	Repository string
@@ -504,6 +538,8 @@ type NewsFilter struct {
 	Exceptions exception.Set
 	// Settled are the repositories of which every image has a complete result: only there anything can be fixed.
 	Settled []string
+	// Kept lets News count images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced them.
+	Kept bool
 }
 
 // Route says which workloads concern a receiver. A workload that names only receivers that the Scanner does not have is taken
@@ -558,10 +594,10 @@ type Announcements interface {
 	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries (0: all); total is the number without the limit. FollowUp comes before it.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
-	// Present looks at everything that a Scanner has at one moment, however much that is, and names the worst of
+	// Present looks at everything that a Scanner has in use at one moment, however much that is, and names the worst of
 	// what passes the filter and the receiver has not been told, at most that many.
 	Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (Present, error)
-	// ScannerTotals counts a Scanner's findings once per repository, vulnerability and package, whatever was told.
+	// ScannerTotals counts the findings of what runs now for a Scanner once per repository, vulnerability and package, whatever was told.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
@@ -610,7 +646,8 @@ type Message struct {
 
 // Present is everything that a Scanner has at one moment.
 type Present struct {
-	// Counts are those of ScannerTotals, of the filter's engine and route; Excepted is how many exceptions cover.
+	// Counts are those of ScannerTotals, of the filter's engine and route and of recently used images too; Excepted is how many
+	// exceptions cover.
 	Counts   finding.Counts
 	Excepted int
 	// News is how many findings pass the filter that the receiver has not been told. Worst are the worst of them, by

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -26,14 +27,22 @@ type seen struct {
 // toldModel says in the plainest way what a receiver is to be told, and compares the store with it.
 type toldModel struct {
 	store  *SQLite
+	clock  *clock
 	filter NewsFilter
 
 	images    map[string]map[string]*seen // by image name and finding.Key
 	exploited map[string]bool
 	used      map[string][]Workload
-	left      map[string][]Workload // that ran an image last which nothing runs now
+	left      map[string]map[Workload]*leftModel // by image name and nameOf
 	records   map[AnnouncementKey]*toldRecord
 	messages  int
+}
+
+// leftModel is a workload that ran an image and runs it no longer.
+type leftModel struct {
+	Workload
+	at                time.Time
+	ended, superseded bool
 }
 
 type toldRecord struct {
@@ -95,17 +104,66 @@ func (m *toldModel) use(t *rapid.T) {
 	workloads := distinctWorkloads(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Workload {
 		w := workload(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "workload"), rapid.SampledFrom([]string{"api", "web"}).Draw(t, "repository"))
 		w.Receivers = rapid.SampledFrom([]string{"", "slack", "mail", "gone"}).Draw(t, "receivers")
+		w.Completes = w.Name == "b"
 		w.Reference = w.Repository + rapid.SampledFrom([]string{":1", ":2"}).Draw(t, "tag")
 		return w
 	}), 0, 3).Draw(t, "workloads"))
-	m.try(t, m.store.SetUsed(context.Background(), used("scanner", name, workloads...)))
-	switch {
-	case len(workloads) > 0:
-		delete(m.left, name)
-	case len(m.used[name]) > 0:
-		m.left[name] = m.used[name]
+	m.clock.pass(time.Minute)
+	u := used("scanner", name, workloads...)
+	if kept := rapid.IntRange(0, 3).Draw(t, "kept for minutes"); kept > 0 {
+		u.EndedSince = m.clock.Now().Add(-time.Duration(kept) * time.Minute)
 	}
+	m.try(t, m.store.SetUsed(context.Background(), u))
+	m.leave(name, u)
 	m.used[name] = workloads
+	for _, other := range toldImages {
+		m.supersede(other)
+	}
+}
+
+// leave notes who has left an image.
+func (m *toldModel) leave(name string, u Used) {
+	for _, w := range m.used[name] {
+		m.left[name][nameOf(w)] = &leftModel{Workload: w, at: m.clock.Now(), ended: w.Completes}
+	}
+	for key, l := range m.left[name] {
+		l.ended = l.ended && !l.at.Before(u.EndedSince)
+		runs := slices.ContainsFunc(u.Workloads, func(w Workload) bool { return nameOf(w) == key })
+		if runs || !l.ended && len(u.Workloads) > 0 {
+			delete(m.left[name], key)
+		}
+	}
+}
+
+// supersede notes which workloads of an image run another one, or did so later.
+func (m *toldModel) supersede(name string) {
+	for key, l := range m.left[name] {
+		for _, other := range toldImages {
+			if other == name {
+				continue
+			}
+			later := m.left[other][key]
+			runs := slices.ContainsFunc(m.used[other], func(w Workload) bool { return nameOf(w) == key })
+			l.superseded = l.superseded || runs || later != nil && later.at.After(l.at)
+		}
+	}
+}
+
+// inUse are the workloads that run an image, and those that have ended unless one was rolled out to another image.
+func (m *toldModel) inUse(name string) []Workload {
+	inUse, replaced := slices.Clone(m.used[name]), false
+	for _, l := range m.left[name] {
+		replaced = replaced || l.superseded
+	}
+	for _, l := range m.left[name] {
+		if l.ended && !replaced {
+			inUse = append(inUse, l.Workload)
+		}
+	}
+	for i := range inUse {
+		inUse[i].Completes = false // no news says so
+	}
+	return inUse
 }
 
 func (m *toldModel) except(t *rapid.T) {
@@ -130,7 +188,8 @@ type state struct {
 // look gives what is there, and who runs each repository.
 func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
 	states, running := make(map[AnnouncementKey]*state), make(map[string][]Workload)
-	for name, all := range m.used {
+	for name := range m.used {
+		all := m.inUse(name)
 		byRepository := make(map[string][]Workload)
 		for _, w := range all {
 			if m.filter.Route.passes(w) {
@@ -158,12 +217,6 @@ func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
 
 // lookBeside adds what is there in images that do not concern the receiver, or that nothing runs for a while.
 func (m *toldModel) lookBeside(states map[AnnouncementKey]*state) {
-	named := make(map[Workload]bool)
-	for _, all := range m.used {
-		for _, w := range all {
-			named[nameOf(w)] = true
-		}
-	}
 	beside := func(name string, w Workload) {
 		for _, s := range m.images[name] {
 			key := AnnouncementKey{w.Repository, s.ID, s.Package.Name}
@@ -179,9 +232,9 @@ func (m *toldModel) lookBeside(states map[AnnouncementKey]*state) {
 		}
 	}
 	for name, all := range m.left {
-		for _, w := range all {
-			if !named[nameOf(w)] {
-				beside(name, w)
+		for _, l := range all {
+			if !l.superseded {
+				beside(name, l.Workload)
 			}
 		}
 	}
@@ -367,14 +420,15 @@ func TestWhatIsToldAgreesWithAPlainModel(t *testing.T) {
 	stores := 0
 	rapid.Check(t, func(t *rapid.T) {
 		stores++
-		s, err := OpenSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), newClock().Now)
+		clock := newClock()
+		s, err := OpenSQLite(context.Background(), filepath.Join(folder, fmt.Sprint(stores), "store.db"), clock.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		m := &toldModel{
-			store: s, images: make(map[string]map[string]*seen), exploited: make(map[string]bool),
-			used: make(map[string][]Workload), left: make(map[string][]Workload), records: make(map[AnnouncementKey]*toldRecord),
+			store: s, clock: clock, images: make(map[string]map[string]*seen), exploited: make(map[string]bool),
+			used: make(map[string][]Workload), left: map[string]map[Workload]*leftModel{"one": {}, "two": {}}, records: make(map[AnnouncementKey]*toldRecord),
 		}
 		m.filter = drawFilter(t)
 		m.filter.Changes = append([]Change{}, rapid.SliceOfNDistinct(rapid.SampledFrom(

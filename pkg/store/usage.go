@@ -26,7 +26,8 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 		if err != nil {
 			return err
 		}
-		known, err = isKnown(ctx, q, complete)
+		use, same, err := loadUse(ctx, q, complete)
+		known = same && slices.Equal(use.running, u.Workloads) && slices.EqualFunc(ordered(use.left), use.next(u, s.now()), equalLeft)
 		return err
 	})
 	if err != nil || known {
@@ -37,11 +38,21 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 		if err != nil {
 			return err
 		}
+		use, _, err := loadUse(ctx, tx, complete)
+		if err != nil {
+			return err
+		}
 		id, err := saveUse(ctx, tx, complete, s.now())
 		if err != nil {
 			return err
 		}
-		return replaceWorkloads(ctx, tx, id, u.Workloads)
+		if err := replaceWorkloads(ctx, tx, id, u.Workloads); err != nil {
+			return err
+		}
+		if err := replaceLeft(ctx, tx, id, use.left, use.next(u, s.now())); err != nil {
+			return err
+		}
+		return supersede(ctx, tx, id)
 	})
 }
 
@@ -52,6 +63,7 @@ func distinctWorkloads(workloads []Workload) []Workload {
 	for _, w := range sorted {
 		if last := len(distinct) - 1; last >= 0 && compareWorkloads(distinct[last], w) == 0 {
 			distinct[last].Receivers = unite(distinct[last].Receivers, w.Receivers)
+			distinct[last].Completes = distinct[last].Completes && w.Completes
 			continue
 		}
 		distinct = append(distinct, w)
@@ -77,10 +89,10 @@ func compareWorkloads(a, b Workload) int {
 	)
 }
 
-// stay gives an image that no workload runs the scope and engine that it has: there are no pods any more by which
+// stay gives an image without workloads the scope and engine that it has: there are no pods any more by which
 // to say them.
 func stay(ctx context.Context, q query, u Used) (Used, error) {
-	if len(u.Workloads) > 0 {
+	if len(u.Workloads)+len(u.Ended) > 0 {
 		return u, nil
 	}
 	err := q.QueryRowContext(ctx, `SELECT scope, engine FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
@@ -89,25 +101,6 @@ func stay(ctx context.Context, q query, u Used) (Used, error) {
 		return u, nil
 	}
 	return u, err
-}
-
-func isKnown(ctx context.Context, q query, u Used) (bool, error) {
-	var id int64
-	err := q.QueryRowContext(ctx, `
-		SELECT id FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ? AND namespace = ? AND scope = ? AND engine = ? AND suspended = ?`,
-		u.Scanner, u.Key.Digest, platform(u.Key.Platform), u.Namespace, u.Scope, u.Engine, u.Suspended).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers FROM workloads WHERE image_id = ?`, id)
-	workloads, err := collect(rows, err, func(rows *sql.Rows) (w Workload, err error) {
-		err = rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers)
-		return w, err
-	})
-	return slices.Equal(distinctWorkloads(workloads), u.Workloads), err
 }
 
 // saveUse writes who has the image, and which manifest that is if it is known.
@@ -128,23 +121,14 @@ func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, 
 	return id, err
 }
 
-// replaceWorkloads also remembers the last ones of an image that nothing runs any more.
 func replaceWorkloads(ctx context.Context, tx *sql.Tx, id int64, workloads []Workload) error {
-	leave := `DELETE FROM left_workloads WHERE image_id = ?`
-	if len(workloads) == 0 {
-		leave = `INSERT INTO left_workloads (image_id, repository, namespace, kind, name, container)
-			SELECT DISTINCT image_id, repository, namespace, kind, name, container FROM workloads WHERE image_id = ? ON CONFLICT DO NOTHING`
-	}
-	if _, err := tx.ExecContext(ctx, leave, id); err != nil {
-		return err
-	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM workloads WHERE image_id = ?`, id); err != nil {
 		return err
 	}
 	for _, w := range workloads {
 		if _, err := tx.ExecContext(ctx, `
-			INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference, receivers) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference, w.Receivers); err != nil {
+			INSERT INTO workloads (image_id, namespace, kind, name, container, repository, reference, receivers, completes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			id, w.Namespace, w.Kind, w.Name, w.Container, w.Repository, w.Reference, w.Receivers, w.Completes); err != nil {
 			return err
 		}
 	}
@@ -164,8 +148,10 @@ func (s *SQLite) InUse(ctx context.Context, engine string, key image.Key, scope 
 func (s *SQLite) Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (wanted bool, err error) {
 	err = s.read(ctx, "look up who wants "+key.String(), func(ctx context.Context, q query) error {
 		return q.QueryRowContext(ctx, `
-			SELECT EXISTS (SELECT 1 FROM scanner_images si JOIN workloads w ON w.image_id = si.id
-				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0)`,
+			SELECT EXISTS (SELECT 1 FROM scanner_images si
+				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0
+					AND (EXISTS (SELECT 1 FROM workloads w WHERE w.image_id = si.id)
+						OR EXISTS (SELECT 1 FROM left_workloads w WHERE w.image_id = si.id AND w.ended = 1)))`,
 			key.Digest, platform(key.Platform), scope, engine).Scan(&wanted)
 	})
 	return wanted, err
@@ -223,6 +209,18 @@ func (s *SQLite) release(ctx context.Context, tx *sql.Tx, which string, args ...
 	}
 	_, err := tx.ExecContext(ctx, `DELETE FROM scanner_images WHERE `+which, args...) //nolint:gosec // the condition is one of this package's own
 	return err
+}
+
+// ScannerImages implements Usage.
+func (s *SQLite) ScannerImages(ctx context.Context, namespace string) (images []ScannerImage, err error) {
+	err = s.read(ctx, "list images of scanners", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `SELECT scanner, namespace, digest, platform FROM scanner_images WHERE ? IN ('', namespace)`, namespace)
+		images, err = collect(rows, err, func(rows *sql.Rows) (img ScannerImage, err error) {
+			return img, rows.Scan(&img.Scanner, &img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform))
+		})
+		return err
+	})
+	return images, err
 }
 
 // Release implements Usage.

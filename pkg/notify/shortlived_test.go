@@ -1,0 +1,181 @@
+package notify
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// until visits as the controller does, now and whenever a visit is due, up to a time.
+func (s *story) until(end time.Time) {
+	s.t.Helper()
+	for s.visit(); !s.last.Next.IsZero() && s.last.Next.Before(end); {
+		s.next()
+	}
+	s.now = end
+}
+
+// starts has a CronJob run the image of a repository, or another workload.
+func (s *story) starts(repository string, completes bool) {
+	s.t.Helper()
+	s.image(repository, ImageScanned)
+	w := store.Workload{Namespace: "shop", Kind: "CronJob", Name: "job", Container: "c", Repository: repository, Reference: repository + ":1.0", Completes: completes}
+	s.use(repository, w)
+}
+
+// ends has its pods end.
+func (s *story) ends(repository string, completes bool) {
+	s.t.Helper()
+	i := slices.IndexFunc(s.coverage.Images, func(i Image) bool { return i.Repositories[0] == repository })
+	img := s.coverage.Images[i]
+	s.leave(repository)
+	if img.Recent = true; completes {
+		s.coverage.Images = append(s.coverage.Images, img)
+	}
+	s.must(s.store.SetUsed(context.Background(), store.Used{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: grype}))
+}
+
+// matched has a critical finding found in the image of a repository, which runs or not.
+func (s *story) matched(repository string, changes ...func(*finding.Finding)) {
+	s.t.Helper()
+	f := finding.Finding{
+		ID: "CVE-2026-0001", Severity: finding.Critical, Package: finding.Package{Name: "lib", Version: "1", Type: "deb"},
+		FixState: finding.FixStateFixed, FixVersions: []string{"2"},
+	}
+	for _, change := range changes {
+		change(&f)
+	}
+	s.findings[repository] = []finding.Finding{f}
+	s.report(repository)
+}
+
+// TestShortLivedPodsAreAnnounced: what is found in an image is announced once, whether its pods outlive the time for which messages are
+// grouped or not, and whether they end or are deleted.
+func TestShortLivedPodsAreAnnounced(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lives     time.Duration
+		completes bool
+		within    time.Duration
+	}{
+		"each pod lives 40s":                {40 * time.Second, true, time.Minute},
+		"each pod lives 20s":                {20 * time.Second, true, time.Minute},
+		"each pod is deleted after 20s":     {20 * time.Second, false, time.Hour + time.Minute},
+		"each pod is deleted after a third": {time.Second / 3, false, time.Hour + time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begun(t, "web")
+			s.pass(time.Hour)
+			began := s.now
+			for range 48 {
+				s.starts("job", tt.completes)
+				s.matched("job", func(f *finding.Finding) { f.KnownExploited = true })
+				s.until(s.now.Add(tt.lives))
+				s.ends("job", tt.completes)
+				s.until(s.now.Add(time.Hour - tt.lives))
+			}
+			if d := only(t, s.sent); d.CreatedAt.After(began.Add(tt.within)) {
+				t.Errorf("announced after %s, want within %s", d.CreatedAt.Sub(began), tt.within)
+			}
+		})
+	}
+}
+
+// TestChangesOfEndedImages: what changes between two runs is announced then.
+func TestChangesOfEndedImages(t *testing.T) {
+	for change, modify := range map[store.Change]func(before, after *finding.Finding){
+		store.ChangeNew:          func(_, after *finding.Finding) { after.ID = "CVE-2026-0002" },
+		store.ChangeFixAvailable: func(before, _ *finding.Finding) { before.FixState, before.FixVersions = finding.FixStateNotFixed, nil },
+		store.ChangeEscalated:    func(_, after *finding.Finding) { after.KnownExploited = true },
+	} {
+		t.Run(string(change), func(t *testing.T) {
+			s := begun(t, "web")
+			s.pass(time.Hour)
+			s.starts("job", true)
+			s.matched("job", func(f *finding.Finding) { modify(f, &finding.Finding{}) })
+			s.rest()
+			s.ends("job", true)
+			s.pass(time.Hour)
+			sent := len(s.sent)
+			s.matched("job", func(f *finding.Finding) { modify(&finding.Finding{}, f) })
+			s.rest()
+			d := only(t, s.sent[sent:])
+			if d.Changes[change] != 1 {
+				t.Errorf("changes %v, want one %s", d.Changes, change)
+			}
+		})
+	}
+}
+
+// TestRolloutEndsUse: an image whose workload runs another one of the repository is not announced any more, whether that one has ended,
+// too, or not.
+func TestRolloutEndsUse(t *testing.T) {
+	s := begun(t, "web")
+	s.pass(time.Hour)
+	s.starts("job", true)
+	s.rest()
+	s.ends("job", true)
+	other := store.Used{
+		Scanner: scannerUID, Namespace: "shop", Key: keyOf("job, rolled out"), Engine: grype,
+		Workloads: []store.Workload{{Namespace: "shop", Kind: "CronJob", Name: "job", Container: "c", Repository: "job", Reference: "job:2.0", Completes: true}},
+	}
+	for range 2 {
+		s.pass(time.Hour)
+		s.must(s.store.SetUsed(context.Background(), other))
+		s.matched("job")
+		s.rest()
+		none(t, s.sent, "the CronJob runs another image")
+		other.Workloads = nil
+	}
+}
+
+// TestEndedImagesFixNothing: that an image has ended fixes nothing; nor does another one that runs, as long as an ended one has the
+// finding or has no result. When the ended image is not in use any more, the finding is fixed.
+func TestEndedImagesFixNothing(t *testing.T) {
+	s := begun(t, "web")
+	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
+	s.pass(time.Hour)
+	s.starts("job", true)
+	s.matched("job")
+	s.rest()
+	only(t, s.sent)
+	s.ends("job", true)
+	s.pass(time.Hour)
+	s.rest()
+	// A clean image of the same repository runs by another workload.
+	s.image("clean", ImageScanned)
+	s.coverage.Images[len(s.coverage.Images)-1].Repositories = []string{"job"}
+	s.use("clean", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "c", Repository: "job", Reference: "job:2.0"})
+	s.rest()
+	only(t, s.sent)
+	// The ended image is gone, and a further one has ended that has no result yet.
+	s.must(s.store.Release(context.Background(), scannerUID, keyOf("job")))
+	for i := range s.coverage.Images {
+		if s.coverage.Images[i].Recent {
+			s.coverage.Images[i].Key, s.coverage.Images[i].State = "another", ImagePending
+		}
+	}
+	s.pass(time.Hour)
+	s.rest()
+	only(t, s.sent)
+	s.coverage.Images = slices.DeleteFunc(s.coverage.Images, func(i Image) bool { return i.Recent })
+	s.rest()
+	if len(s.sent) != 2 || s.sent[1].Changes[store.ChangeFixed] != 1 {
+		t.Errorf("messages %+v, want one more: that the finding is fixed", s.sent)
+	}
+}
+
+// TestSummaryHasEndedImages: the first summary counts what has ended recently, so that it is not announced as new.
+func TestSummaryHasEndedImages(t *testing.T) {
+	s := newStory(t)
+	s.starts("job", true)
+	s.matched("job")
+	s.ends("job", true)
+	s.rest()
+	if d := only(t, s.sent); d.Kind != KindFirstScan || d.Totals.Critical != 1 || len(d.Worst) != 1 {
+		t.Errorf("message %+v, want a summary with the finding", d)
+	}
+}

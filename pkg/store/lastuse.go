@@ -1,0 +1,209 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// leftWorkload is a workload that ran an image and runs it no longer.
+type leftWorkload struct {
+	Workload
+	leftAt time.Time
+	// ended says that its pods ended, no longer ago than the Scanner wants to know.
+	ended bool
+}
+
+// imageUse is what the store has of an image's use by a Scanner.
+type imageUse struct {
+	// id is 0 while the Scanner does not have the image as Used says.
+	id      int64
+	running []Workload
+	left    []leftWorkload
+}
+
+// loadUse reads the workloads of an image. same says that all else is as u has it.
+func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err error) {
+	var namespace, engine string
+	var scope Scope
+	var suspended bool
+	err = q.QueryRowContext(ctx, `SELECT id, namespace, scope, engine, suspended FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
+		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&use.id, &namespace, &scope, &engine, &suspended)
+	if errors.Is(err, sql.ErrNoRows) {
+		return imageUse{}, false, nil
+	}
+	if err != nil {
+		return imageUse{}, false, err
+	}
+	rows, err := q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, completes FROM workloads WHERE image_id = ?`, use.id)
+	running, err := collect(rows, err, func(rows *sql.Rows) (w Workload, err error) {
+		return w, rows.Scan(&w.Namespace, &w.Kind, &w.Name, &w.Container, &w.Repository, &w.Reference, &w.Receivers, &w.Completes)
+	})
+	if err != nil {
+		return imageUse{}, false, err
+	}
+	use.running = distinctWorkloads(running)
+	rows, err = q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, left_at, ended FROM left_workloads WHERE image_id = ?`, use.id)
+	use.left, err = collect(rows, err, func(rows *sql.Rows) (l leftWorkload, err error) {
+		var at millis
+		err = rows.Scan(&l.Namespace, &l.Kind, &l.Name, &l.Container, &l.Repository, &l.Reference, &l.Receivers, &at, &l.ended)
+		l.leftAt = at.Time
+		return l, err
+	})
+	return use, namespace == u.Namespace && scope == u.Scope && engine == u.Engine && suspended == u.Suspended, err
+}
+
+// next returns the workloads that no longer run the image when u is recorded, in order. A workload whose pods are meant to end has ended
+// when none of them runs the image any more, even if all of them are gone.
+func (use imageUse) next(u Used, now time.Time) []leftWorkload {
+	byName, runs := make(map[Workload]leftWorkload), make(map[Workload]bool)
+	for _, w := range u.Workloads {
+		runs[nameOf(w)] = true
+	}
+	for _, l := range use.left {
+		byName[nameOf(l.Workload)] = l
+	}
+	for _, w := range use.running {
+		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: now, ended: w.Completes}
+	}
+	for _, e := range u.Ended {
+		known, found := byName[nameOf(e.Workload)]
+		ranUntilNow := found && known.leftAt.Equal(now)
+		if !found || ranUntilNow || e.At.After(known.leftAt) {
+			byName[nameOf(e.Workload)] = leftWorkload{Workload: e.Workload, leftAt: earlierTime(e.At, now), ended: true}
+		}
+	}
+	var next []leftWorkload
+	for name, l := range byName {
+		l.Completes = false
+		l.ended = l.ended && !l.leftAt.Before(u.EndedSince)
+		if !runs[name] && (l.ended || len(u.Workloads) == 0) {
+			next = append(next, l)
+		}
+	}
+	return ordered(next)
+}
+
+func ordered(left []leftWorkload) []leftWorkload {
+	return slices.SortedFunc(slices.Values(left), func(a, b leftWorkload) int { return compareWorkloads(a.Workload, b.Workload) })
+}
+
+func earlierTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// equalLeft compares as precisely as the store keeps times.
+func equalLeft(a, b leftWorkload) bool {
+	return a.Workload == b.Workload && a.ended == b.ended && a.leftAt.UnixMilli() == b.leftAt.UnixMilli()
+}
+
+// Rows that a workload has superseded stay superseded until it has left the image once more, later than before.
+const saveLeft = `
+	INSERT INTO left_workloads (image_id, namespace, kind, name, container, repository, reference, receivers, left_at, ended)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	ON CONFLICT DO UPDATE SET superseded = superseded AND (excluded.left_at IS NULL OR coalesce(left_at >= excluded.left_at, 0)),
+		reference = excluded.reference, receivers = excluded.receivers, left_at = excluded.left_at, ended = excluded.ended`
+
+// replaceLeft makes an image's left workloads those of a list.
+func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []leftWorkload) error {
+	kept := make(map[Workload]bool)
+	for _, l := range after {
+		kept[nameOf(l.Workload)] = true
+		if _, err := tx.ExecContext(ctx, saveLeft,
+			id, l.Namespace, l.Kind, l.Name, l.Container, l.Repository, l.Reference, l.Receivers, millis{l.leftAt}, l.ended); err != nil {
+			return err
+		}
+	}
+	for _, l := range before {
+		if kept[nameOf(l.Workload)] {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM left_workloads
+			WHERE image_id = ? AND namespace = ? AND kind = ? AND name = ? AND container = ? AND repository = ?`,
+			id, l.Namespace, l.Kind, l.Name, l.Container, l.Repository); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// A workload has superseded an image that it left if it runs another one of the repository, or left another one later. The same digest
+	// on another platform is no other image: nothing was rolled out.
+	supersededBy = `
+		other JOIN scanner_images oi ON oi.id = other.image_id JOIN scanner_images li ON li.id = l.image_id
+		WHERE other.name = l.name AND other.namespace = l.namespace AND other.kind = l.kind AND other.container = l.container
+			AND other.repository = l.repository AND oi.scanner = li.scanner AND oi.digest <> li.digest`
+	markOwn = `UPDATE left_workloads AS l SET superseded = 1 WHERE l.image_id = @id AND l.superseded = 0 AND (
+		EXISTS (SELECT 1 FROM workloads ` + supersededBy + `)
+		OR EXISTS (SELECT 1 FROM left_workloads ` + supersededBy + ` AND other.left_at > l.left_at))`
+	sameName = `l.name = own.name AND l.namespace = own.namespace AND l.kind = own.kind AND l.container = own.container AND l.repository = own.repository
+		AND l.image_id <> own.image_id AND l.superseded = 0
+		JOIN scanner_images oi ON oi.id = own.image_id JOIN scanner_images li ON li.id = l.image_id AND li.scanner = oi.scanner AND li.digest <> oi.digest
+		WHERE own.image_id = @id`
+	markOthers = `UPDATE left_workloads SET superseded = 1 WHERE (image_id, repository, namespace, kind, name, container) IN (
+		SELECT l.image_id, l.repository, l.namespace, l.kind, l.name, l.container FROM workloads own JOIN left_workloads l ON ` + sameName + `
+		UNION ALL
+		SELECT l.image_id, l.repository, l.namespace, l.kind, l.name, l.container FROM left_workloads own JOIN left_workloads l ON ` + sameName + `
+			AND l.left_at < own.left_at)`
+)
+
+// supersede notes which images are no longer in use since a workload of theirs runs another image of the repository: this one by others,
+// and others by this one.
+func supersede(ctx context.Context, tx *sql.Tx, id int64) error {
+	for _, statement := range []string{markOwn, markOthers} {
+		if _, err := tx.ExecContext(ctx, statement, sql.Named("id", id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isRecent is the condition on rows w of left_workloads that let an image of si count as in use: pods of it ended, and none of its
+// workloads has run another image of the repository since.
+const isRecent = `w.ended = 1 AND NOT EXISTS (SELECT 1 FROM left_workloads s WHERE s.image_id = si.id AND s.superseded = 1)`
+
+// RecentImages implements Usage.
+func (s *SQLite) RecentImages(ctx context.Context, scanner, engine string) (images []RecentImage, err error) {
+	byKey := make(map[image.Key]int)
+	err = s.read(ctx, "list recently used images", func(ctx context.Context, q query) error {
+		rows, err := q.QueryContext(ctx, `
+			SELECT si.digest, si.platform, w.repository, w.reference, w.receivers
+			FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
+			WHERE si.scanner = ? AND +si.engine = ? AND `+isRecent+` AND NOT EXISTS (SELECT 1 FROM workloads r WHERE r.image_id = si.id)
+			ORDER BY si.digest, si.platform, w.reference, w.repository, w.receivers`, scanner, engine)
+		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+			var key image.Key
+			var w Workload
+			if err := rows.Scan(&key.Digest, (*platform)(&key.Platform), &w.Repository, &w.Reference, &w.Receivers); err != nil {
+				return struct{}{}, err
+			}
+			at, found := byKey[key]
+			if !found {
+				at = len(images)
+				byKey[key] = at
+				images = append(images, RecentImage{Key: key, Reference: w.Reference})
+			}
+			images[at].add(w)
+			return struct{}{}, nil
+		})
+		return err
+	})
+	return images, err
+}
+
+func (r *RecentImage) add(w Workload) {
+	if !slices.Contains(r.Repositories, w.Repository) {
+		r.Repositories = append(r.Repositories, w.Repository)
+	}
+	if !slices.Contains(r.Receivers, w.Receivers) {
+		r.Receivers = append(r.Receivers, w.Receivers)
+	}
+}

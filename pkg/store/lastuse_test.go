@@ -1,0 +1,149 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+)
+
+// nightly is a workload whose pods are meant to end.
+func nightly(name, repository string) Workload {
+	w := workload(name, repository)
+	w.Kind, w.Completes = "CronJob", true
+	return w
+}
+
+// TestRecentUse: what is announced of an image whose pods have ended, and until when.
+func TestRecentUse(t *testing.T) {
+	job, web := nightly("job", "r"), workload("web", "r")
+	day := 24 * time.Hour
+	ended := func(w Workload, ago time.Duration) func(*Used, time.Time) {
+		return func(u *Used, now time.Time) { u.Ended = append(u.Ended, EndedWorkload{Workload: w, At: now.Add(-ago)}) }
+	}
+	runs := func(workloads ...Workload) func(*Used, time.Time) {
+		return func(u *Used, _ time.Time) { u.Workloads = workloads }
+	}
+	gone := func(*Used, time.Time) {}
+	type step struct {
+		image string
+		use   func(*Used, time.Time)
+		pass  time.Duration
+	}
+	for name, tt := range map[string]struct {
+		steps []step
+		// announced are the workloads of news, and recent says that the first image is one of RecentImages.
+		announced []string
+		recent    bool
+	}{
+		"a pod that has ended is there":         {[]step{{"old", runs(job), 0}, {"old", ended(job, time.Minute), 0}}, []string{"r job"}, true},
+		"its pods are gone":                     {[]step{{"old", runs(job), 0}, {"old", gone, 0}}, []string{"r job"}, true},
+		"it ended before it was seen":           {[]step{{"old", ended(job, time.Hour), 0}}, []string{"r job"}, true},
+		"it ended too long ago":                 {[]step{{"old", ended(job, day+time.Second), 0}}, nil, false},
+		"it ended, and time has passed":         {[]step{{"old", runs(job), 0}, {"old", gone, day + time.Second}, {"old", gone, 0}}, nil, false},
+		"pods of a Deployment are gone":         {[]step{{"old", runs(web), 0}, {"old", gone, 0}}, nil, false},
+		"a pod of a Deployment was evicted":     {[]step{{"old", ended(web, time.Hour), 0}}, []string{"r web"}, true},
+		"the workload runs another image":       {[]step{{"old", runs(job), 0}, {"old", gone, 0}, {"new", runs(job), 0}}, nil, false},
+		"it ran another image, in other order":  {[]step{{"old", runs(job), 0}, {"new", runs(job), 0}, {"old", gone, 0}}, nil, false},
+		"that one has ended, too":               {[]step{{"old", runs(job), 0}, {"old", gone, 0}, {"new", runs(job), time.Hour}, {"new", gone, 0}}, nil, false},
+		"both ended before they were seen":      {[]step{{"old", ended(job, 2*time.Hour), 0}, {"new", ended(job, time.Hour), 0}}, nil, false},
+		"the same, in other order":              {[]step{{"new", ended(job, time.Hour), 0}, {"old", ended(job, 2*time.Hour), 0}}, nil, false},
+		"ended pods of before the rollout stay": {[]step{{"old", runs(job), 0}, {"old", ended(job, 0), time.Hour}, {"new", runs(job), 0}, {"old", ended(job, time.Hour), 0}, {"new", gone, 0}, {"old", ended(job, time.Hour), 0}}, nil, false},
+		"rolled back":                           {[]step{{"old", runs(job), 0}, {"new", runs(job), time.Hour}, {"old", runs(job), 0}, {"new", gone, time.Hour}, {"old", gone, 0}}, []string{"r job"}, true},
+		"another of its workloads is rolled out": {
+			[]step{{"old", runs(web, nightly("migrate", "r")), 0}, {"old", ended(nightly("migrate", "r"), 0), 0}, {"new", runs(web), 0}}, nil, false,
+		},
+		"another workload runs another image": {[]step{{"old", runs(job), 0}, {"old", gone, 0}, {"new", runs(nightly("other", "r")), 0}}, []string{"r job"}, true},
+		"it runs by another workload":         {[]step{{"old", runs(job, web), 0}, {"old", runs(web), 0}}, []string{"r job", "r web"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newStore(t)
+			f.catalogue(t, "old")
+			f.report(t, "old", vulnerable("CVE-2026-0001", "a"))
+			for _, step := range tt.steps {
+				u := used("scanner", step.image)
+				step.use(&u, f.clock.Now())
+				u.EndedSince = f.clock.Now().Add(-day)
+				must(t, f.SetUsed(t.Context(), u))
+				f.clock.pass(step.pass)
+			}
+			equal(t, "announced", f.whoRuns(t, "scanner"), tt.announced)
+			recent := false
+			for _, img := range got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype)) {
+				recent = recent || img.Key == key("old")
+			}
+			equal(t, "recently used", recent, tt.recent)
+			if last := tt.steps[len(tt.steps)-1]; last.image == "old" {
+				totals, err := f.ScannerTotals(t.Context(), "scanner", NewsFilter{}.Exceptions)
+				must(t, err)
+				equal(t, "counted as running", totals.Counts.High > 0, name == "it runs by another workload")
+			}
+		})
+	}
+}
+
+// TestRecentImage: what is said of a recently used image.
+func TestRecentImage(t *testing.T) {
+	f := newStore(t)
+	u := used("scanner", "app")
+	a, b := nightly("a", "r"), nightly("b", "mirror")
+	a.Receivers = "team"
+	u.Ended = []EndedWorkload{{a, f.clock.Now()}, {b, f.clock.Now()}}
+	must(t, f.SetUsed(t.Context(), u))
+	equal(t, "recent images", got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype)), []RecentImage{{
+		Key: key("app"), Reference: "mirror:1", Repositories: []string{"mirror", "r"}, Receivers: []string{"", "team"},
+	}})
+	equal(t, "of another engine", got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", "clair")), []RecentImage(nil))
+	equal(t, "wanted", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), true)
+	u.Ended, u.EndedSince = nil, f.clock.Now().Add(time.Second)
+	must(t, f.SetUsed(t.Context(), u))
+	equal(t, "wanted later", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), false)
+}
+
+// TestRolloutToAnotherPlatform: the same image on a node of another platform is no other image.
+func TestRolloutToAnotherPlatform(t *testing.T) {
+	f := newStore(t)
+	arm := used("scanner", "app", nightly("job", "r"))
+	arm.Key.Platform = image.Platform{OS: "linux", Architecture: "arm64"}
+	must(t, f.SetUsed(t.Context(), used("scanner", "app", nightly("job", "r"))))
+	must(t, f.SetUsed(t.Context(), used("scanner", "app")))
+	must(t, f.SetUsed(t.Context(), arm))
+	equal(t, "recent images", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 1)
+}
+
+// TestKeptNews: what is not announced for now, since nothing runs it, and will be with the next run.
+func TestKeptNews(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	f.report(t, "app", vulnerable("CVE-2026-0001", "a"))
+	f.use(t, "scanner", "app", workload("web", "r"))
+	f.use(t, "scanner", "app")
+	count := func(filter NewsFilter) int {
+		_, total, err := f.News(t.Context(), "scanner", "slack", filter, 1)
+		must(t, err)
+		return total
+	}
+	equal(t, "announced", count(NewsFilter{}), 0)
+	equal(t, "kept", count(NewsFilter{Kept: true}), 1)
+	f.use(t, "scanner", "other", workload("web", "r"))
+	equal(t, "kept after a rollout", count(NewsFilter{Kept: true}), 0)
+}
+
+// TestScannerImages: which images Scanners have, by namespace.
+func TestScannerImages(t *testing.T) {
+	f := newStore(t)
+	elsewhere := used("other", "app", workload("web", "r"))
+	elsewhere.Namespace = "elsewhere"
+	must(t, f.SetUsed(t.Context(), elsewhere))
+	f.use(t, "scanner", "app")
+	in := func(namespace string) string {
+		var names []string
+		for _, img := range got[[]ScannerImage](t)(f.ScannerImages(t.Context(), namespace)) {
+			names = append(names, img.Scanner+" in "+img.Namespace)
+		}
+		return strings.Join(names, ", ")
+	}
+	equal(t, "of a namespace", in("shop"), "scanner in shop")
+	equal(t, "of all", len(got[[]ScannerImage](t)(f.ScannerImages(t.Context(), ""))), 2)
+}
