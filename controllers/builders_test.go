@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,6 +157,23 @@ func onNode(name string) func(*corev1.Pod) { return func(pod *corev1.Pod) { pod.
 
 func inPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
+}
+
+// finishedAt is when all containers finished.
+func finishedAt(at time.Time) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		for i := range pod.Status.ContainerStatuses {
+			pod.Status.ContainerStatuses[i].State.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)}
+		}
+	}
+}
+
+// ofCronJob is a pod of a run of a CronJob.
+func ofCronJob(name string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		ownedBy("batch/v1", "Job", name+"-29401440", "job-uid")(pod)
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
 }
 
 func pulledWith(secrets ...string) func(*corev1.Pod) {

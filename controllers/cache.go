@@ -84,10 +84,11 @@ func StripPod(o any) (any, error) {
 		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, ImagePullSecrets: pod.Spec.ImagePullSecrets, ServiceAccountName: pod.Spec.ServiceAccountName,
+			RestartPolicy: pod.Spec.RestartPolicy,
 		},
 		Status: corev1.PodStatus{
 			Phase:                      pod.Status.Phase,
-			Conditions:                 stripConditions(pod.Status.Conditions),
+			Conditions:                 stripConditions(pod),
 			InitContainerStatuses:      stripStatuses(pod.Status.InitContainerStatuses),
 			ContainerStatuses:          stripStatuses(pod.Status.ContainerStatuses),
 			EphemeralContainerStatuses: stripStatuses(pod.Status.EphemeralContainerStatuses),
@@ -114,14 +115,17 @@ func StripPod(o any) (any, error) {
 	return stripped, nil
 }
 
-// stripConditions keeps whether no node can take the pod.
-func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
-	for _, c := range conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+// stripConditions keeps whether no node can take the pod and, of one that has ended, since when it is not ready.
+func stripConditions(pod *corev1.Pod) (kept []corev1.PodCondition) {
+	for _, c := range pod.Status.Conditions {
+		switch {
+		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
+			kept = append(kept, corev1.PodCondition{Type: c.Type, Status: c.Status})
+		case c.Type == corev1.PodReady && !runs(pod):
+			kept = append(kept, corev1.PodCondition{Type: c.Type, LastTransitionTime: c.LastTransitionTime})
 		}
 	}
-	return nil
+	return kept
 }
 
 // ownAnnotations are those that this operator leaves on pods, and that by which pods name receivers.
@@ -149,6 +153,9 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 		kept := corev1.ContainerStatus{Name: s.Name, ImageID: s.ImageID}
 		if s.ImageID == "" && s.State.Waiting != nil {
 			kept.State.Waiting = s.State.Waiting
+		}
+		if s.State.Terminated != nil {
+			kept.State.Terminated = &corev1.ContainerStateTerminated{FinishedAt: s.State.Terminated.FinishedAt}
 		}
 		for _, mount := range s.VolumeMounts {
 			if mount.VolumeStatus != nil && mount.VolumeStatus.Image != nil {

@@ -58,13 +58,24 @@ func engineOf(b backend.Backend) string {
 
 // scannerCoverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID. An image is
 // scanned if the store has the engine's report of it: after the store was lost, or the engine was changed, ImageScans still show
-// for a while what was found before.
-func scannerCoverage(ctx context.Context, reader client.Reader, reports store.Store, limits Limits, scanner *v1alpha1.Scanner, engine string) ([]coveredImage, error) {
+// for a while what was found before. Recent are further images, which nothing runs now and which are still in use.
+func scannerCoverage(
+	ctx context.Context, reader client.Reader, reports store.Store, limits Limits, scanner *v1alpha1.Scanner, engine string,
+) (running, recent []coveredImage, err error) {
 	reported, err := reports.Reported(ctx, string(scanner.UID), engine)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return inventory{client: reader, jobs: reports, limits: limits}.coverage(ctx, scanner, reported)
+	i := inventory{client: reader, jobs: reports, limits: limits}
+	if running, err = i.coverage(ctx, scanner, reported); err != nil {
+		return nil, nil, err
+	}
+	ended, err := reports.RecentImages(ctx, string(scanner.UID), engine)
+	if err != nil {
+		return nil, nil, err
+	}
+	recent, err = i.recent(ctx, scanner, ended, reported, running)
+	return running, recent, err
 }
 
 func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]store.ReportAge) ([]coveredImage, error) {

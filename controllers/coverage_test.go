@@ -249,7 +249,7 @@ func TestCoverageHasReceivers(t *testing.T) {
 	)
 	covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), theScanner(), nil)
 	u.must(err)
-	images := describeCoverage(covered, nil, noon).Images
+	images := describeCoverage(covered, nil, nil, noon).Images
 	if len(images) != 1 {
 		t.Fatalf("%d images, want one", len(images))
 	}

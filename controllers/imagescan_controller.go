@@ -36,7 +36,9 @@ const (
 
 // ImageScanReconciler takes an image through indexing and matching and says how far it is.
 type ImageScanReconciler struct {
-	Client   client.Client
+	Client client.Client
+	// Reader reads without a cache.
+	Reader   client.Reader
 	Store    store.Store
 	Backends backend.Choosers
 	Clock    clock.PassiveClock
@@ -73,6 +75,8 @@ type imageScanScope struct {
 	// the platforms of some pods' nodes may not be known yet.
 	uses    []use
 	counted bool
+	// ended are the containers that ran the image and whose pods have ended, within the Scanner's retention; set by findUses.
+	ended []use
 	// image is what the backend is asked about; set by findUses.
 	image backend.Image
 	// progress is what the backend last said; nil once all is done.
@@ -96,7 +100,10 @@ type imageScanStep func(context.Context, *imageScanScope) (time.Duration, error)
 func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, err error) {
 	var scan v1alpha1.ImageScan
 	if err := r.Client.Get(ctx, req.NamespacedName, &scan); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		if apierrors.IsNotFound(err) {
+			err = r.sweepUses(ctx, req.Namespace)
+		}
+		return ctrl.Result{}, err
 	}
 	if !scan.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
@@ -121,10 +128,18 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			return ctrl.Result{RequeueAfter: wait}, err
 		}
 	}
-	if s.counted {
-		return ctrl.Result{}, r.summarise(ctx, s)
+	return ctrl.Result{RequeueAfter: r.nextLook(s)}, r.summarise(ctx, s)
+}
+
+// nextLook is when an image is looked at again that is done for now; 0 if an event will come.
+func (r *ImageScanReconciler) nextLook(s *imageScanScope) time.Duration {
+	switch {
+	case !s.counted:
+		return nodeWait
+	case len(s.uses) == 0:
+		return r.untilRetirement(s)
 	}
-	return ctrl.Result{RequeueAfter: nodeWait}, r.summarise(ctx, s)
+	return 0
 }
 
 // identify finds the Scanner. An ImageScan without one, or beside another one for the same image, is deleted (of two,
@@ -200,18 +215,19 @@ func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) 
 	return 0, nil
 }
 
-// retire deletes the ImageScan when the image was unused for longer than the Scanner wants to keep it. Until
-// then the store keeps it in the match queue; there is nothing to do for it here.
+// retire deletes the ImageScan when the image was unused for longer than the Scanner wants to keep it. Until then an image whose pods
+// ended is scanned like one that runs. Any other the store keeps in the match queue; there is nothing to do for it here.
 func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	status := &s.scan.Status
 	if len(s.uses) > 0 {
 		status.UnusedSinceTime = nil
 		return 0, nil
 	}
-	if status.UnusedSinceTime == nil {
-		status.UnusedSinceTime = &metav1.Time{Time: r.Clock.Now()}
-	}
+	s.noteUnused(r.Clock.Now())
 	if wait := r.untilRetirement(s); wait > 0 {
+		if inUse, err := r.staysInUse(ctx, s); inUse || err != nil {
+			return 0, err
+		}
 		if status.Findings == nil && status.Phase != v1alpha1.PhaseFailed {
 			s.progress = &backend.Progress{Reason: v1alpha1.ReasonUnused, Message: "no pod uses the image any more"}
 		}
@@ -228,14 +244,25 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 	return 0, err
 }
 
+// noteUnused notes since when nothing runs the image: since the last pod ended that is there, or since now.
+func (s *imageScanScope) noteUnused(now time.Time) {
+	since := s.scan.Status.UnusedSinceTime
+	for _, u := range s.ended {
+		if since == nil || u.endedAt.After(since.Time) {
+			since = &metav1.Time{Time: u.endedAt}
+		}
+	}
+	if since == nil {
+		since = &metav1.Time{Time: now}
+	}
+	s.scan.Status.UnusedSinceTime = since
+}
+
 // untilRetirement is how long an unused image is still kept; 0 when its time is over.
 func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
-	retention := 24 * time.Hour
-	if s.scanner.Spec.UnusedImageRetention != nil {
-		retention = s.scanner.Spec.UnusedImageRetention.Duration
-	}
+	keep := retention(s.scanner)
 	// Of a clock that was put back, a time may be still to come though it is of the past.
-	return min(max(0, retention-r.Clock.Since(s.scan.Status.UnusedSinceTime.Time)), retention)
+	return min(max(0, keep-r.Clock.Since(s.scan.Status.UnusedSinceTime.Time)), keep)
 }
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, only client.Preconditions) error {

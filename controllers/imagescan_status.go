@@ -79,7 +79,7 @@ func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (sto
 // recount brings up to the exceptions that are in force what stays of a result of which nothing more is asked: that of an image
 // that is not used, of a suspended Scanner, or from before a failure.
 func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	stays := len(s.uses) == 0 || isSuspended(s.scanner) || s.scan.Status.Phase == v1alpha1.PhaseFailed
+	stays := len(s.lastUses()) == 0 || isSuspended(s.scanner) || s.scan.Status.Phase == v1alpha1.PhaseFailed
 	if !stays || s.backend == nil || s.scan.Status.Findings == nil {
 		return 0, nil
 	}
@@ -95,7 +95,7 @@ func (s *imageScanScope) names() []exception.Image {
 			names = append(names, name)
 		}
 	}
-	for _, u := range s.uses {
+	for _, u := range s.lastUses() {
 		add(u.img.Reference)
 	}
 	if len(names) > 0 {

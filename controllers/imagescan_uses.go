@@ -23,17 +23,21 @@ const (
 	maxServiceAccounts = 20
 )
 
-// use is one container that runs the image.
+// use is one container that runs the image, or ran it.
 type use struct {
 	pod *corev1.Pod
 	img runningImage
 	// receivers that the pod concerns; none if neither it nor its namespace names any.
 	receivers []string
+	// endedAt is when its pod ended; zero while it runs.
+	endedAt time.Time
 }
 
-// findUses lists the containers that run the image, and what follows for pulling it.
+// findUses lists the containers that run the image or have recently, and what follows for pulling it.
 func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
-	pods, err := r.inventory().selected(ctx, s.scanner, client.MatchingFields{podsByDigest: s.key.Digest})
+	now := r.Clock.Now()
+	inUse := func(pod *corev1.Pod) bool { return usesImages(s.scanner, pod, now) }
+	pods, err := r.inventory().podsOf(ctx, s.scanner, inUse, client.MatchingFields{podsByDigest: s.key.Digest})
 	if err != nil {
 		return 0, err
 	}
@@ -48,12 +52,13 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 			return 0, err
 		}
 		if !known {
-			s.counted = false
+			// The node of a pod that has ended may have gone for good.
+			s.counted = s.counted && !runs(&pods[i])
 			continue
 		}
 		for _, img := range running {
 			if img.Key == s.key && !excluded(s.scanner, img.Reference) {
-				s.uses = append(s.uses, use{pod: &pods[i], img: img, receivers: validReceivers(namedBy(&pods[i], ofNamespace))})
+				s.add(use{pod: &pods[i], img: img, receivers: validReceivers(namedBy(&pods[i], ofNamespace))}, now)
 			}
 		}
 	}
@@ -62,6 +67,23 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 	}
 	s.image = s.describe()
 	return 0, r.chooseScope(ctx, s)
+}
+
+func (s *imageScanScope) add(u use, now time.Time) {
+	if runs(u.pod) {
+		s.uses = append(s.uses, u)
+		return
+	}
+	u.endedAt = endedAt(u.pod, now)
+	s.ended = append(s.ended, u)
+}
+
+// lastUses are the containers that run the image now, or else those that ran it last.
+func (s *imageScanScope) lastUses() []use {
+	if len(s.uses) > 0 {
+		return s.uses
+	}
+	return s.ended
 }
 
 // chooseScope prefers a catalogue that is there: that of the whole cluster, which anybody may use who runs the
@@ -95,7 +117,7 @@ func (s *imageScanScope) describe() backend.Image {
 		img.Job = &grype.Job
 	}
 	var inUse, remembered, reported, secrets, accounts []string
-	for _, u := range s.uses {
+	for _, u := range s.lastUses() {
 		inUse = append(inUse, u.img.Reference.Repository)
 		reported = append(reported, u.img.ID.Repository)
 		secrets = append(secrets, pullSecrets(u.pod)...)
@@ -131,16 +153,17 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	if s.backend == nil {
 		return 0, nil
 	}
-	workloads := workloadsOf(s.uses)
+	workloads, ended := workloadsOf(s.uses), endedWorkloads(s.ended)
 	err := r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
 		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: isSuspended(s.scanner) || s.refused, Workloads: workloads,
+		Ended: ended, EndedSince: r.Clock.Now().Add(-retention(s.scanner)),
 	})
 	if err != nil {
 		return 0, err
 	}
 	concerned := fnv.New64a()
-	for _, w := range workloads {
+	for _, w := range workloadsOf(slices.Concat(s.uses, s.ended)) {
 		fmt.Fprintln(concerned, w.Kind, w.Name, w.Repository, w.Receivers)
 	}
 	// Whoever tells receivers may have looked before this was recorded.
@@ -175,7 +198,7 @@ func workloadsOf(uses []use) []store.Workload {
 		kind, name := workloadOf(u.pod)
 		w := store.Workload{
 			Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
-			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(),
+			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(), Completes: completes(u.pod),
 		}
 		named[w] = append(named[w], u.receivers...)
 	}
@@ -186,4 +209,19 @@ func workloadsOf(uses []use) []store.Workload {
 	}
 	slices.SortFunc(workloads, compareWorkloads)
 	return workloads
+}
+
+// endedWorkloads lists each workload once, with the time when its last pod ended.
+func endedWorkloads(uses []use) (ended []store.EndedWorkload) {
+	for _, w := range workloadsOf(uses) {
+		e := store.EndedWorkload{Workload: w}
+		for _, u := range uses {
+			kind, name := workloadOf(u.pod)
+			if kind == w.Kind && name == w.Name && u.img.Container == w.Container && u.img.Reference.String() == w.Reference && u.endedAt.After(e.At) {
+				e.At = u.endedAt
+			}
+		}
+		ended = append(ended, e)
+	}
+	return ended
 }

@@ -63,15 +63,22 @@ func (i inventory) isOwnJob(ctx context.Context, pod *corev1.Pod) (bool, error) 
 	return i.jobs.IsRecorded(ctx, pod.Namespace, owner.Name, string(owner.UID))
 }
 
-// selected lists the pods of a namespace that a Scanner is about.
+// selected lists the pods of a namespace that run and that a Scanner is about.
 func (i inventory) selected(ctx context.Context, scanner *v1alpha1.Scanner, opts ...client.ListOption) ([]corev1.Pod, error) {
+	return i.podsOf(ctx, scanner, runs, opts...)
+}
+
+// podsOf lists those pods of a Scanner, running and ended, that a condition lets pass.
+func (i inventory) podsOf(
+	ctx context.Context, scanner *v1alpha1.Scanner, pass func(*corev1.Pod) bool, opts ...client.ListOption,
+) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := i.client.List(ctx, &pods, append(opts, client.InNamespace(scanner.Namespace))...); err != nil {
 		return nil, err
 	}
 	var selected []corev1.Pod
 	for _, pod := range pods.Items {
-		if !selects(scanner, &pod) {
+		if !pass(&pod) || !isAbout(scanner, &pod) {
 			continue
 		}
 		own, err := i.isOwnJob(ctx, &pod)

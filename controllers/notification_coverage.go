@@ -20,15 +20,16 @@ func dataSince(scanner *v1alpha1.Scanner) time.Time {
 
 // describeCoverage says it in the planner's terms: images with a digest one by one, all others as numbers.
 // never is of neverCovered.
-func describeCoverage(covered []coveredImage, never []string, since time.Time) notify.Coverage {
+func describeCoverage(covered, recent []coveredImage, never []string, since time.Time) notify.Coverage {
 	coverage := notify.Coverage{Known: true, DataSince: since}
+	for _, img := range recent {
+		described := describeImage(img, never)
+		described.Recent = true
+		coverage.Images = append(coverage.Images, described)
+	}
 	for _, img := range covered {
 		if len(img.Repositories) > 0 && img.State != imageExcluded {
-			coverage.Images = append(coverage.Images, notify.Image{
-				Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
-				Partly:  len(heldGaps(img.NotCovered, never)) > 0,
-				Current: img.Report.Current, Receivers: img.Receivers,
-			})
+			coverage.Images = append(coverage.Images, describeImage(img, never))
 			continue
 		}
 		switch img.State {
@@ -44,6 +45,14 @@ func describeCoverage(covered []coveredImage, never []string, since time.Time) n
 		}
 	}
 	return coverage
+}
+
+func describeImage(img coveredImage, never []string) notify.Image {
+	return notify.Image{
+		Key: img.ID, Repositories: img.Repositories, State: imageStates[img.State], Reason: img.Reason,
+		Partly:  len(heldGaps(img.NotCovered, never)) > 0,
+		Current: img.Report.Current, Receivers: img.Receivers,
+	}
 }
 
 var imageStates = map[imageState]notify.ImageState{

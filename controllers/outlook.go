@@ -33,7 +33,7 @@ type outlook struct {
 func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Scanner) (*outlook, error) {
 	engine := r.Backends.For(scanner)
 	o := &outlook{scanner: scanner, engine: engineOf(engine)}
-	images, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, scanner, o.engine)
+	images, recent, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, scanner, o.engine)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Sca
 	if o.exceptions, o.exceptionEnds, err = r.Exceptions.InForce(ctx, scanner.Namespace); err != nil {
 		return nil, err
 	}
-	o.coverage = describeCoverage(images, neverCovered(engine), dataSince(scanner))
+	o.coverage = describeCoverage(images, recent, neverCovered(engine), dataSince(scanner))
 	c := circumstances{
 		now: r.Clock.Now(), after: r.After, images: images, data: o.data, exceptions: o.exceptions.All(),
 		backend: meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable),

@@ -67,7 +67,11 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	notHeld := r.hold(ctx, &pod, scanners)
+	var holding []v1alpha1.Scanner
+	if runs(&pod) {
+		holding = scanners
+	}
+	notHeld := r.hold(ctx, &pod, holding)
 	wait, err := r.scan(ctx, &pod, scanners)
 	if err = errors.Join(notHeld, err); err != nil {
 		return ctrl.Result{}, err
@@ -88,7 +92,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 		if running, _, known, err = r.inventory().images(ctx, pod); err != nil {
 			return 0, err
 		}
-		if !known {
+		if !known && runs(pod) {
 			return nodeWait, nil
 		}
 	}
@@ -101,7 +105,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 			wait = roomWait
 		}
 		errs = append(errs, err)
-		if addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
+		if runs(pod) && addsPodAnnotation(&scanners[i]) && len(handled) > 0 {
 			wanted[scanners[i].Name+annotationSuffix] = encodeHashes(handled)
 		}
 	}
@@ -113,7 +117,7 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 
 func (r *PodReconciler) inventory() inventory { return inventory{client: r.Client, jobs: r.Jobs} }
 
-// scannersOf lists the Scanners that are about a pod.
+// scannersOf lists the Scanners that are about a pod. One that has ended concerns them for as long as they keep unused images.
 func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1.Scanner, error) {
 	var all v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &all, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -121,8 +125,8 @@ func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1al
 	}
 	var scanners []v1alpha1.Scanner
 	for i := range r.Limits.admitted(all.Items) {
-		if selects(&all.Items[i], pod) {
-			scanners = append(scanners, *all.Items[i].DeepCopy())
+		if scanner := &all.Items[i]; isAbout(scanner, pod) && usesImages(scanner, pod, r.Clock.Now()) {
+			scanners = append(scanners, *scanner.DeepCopy())
 		}
 	}
 	if len(scanners) == 0 {

@@ -177,7 +177,12 @@ func runs(pod *corev1.Pod) bool {
 // selects says whether a Scanner is about a pod of its namespace. A pod that is being deleted is not counted: it may
 // hang for long on a node that is gone. Neither are workers: a namespace would be told of the operator's image.
 func selects(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
-	if grype.IsWorkerPod(pod) || !runs(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
+	return runs(pod) && isAbout(scanner, pod)
+}
+
+// isAbout says so for a pod that runs or has ended.
+func isAbout(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
+	if grype.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
 	}
 	if scanner.Spec.PodSelector == nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -228,6 +229,13 @@ func anyPod() *rapid.Generator[*corev1.Pod] {
 		}
 		pod.Spec.NodeName = draw("node", nodeAMD, nodeARM, "", "unknown")
 		pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{corev1.PodRunning, corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed}).Draw(t, "phase")
+		pod.Spec.RestartPolicy = rapid.SampledFrom([]corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyNever}).Draw(t, "restart policy")
+		if rapid.Bool().Draw(t, "finished") {
+			finishedAt(noon.Add(-time.Hour))(pod)
+		}
+		if rapid.Bool().Draw(t, "with a readiness") && !runs(pod) {
+			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, LastTransitionTime: metav1.NewTime(noon.Add(-2 * time.Hour))})
+		}
 		return pod
 	})
 }
@@ -290,6 +298,8 @@ func TestStripPod(t *testing.T) {
 			"ServiceAccount":    {original.Spec.ServiceAccountName, stripped.Spec.ServiceAccountName},
 			"workload":          {workloadKind + "/" + workloadName, gotKind + "/" + gotName},
 			"runs":              {runs(original), runs(stripped)},
+			"end":               {endedAt(original, noon), endedAt(stripped, noon)},
+			"is meant to end":   {completes(original), completes(stripped)},
 			"identity":          {[]any{original.Name, original.Namespace, original.UID, original.ResourceVersion}, []any{stripped.Name, stripped.Namespace, stripped.UID, stripped.ResourceVersion}},
 			"node":              {original.Spec.NodeName, stripped.Spec.NodeName},
 			"deletion":          {original.DeletionTimestamp, stripped.DeletionTimestamp},

@@ -196,11 +196,12 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
 	status := &s.scanner.Status
 	status.ObservedGeneration = s.scanner.Generation
-	var err error
-	if s.images, err = scannerCoverage(ctx, r.Client, r.Store, r.Limits, s.scanner, engineOf(s.backend)); err != nil {
+	images, recent, err := scannerCoverage(ctx, r.Client, r.Store, r.Limits, s.scanner, engineOf(s.backend))
+	if err != nil {
 		return err
 	}
-	status.Images = countImages(s.images)
+	s.images, status.Images = images, countImages(images)
+	status.Images.RecentlyUsed = clamp(len(recent))
 	if err := r.count(ctx, s.scanner); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func newUnit(t *testing.T, objects ...client.Object) *unit {
 	}
 	engines := backend.Choosers{v1alpha1.BackendGrype: backend.Always(u.engine)}
 	u.exceptions = cluster.Source{Reader: u.client, Clock: u.clock}
-	u.scans = &ImageScanReconciler{Client: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
+	u.scans = &ImageScanReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions}
 	u.pods = &PodReconciler{Client: u.client, Jobs: u.store, Uses: u.scans, Clock: u.clock, Events: u.events}
 	u.scanners = &ScannerReconciler{Client: u.client, Reader: u.client, Store: u.store, Backends: engines, Clock: u.clock, Events: u.events, Wakeups: &Wakeups{}, Exceptions: u.exceptions, Covered: &Covered{}, StoreDurable: true}
 	return u

@@ -59,8 +59,9 @@ type ScannerSpec struct {
 	AddPodFinalizer *bool `json:"addPodFinalizer,omitempty"`
 
 	// unusedImageRetention is how long an image is still matched with new vulnerability data after the last pod
-	// that used it has gone, so that it need not be cataloged again for the next run of a CronJob. Such an
-	// image is neither counted nor announced. Between 0s and 720h.
+	// that used it has gone, so that it need not be cataloged again for the next run of a CronJob. It is not
+	// counted. If its pods ended (they succeeded or failed), what is new in it is announced as long, unless one
+	// of its workloads runs another image of the repository meanwhile. Between 0s and 720h.
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="must be between 0s and 720h"
 	// +optional
@@ -411,6 +412,10 @@ type ImageCounts struct {
 	// excluded images are left out by spec.images.exclude.
 	// +required
 	Excluded int32 `json:"excluded"`
+	// recentlyUsed is the number of further images that nothing runs now and whose last pods ended within
+	// spec.unusedImageRetention. They are in none of the other numbers, nor in findings. What is new in them is announced.
+	// +optional
+	RecentlyUsed int32 `json:"recentlyUsed,omitempty"`
 }
 
 // FindingCounts counts findings by severity.

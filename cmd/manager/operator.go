@@ -342,8 +342,11 @@ func (op *operator) addControllers(ctx context.Context) error {
 		return err
 	}
 	imageScans := &controllers.ImageScanReconciler{
-		Client: client, Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
+		Client: client, Reader: op.manager.GetAPIReader(), Store: op.store, Backends: op.backends, Clock: op.clock, Events: events, Wakeups: op.wakeups,
 		Exceptions: exceptions, ShareSBOMs: op.options.ShareSBOMs, Rights: op.rights, Limits: limits, Metrics: op.measures, Random: mathrand.Float64,
+	}
+	if err := op.manager.Add(op.every(forgetInterval, "uses", "Releasing images without an ImageScan", imageScans.SweepUses)); err != nil {
+		return err
 	}
 	for _, controller := range []interface{ SetupWithManager(ctrl.Manager) error }{
 		&controllers.PodReconciler{Client: client, Jobs: op.store, Uses: imageScans, Clock: op.clock, Events: events, Rights: op.rights, Limits: limits},

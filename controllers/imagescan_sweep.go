@@ -1,0 +1,94 @@
+package controllers
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// sweepPage is how many ImageScans are read from the API server at once: at most 2 MiB.
+const sweepPage = 500
+
+// imageOfScanner identifies an ImageScan by what it is for.
+type imageOfScanner struct {
+	scanner types.UID
+	key     image.Key
+}
+
+// SweepUses releases the images that the store has for a Scanner without an ImageScan, in all namespaces. It is to be called now and then:
+// ImageScans are deleted while no manager runs, and a restored etcd lacks some.
+func (r *ImageScanReconciler) SweepUses(ctx context.Context) error {
+	return r.sweepUses(ctx, metav1.NamespaceAll)
+}
+
+// sweepUses does so for one namespace, or for all. The cache only finds candidates: an image is released when the API server has no
+// ImageScan for it. The store is read first, so that an ImageScan that is made meanwhile is found.
+func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) error {
+	uses, err := r.Store.ScannerImages(ctx, namespace)
+	if err != nil || len(uses) == 0 {
+		return err
+	}
+	uses, err = withoutImageScan(ctx, r.Client, 0, namespace, uses)
+	if err != nil {
+		return err
+	}
+	byNamespace := map[string][]store.ScannerImage{}
+	for _, use := range uses {
+		byNamespace[use.Namespace] = append(byNamespace[use.Namespace], use)
+	}
+	for namespace, uses := range byNamespace {
+		gone, err := withoutImageScan(ctx, r.Reader, sweepPage, namespace, uses)
+		if apierrors.IsForbidden(err) {
+			continue // where nothing may be read, nothing is known to be gone
+		}
+		if err != nil {
+			return err
+		}
+		for _, use := range gone {
+			ctrl.LoggerFrom(ctx).Info("Releasing an image without an ImageScan", "namespace", use.Namespace, "image", use.Key.String())
+			if err := r.Store.Release(ctx, use.Scanner, use.Key); err != nil {
+				return err
+			}
+			// Should one have been made since, it has the use recorded again.
+			r.Wakeups.Image(ctx, use.Key.Digest)
+		}
+	}
+	return nil
+}
+
+// withoutImageScan returns those images for which there is no ImageScan, read in pages; a cache has none (0).
+func withoutImageScan(
+	ctx context.Context, reader client.Reader, pageSize int64, namespace string, uses []store.ScannerImage,
+) (gone []store.ScannerImage, err error) {
+	there := map[imageOfScanner]bool{}
+	var page v1alpha1.ImageScanList
+	for next := true; next; next = page.Continue != "" {
+		options := client.ListOptions{Namespace: namespace, Limit: pageSize, Continue: page.Continue}
+		page = v1alpha1.ImageScanList{}
+		if err := reader.List(ctx, &page, &options); err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			scan := &page.Items[i]
+			owner := metav1.GetControllerOf(scan)
+			key, err := keyOf(scan)
+			if owner != nil && err == nil {
+				there[imageOfScanner{owner.UID, key}] = true
+			}
+		}
+	}
+	for _, use := range uses {
+		if !there[imageOfScanner{types.UID(use.Scanner), use.Key}] {
+			gone = append(gone, use)
+		}
+	}
+	return gone, nil
+}

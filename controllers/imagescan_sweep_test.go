@@ -1,0 +1,110 @@
+package controllers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestDeletedImageScanIsReleased: an image whose ImageScan was deleted while nothing runs it any more is neither matched, counted nor
+// announced.
+func TestDeletedImageScanIsReleased(t *testing.T) {
+	for name, tt := range map[string]struct{ seen, away bool }{
+		"after its pod, whose end was seen": {seen: true},
+		"together with its pod":             {},
+		"while no manager ran":              {away: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner()
+			scan, pod := scanOf(scanner, web), aPod(shop, "web-1", running("main", web))
+			u := newUnit(t, scanner, scan, pod)
+			u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+			u.reconcile(scan)
+			u.must(u.client.Delete(t.Context(), pod))
+			if tt.seen {
+				u.reconcile(scan)
+			}
+			u.must(u.client.Delete(t.Context(), u.read(scan)))
+			if tt.away {
+				u.must(u.scans.SweepUses(t.Context()))
+			} else {
+				u.reconcile(scan)
+			}
+			after := u.reconcileScanner().Status
+			_, news, err := u.store.News(t.Context(), string(scanner.UID), "team", store.NewsFilter{MinSeverity: finding.High}, 0)
+			u.must(err)
+			used, err := u.store.ImagesInUse(t.Context(), "scripted")
+			u.must(err)
+			if used+int(after.Findings.Critical)+news+int(after.Images.RecentlyUsed) != 0 {
+				t.Errorf("%d images are matched, and of %d images of pods %d critical findings are counted and %d announced; want none",
+					used, after.Images.Total, after.Findings.Critical, news)
+			}
+		})
+	}
+}
+
+// TestSweepChecksTheAPI: an image is released only if the API server has no ImageScan for it, whatever the cache says; pages are read to
+// their end.
+func TestSweepChecksTheAPI(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner, scanOf(scanner, web))
+	u.known(web)
+	u.known(vulnerable)
+	pages := 0
+	inner := u.client
+	u.scans.Reader = interceptor.NewClient(inner, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		pages++
+		options := (&client.ListOptions{}).ApplyOptions(opts)
+		if options.Limit != sweepPage || options.Namespace != shop {
+			t.Errorf("listed with %+v, want pages of the namespace", options)
+		}
+		if options.Continue == "" { // the first page is empty, and there is another one
+			list.SetContinue("next")
+			return nil
+		}
+		return c.List(ctx, list, client.InNamespace(shop))
+	}})
+	lagging := interceptor.NewClient(inner, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return nil // as if it had nothing yet
+	}})
+	u.scans.Client = lagging
+	u.must(u.scans.SweepUses(t.Context()))
+	images, err := u.store.ScannerImages(t.Context(), shop)
+	u.must(err)
+	if len(images) != 1 || images[0].Key != keyOfImage(web) || pages != 2 {
+		t.Errorf("after %d pages the store has %v, want only the image with an ImageScan after 2", pages, images)
+	}
+	u.scans.Client = inner
+	u.must(u.scans.SweepUses(t.Context()))
+	if pages != 2 {
+		t.Error("the API server is read although the cache has an ImageScan for each image")
+	}
+}
+
+// TestRemadeImageScanIsKept: an ImageScan that is deleted while its image runs is made anew, and the image stays.
+func TestRemadeImageScanIsKept(t *testing.T) {
+	scanner := theScanner()
+	scan, pod := scanOf(scanner, web), aPod(shop, "web-1", running("main", web))
+	u := newUnit(t, scanner, scan, pod)
+	u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+	u.reconcile(scan)
+	u.must(u.client.Delete(t.Context(), u.read(scan)))
+	u.reconcile(scan)
+	_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+	u.must(err)
+	var scans v1alpha1.ImageScanList
+	u.must(u.client.List(t.Context(), &scans))
+	u.reconcile(&scans.Items[0])
+	u.pass(time.Minute)
+	u.must(u.scans.SweepUses(t.Context()))
+	if got := u.reconcileScanner().Status.Findings.Critical; got != 1 {
+		t.Errorf("%d critical findings are counted, want that of the image that runs", got)
+	}
+}

@@ -1,0 +1,100 @@
+package controllers
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// retention is how long an image is kept, and in use if its pods ended, after its last use.
+func retention(scanner *v1alpha1.Scanner) time.Duration {
+	if scanner.Spec.UnusedImageRetention != nil {
+		return scanner.Spec.UnusedImageRetention.Duration
+	}
+	return 24 * time.Hour
+}
+
+// completes says whether a pod is meant to end by itself.
+func completes(pod *corev1.Pod) bool {
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
+}
+
+// endedAt is when a pod ended that does not run: when its last container finished or, where no node reports that, when it ceased to be
+// ready or was made. A pod of which nothing of the kind is known ended now.
+func endedAt(pod *corev1.Pod, now time.Time) time.Time {
+	var last time.Time
+	for _, status := range containerStatuses(pod) {
+		if end := status.State.Terminated; end != nil && end.FinishedAt.After(last) {
+			last = end.FinishedAt.Time
+		}
+	}
+	if !last.IsZero() {
+		return last
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && !condition.LastTransitionTime.IsZero() {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	if !pod.CreationTimestamp.IsZero() {
+		return pod.CreationTimestamp.Time
+	}
+	return now
+}
+
+// usesImages says whether the images of a pod of a Scanner are in use: it runs, or ended within the Scanner's retention.
+func usesImages(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
+	return runs(pod) || now.Sub(endedAt(pod, now)) < retention(scanner)
+}
+
+// recent lists a Scanner's images that nothing runs now and whose last pods ended within its retention, ordered by ID. Those in running,
+// which the store may not know of yet, are left out.
+func (i inventory) recent(
+	ctx context.Context, scanner *v1alpha1.Scanner, images []store.RecentImage, reported map[image.Key]store.ReportAge, running []coveredImage,
+) (recent []coveredImage, err error) {
+	if len(images) == 0 {
+		return nil, nil
+	}
+	scans, err := i.scansByKey(ctx, scanner)
+	if err != nil {
+		return nil, err
+	}
+	for _, img := range images {
+		named := podImage{}
+		if named.Reference, err = image.ParseReference(img.Reference); err != nil {
+			named.Reference.Repository = img.Repositories[0]
+		}
+		state := stateOf(scanner, runningImage{named, img.Key}, scans[img.Key], reported)
+		state.Repositories, state.Receivers = img.Repositories, img.Receivers
+		if state.State != imageExcluded && !slices.ContainsFunc(running, func(r coveredImage) bool { return r.ID == state.ID }) {
+			recent = append(recent, state)
+		}
+	}
+	slices.SortFunc(recent, func(a, b coveredImage) int { return strings.Compare(a.ID, b.ID) })
+	return recent, nil
+}
+
+// staysInUse says whether an image that nothing runs now goes on being scanned. Without its pods it is pulled only if that takes no
+// credentials: these are known from pods alone.
+func (r *ImageScanReconciler) staysInUse(ctx context.Context, s *imageScanScope) (bool, error) {
+	if len(s.ended) > 0 || s.backend == nil {
+		return len(s.ended) > 0, nil
+	}
+	recent, err := r.Store.RecentImages(ctx, string(s.scanner.UID), s.backend.Engine())
+	if err != nil || !slices.ContainsFunc(recent, func(img store.RecentImage) bool { return img.Key == s.key }) {
+		return false, err
+	}
+	location, err := r.Store.Locate(ctx, string(s.scanner.UID), s.scan.Namespace, s.key)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	s.image.Scope = location.Scope
+	return location.Scope == store.Cluster || location.PlatformDigest != "", nil
+}

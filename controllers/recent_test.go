@@ -1,0 +1,130 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// TestPodThatHasEndedIsScanned: the image of a pod that has ended before it was seen to run is scanned all the same, if it ended within
+// the Scanner's retention.
+func TestPodThatHasEndedIsScanned(t *testing.T) {
+	finished := func(ago time.Duration) func(*corev1.Pod) { return finishedAt(noon.Add(-ago)) }
+	for name, tt := range map[string]struct {
+		pod     *corev1.Pod
+		scanner *v1alpha1.Scanner
+		want    int
+	}{
+		"running":           {aPod(shop, "a", running("c", web)), theScanner(), 1},
+		"succeeded":         {aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Hour)), theScanner(), 1},
+		"failed":            {aPod(shop, "a", running("c", web), inPhase(corev1.PodFailed), finished(23*time.Hour)), theScanner(), 1},
+		"long ago":          {aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(24*time.Hour)), theScanner(), 0},
+		"nobody knows when": {aPod(shop, "a", running("c", web), inPhase(corev1.PodFailed)), theScanner(), 1},
+		"not ready for long": {
+			aPod(shop, "a", running("c", web), inPhase(corev1.PodFailed), func(p *corev1.Pod) {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, LastTransitionTime: metav1.NewTime(noon.Add(-25 * time.Hour))}}
+			}), theScanner(), 0,
+		},
+		"nothing is kept": {
+			aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second)),
+			theScanner(func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} }), 0,
+		},
+		"its node is gone": {aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second), onNode("gone")), theScanner(), 0},
+		"ignored": {
+			aPod(shop, "a", running("c", web), inPhase(corev1.PodSucceeded), finished(time.Second), labelled("scanner-operator.io/ignore", "true")), theScanner(), 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, tt.scanner, tt.pod)
+			result, err := u.pods.Reconcile(t.Context(), requestFor(tt.pod))
+			u.must(err)
+			if result.RequeueAfter != 0 {
+				t.Errorf("it is looked at again in %s, want never without an event", result.RequeueAfter)
+			}
+			var scans v1alpha1.ImageScanList
+			u.must(u.client.List(t.Context(), &scans))
+			if len(scans.Items) != tt.want {
+				t.Errorf("%d ImageScans, want %d", len(scans.Items), tt.want)
+			}
+			var pod corev1.Pod
+			u.must(u.client.Get(t.Context(), requestFor(tt.pod).NamespacedName, &pod))
+			if len(pod.Finalizers)+len(pod.Annotations) > 0 {
+				t.Errorf("the pod has finalizers %v and annotations %v, want none", pod.Finalizers, pod.Annotations)
+			}
+		})
+	}
+}
+
+// TestImageOfEndedPods: an image is scanned after its pods ended, kept until the retention is over, and then gone. What runs now is counted
+// without it.
+func TestImageOfEndedPods(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	pod := aPod(shop, "job-1", running("main", web), inPhase(corev1.PodSucceeded), finishedAt(noon.Add(-time.Hour)), ofCronJob("job"), pulledWith("registry"))
+	u := newUnit(t, scanner, scan, pod)
+	u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+	after, _ := u.reconcile(scan)
+	if after.Status.Phase != v1alpha1.PhaseCataloging || !after.Status.UnusedSinceTime.Time.Equal(noon.Add(-time.Hour)) {
+		t.Errorf("phase %s, unused since %s; want it cataloged, and unused since its pod ended", after.Status.Phase, after.Status.UnusedSinceTime)
+	}
+	if diff := cmp.Diff([]string{"registry"}, u.engine.asked[0].PullSecrets); diff != "" {
+		t.Errorf("pull secrets (-want +got):\n%s", diff)
+	}
+	u.engine.index = says(backend.Done, nil)
+	u.catalogued(web, shop)
+	_, err := u.store.SaveReport(t.Context(), store.Report{
+		Subject: subjectOf(web, shop), DataVersion: "v1", MatchedAt: noon, Findings: []finding.Finding{vulnerability("CVE-2026-0001", finding.Critical)},
+	}, "")
+	u.must(err)
+	after, wait := u.reconcile(scan)
+	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.WorkloadCount != 0 || wait != 23*time.Hour {
+		t.Errorf("phase %s, %d workloads, next in %s; want it scanned, run by none, for 23h", after.Status.Phase, after.Status.WorkloadCount, wait)
+	}
+	status := u.reconcileScanner().Status
+	if want := (v1alpha1.ImageCounts{RecentlyUsed: 1}); status.Images != want || status.Findings.Critical != 0 {
+		t.Errorf("images %+v with %d critical findings, want one that was used recently and is counted nowhere else", status.Images, status.Findings.Critical)
+	}
+	// The pod goes, as old pods of a CronJob do; with it what it was pulled with.
+	u.must(u.client.Delete(t.Context(), pod))
+	if after, wait = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || wait != 23*time.Hour {
+		t.Errorf("without its pod: phase %s, next in %s", after.Status.Phase, wait)
+	}
+	u.pass(23 * time.Hour)
+	if after, _ = u.reconcile(scan); after != nil {
+		t.Error("a day after its pod ended the ImageScan is still there")
+	}
+	if got := u.reconcileScanner().Status.Images.RecentlyUsed; got != 0 {
+		t.Errorf("a day after its pod ended %d images were used recently, want none", got)
+	}
+}
+
+// TestEndedPodsAreGone: what becomes of an image whose pods are gone before it was scanned.
+func TestEndedPodsAreGone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		changes []func(*corev1.Pod)
+		want    string
+	}{
+		"of a CronJob, without credentials": {[]func(*corev1.Pod){ofCronJob("job")}, v1alpha1.ReasonCataloging},
+		"of a CronJob, with credentials":    {[]func(*corev1.Pod){ofCronJob("job"), pulledWith("registry")}, v1alpha1.ReasonUnused},
+		"of a Deployment":                   {nil, v1alpha1.ReasonUnused},
+	} {
+		scanner := theScanner()
+		scan, pod := scanOf(scanner, web), aPod(shop, "a", append(tt.changes, running("main", web))...)
+		u := newUnit(t, scanner, scan, pod)
+		u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+		u.reconcile(scan)
+		u.must(u.client.Delete(t.Context(), pod))
+		after, _ := u.reconcile(scan)
+		if got := readyReason(after); got != tt.want {
+			t.Errorf("%s: it is %s, want %s", name, got, tt.want)
+		}
+	}
+}
