@@ -195,11 +195,11 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 
 # All parts but the last need only this machine, that with Clair as root, and are measured before a cluster takes a share
 # of it.
-BENCH_HERE := rematch catalogue scale store clair noise
+BENCH_HERE := rematch catalogue scale scanners store clair noise
 BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
 
 .PHONY: bench
-bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalogue scale store clair noise latency)
+bench: bench-programs ## Measure, compare with the bounds, write docs/benchmarks.md; PART=store selects (rematch catalogue scale scanners store clair noise latency)
 	@failed=; $(if $(filter $(BENCH_HERE),$(BENCH_PARTS)),KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/bench $(filter $(BENCH_HERE),$(BENCH_PARTS)) || failed=1;) \
 	$(if $(filter latency,$(BENCH_PARTS)),hack/cluster/during.sh $(AGAIN) bench-latency || failed=1;) \
 	[ -z "$$failed" ] || { echo "bench: something failed; look for 'bench:' and 'broken' above"; exit 1; }

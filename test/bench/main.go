@@ -38,6 +38,7 @@ var parts = []part{
 	{"rematch", "Matching again", workerPart("TestRematch")},
 	{"catalogue", "Cataloguing", workerPart("TestCatalogue")},
 	{"scale", "Many pods", scalePart},
+	{"scanners", "Many Scanners", scannersPart},
 	{"store", "The store", storePart},
 	{"clair", "Scanning with Clair", clairPart},
 	{"noise", "Noise", noisePart},

@@ -14,6 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/noise"
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
+	"github.com/scanner-operator/scanner-operator/test/bench/scanners"
 	"github.com/scanner-operator/scanner-operator/test/bench/storage"
 )
 
@@ -61,6 +62,14 @@ func scalePart(ctx context.Context, p project) (page.Section, error) {
 		all = append(all, figures)
 	}
 	return scale.Section(all), nil
+}
+
+func scannersPart(ctx context.Context, p project) (page.Section, error) {
+	assets, err := assetsDir()
+	if err != nil {
+		return page.Section{}, err
+	}
+	return scanners.Measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
 }
 
 // assetsDir is the directory of etcd and kube-apiserver.

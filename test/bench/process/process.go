@@ -114,6 +114,28 @@ func (p *Process) Memory() (current, peak int64, err error) {
 // ForgetPeak makes what is resident now the peak so far (5 in clear_refs, https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html).
 func (p *Process) ForgetPeak() error { return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0) }
 
+// ticks is how many units of /proc/PID/stat make a second, on all of Linux' architectures (https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html).
+const ticks = 100
+
+// CPU is the processor time that the process has used, its own and the kernel's for it.
+func (p *Process) CPU() (time.Duration, error) {
+	stat, err := os.ReadFile(p.proc("stat"))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in parentheses, may hold anything; the state follows it as the third field.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const userTime, systemTime = 14 - 3, 15 - 3
+	var user, system int64
+	if len(fields) <= systemTime {
+		return 0, fmt.Errorf("%q is no /proc/PID/stat", stat)
+	}
+	if _, err := fmt.Sscan(fields[userTime]+" "+fields[systemTime], &user, &system); err != nil {
+		return 0, fmt.Errorf("%q: %w", stat, err)
+	}
+	return time.Duration(user+system) * time.Second / ticks, nil
+}
+
 func (p *Process) proc(file string) string {
 	return fmt.Sprintf("/proc/%d/%s", p.command.Process.Pid, file)
 }

@@ -45,7 +45,17 @@ type cluster struct {
 }
 
 // startCluster starts API server, etcd and kwok with its nodes.
-func startCluster(ctx context.Context, options Options) (_ *cluster, err error) {
+func startCluster(ctx context.Context, options Options) (*cluster, error) {
+	return newCluster(options, func(c *cluster) error {
+		if err := c.startKwok(); err != nil {
+			return fmt.Errorf("kwok: %w", err)
+		}
+		return c.createNodes(ctx)
+	})
+}
+
+// newCluster starts API server and etcd, and prepares them.
+func newCluster(options Options, prepare func(*cluster) error) (_ *cluster, err error) {
 	c := &cluster{options: options}
 	if c.dir, err = os.MkdirTemp("", "bench-scale-"); err != nil {
 		return nil, err
@@ -58,10 +68,7 @@ func startCluster(ctx context.Context, options Options) (_ *cluster, err error) 
 	if err := c.startServer(); err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	if err := c.startKwok(); err != nil {
-		return nil, fmt.Errorf("kwok: %w", err)
-	}
-	return c, c.createNodes(ctx)
+	return c, prepare(c)
 }
 
 func (c *cluster) startServer() error {

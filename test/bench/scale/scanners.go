@@ -1,0 +1,216 @@
+package scale
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/test/bench/process"
+)
+
+// ScannerFigures are those of many Scanners, each with some images of its own.
+type ScannerFigures struct {
+	Scanners, Images int
+	// Covered is the time from the first Scanner's creation until all have scanned their images.
+	Covered time.Duration
+	// IdleCPU is the processor time that the manager took in Idle, while nothing happened.
+	IdleCPU, Idle time.Duration
+	// RematchCPU is what the manager took in Rematch, which begins with its start: all images are looked at and matched with newer data.
+	RematchCPU, Rematch time.Duration
+	// IdleRequests are those of Idle, by verb and resource. Memory is resident in bytes, at its peak.
+	IdleRequests map[string]int
+	Memory       int64
+}
+
+// Bounds of watching many Scanners.
+const (
+	// scannersIdle is as long as Scanners are left alone, so that each has its turn.
+	scannersIdle = 5 * time.Minute
+	// scannersPatience is for a machine with few processors, on which the API server has its share.
+	scannersPatience = 30 * time.Minute
+	// calm is how long the manager must take less than a twentieth of a processor before it is thought to be done.
+	calm = 10 * time.Second
+)
+
+// MeasureScanners has a manager work for many Scanners, each in a namespace with pods of its own images. No kwok plays them: pods have
+// their status from the start, and stay.
+func MeasureScanners(ctx context.Context, options Options, scanners, images int) (f ScannerFigures, err error) {
+	f.Scanners, f.Images = scanners, images
+	c, err := newCluster(options, func(c *cluster) error { return c.createOwnNode(ctx) })
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	options.Progress("%d namespaces with %d pods each are created", scanners, images)
+	if err := c.createTeams(ctx, scanners, images); err != nil {
+		return f, err
+	}
+	if err := c.startManager(ctx); err != nil {
+		return f, err
+	}
+	for _, step := range []func(context.Context, *ScannerFigures) error{c.coverTeams, c.idleTeams, c.rematchTeams} {
+		if err := step(ctx, &f); err != nil {
+			return f, err
+		}
+	}
+	_, f.Memory, err = c.manager.Memory()
+	return f, err
+}
+
+const teamsNode = "node"
+
+func (c *cluster) createOwnNode(ctx context.Context) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: teamsNode}}
+	if err := c.client.Create(ctx, node); err != nil {
+		return err
+	}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}
+	if err := c.client.Status().Update(ctx, node); err != nil {
+		return err
+	}
+	return c.createNamespace(ctx, systemNamespace)
+}
+
+func teamName(i int) string { return fmt.Sprintf("team-%04d", i) }
+
+// createTeams creates the namespaces and their pods, which run.
+func (c *cluster) createTeams(ctx context.Context, teams, images int) error {
+	all := make([]int, teams)
+	for i := range all {
+		all[i] = i
+	}
+	return each(all, func(team int) error {
+		if err := c.createNamespace(ctx, teamName(team)); err != nil {
+			return err
+		}
+		for i := range images {
+			if err := c.createRunning(ctx, team, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (c *cluster) createRunning(ctx context.Context, team, i int) error {
+	repository := fmt.Sprintf("registry.example.com/%s/vulnerable-service-%d", teamName(team), i)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(team), Name: fmt.Sprintf("service-%d", i)},
+		Spec:       corev1.PodSpec{NodeName: teamsNode, Containers: []corev1.Container{{Name: "service", Image: repository + ":1"}}},
+	}
+	if err := c.client.Create(ctx, pod); err != nil {
+		return err
+	}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "service", Image: repository + ":1", ImageID: fmt.Sprintf("%s@sha256:%x", repository, sha256.Sum256([]byte(repository))),
+	}}
+	return c.client.Status().Update(ctx, pod)
+}
+
+func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
+	c.options.Progress("the manager runs; Scanners are created")
+	began := time.Now()
+	for i := range f.Scanners {
+		if err := c.client.Create(ctx, &v1alpha1.Scanner{
+			ObjectMeta: metav1.ObjectMeta{Namespace: teamName(i), Name: scannerName},
+			Spec:       v1alpha1.ScannerSpec{Backend: v1alpha1.Backend{Type: v1alpha1.BackendGrype}},
+		}); err != nil {
+			return err
+		}
+	}
+	err := process.Eventually(ctx, scannersPatience, process.Rarely, func(ctx context.Context) error {
+		if err := c.manager.Alive(); err != nil {
+			return err
+		}
+		var scanners v1alpha1.ScannerList
+		if err := c.client.List(ctx, &scanners); err != nil {
+			return err
+		}
+		for _, s := range scanners.Items {
+			if int(s.Status.Images.Scanned) != f.Images {
+				return fmt.Errorf("%s: %+v, expected %d images scanned", s.Namespace, s.Status.Images, f.Images)
+			}
+		}
+		return nil
+	})
+	f.Covered = time.Since(began)
+	return err
+}
+
+// calmDown waits until the manager has nothing to do, and returns how long that took, without the time of watching that.
+func (c *cluster) calmDown(ctx context.Context) (took time.Duration, used time.Duration, err error) {
+	began := time.Now()
+	type look struct {
+		at  time.Time
+		cpu time.Duration
+	}
+	var looks []look
+	err = process.Eventually(ctx, scannersPatience, process.Rarely, func(context.Context) error {
+		if err := c.manager.Alive(); err != nil {
+			return err
+		}
+		cpu, err := c.manager.CPU()
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		looks = append(looks, look{now, cpu})
+		for i := len(looks) - 1; i >= 0; i-- {
+			if past := now.Sub(looks[i].at); past >= calm {
+				if cpu-looks[i].cpu >= past/20 {
+					return fmt.Errorf("the manager works: %s in %s", cpu-looks[i].cpu, past)
+				}
+				took, used = looks[i].at.Sub(began), looks[i].cpu
+				return nil
+			}
+		}
+		return errors.New("not watched for long enough")
+	})
+	return took, used, err
+}
+
+func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
+	if _, _, err := c.calmDown(ctx); err != nil {
+		return err
+	}
+	c.options.Progress("all covered after %s; now nothing happens for %s", f.Covered.Round(time.Second), scannersIdle)
+	began := time.Now()
+	before, err := c.manager.CPU()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(scannersIdle):
+	}
+	after, err := c.manager.CPU()
+	if err != nil {
+		return err
+	}
+	f.Idle, f.IdleCPU = time.Since(began), after-before
+	requests, err := c.audit.between(began, time.Now())
+	f.IdleRequests = byVerb(requests)
+	return err
+}
+
+// rematchTeams starts the manager anew. The data of the fake backend is as old as the process, so all images are matched again.
+func (c *cluster) rematchTeams(ctx context.Context, f *ScannerFigures) error {
+	c.options.Progress("the manager took %s; it is started anew, with newer data", f.IdleCPU)
+	if err := c.manager.Stop(); err != nil {
+		return err
+	}
+	if err := c.startManager(ctx); err != nil {
+		return err
+	}
+	var err error
+	f.Rematch, f.RematchCPU, err = c.calmDown(ctx)
+	return err
+}

@@ -1,0 +1,217 @@
+package scanners
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/exception"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+const (
+	engine = "grype"
+	// findings of each image; those of ten images are the same, as of images of one base.
+	findings = 60
+	// rounds is how often what concerns all is asked for, and how many Scanners are asked about.
+	rounds = 100
+	// leased at a time, as by a match worker.
+	leased = 4
+)
+
+// statement is a call of the store, and what it took each time.
+type statement struct {
+	name      string
+	cpu, took []time.Duration
+	// several says that the call is more than one transaction, between which others have their turn: no statement takes so long.
+	several bool
+}
+
+func (s statement) median() time.Duration {
+	return slices.Sorted(slices.Values(s.cpu))[len(s.cpu)/2]
+}
+
+// watch collects statements in the order of their first calls.
+type watch struct {
+	statements []statement
+	err        error
+}
+
+// call times a call. After an error there are no more.
+func (w *watch) call(name string, do func() error) {
+	if w.err != nil {
+		return
+	}
+	i := slices.IndexFunc(w.statements, func(s statement) bool { return s.name == name })
+	if i < 0 {
+		i = len(w.statements)
+		w.statements = append(w.statements, statement{name: name})
+	}
+	began, before := time.Now(), processorTime()
+	if err := do(); err != nil {
+		w.err = fmt.Errorf("%s: %w", name, err)
+	}
+	s := &w.statements[i]
+	s.cpu, s.took = append(s.cpu, processorTime()-before), append(s.took, time.Since(began))
+}
+
+// processorTime is what this process has used, which does nothing else meanwhile: a busy machine makes it no longer.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // fails for a wrong argument only
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// measureStatements fills a store and has it go through a rematch.
+func measureStatements(ctx context.Context, progress func(format string, args ...any)) (_ []statement, err error) {
+	dir, err := os.MkdirTemp("", "bench-scanners-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	db, err := store.OpenSQLite(ctx, filepath.Join(dir, "store.db"), time.Now)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	progress("a store of %d Scanners with %d images each", scanners, images)
+	if err := fill(ctx, db); err != nil {
+		return nil, err
+	}
+	progress("a rematch")
+	w := &watch{}
+	askAll(ctx, db, w, "")
+	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(2)) })
+	askAll(ctx, db, w, ", all due")
+	rematch(ctx, db, w)
+	askAll(ctx, db, w, "")
+	tidy(ctx, db, w)
+	return w.statements, w.err
+}
+
+func version(n int) store.DataVersion {
+	return store.DataVersion{Version: fmt.Sprint("v", n), Built: time.Now(), Tool: engine}
+}
+
+func scannerUID(i int) string { return fmt.Sprintf("scanner-%04d", i%scanners) }
+
+func digest(i int) string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Appendf(nil, "image %d", i)))
+}
+
+func key(i int) image.Key {
+	return image.Key{Digest: digest(i), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
+}
+
+func used(i int) store.Used {
+	namespace, name := fmt.Sprintf("team-%04d", i%scanners), fmt.Sprintf("service-%d", i/scanners)
+	repository := "registry.example.com/" + namespace + "/" + name
+	return store.Used{
+		Scanner: scannerUID(i), Namespace: namespace, Key: key(i), Engine: engine, Workloads: []store.Workload{{
+			Namespace: namespace, Kind: "Deployment", Name: name, Container: "main", Repository: repository, Reference: repository + ":1",
+		}},
+	}
+}
+
+// report is that of an image with a version of the data. The second lacks a tenth of the findings.
+func report(i, n int) store.Report {
+	all := make([]finding.Finding, 0, findings)
+	for f := (n - 1) * findings / 10; f < findings; f++ {
+		id := i/10*findings + f
+		name := fmt.Sprintf("library-%d", f/3)
+		all = append(all, finding.Finding{
+			ID: fmt.Sprintf("CVE-2026-%05d", id%20_000), Severity: finding.Severity(f % 5), FixState: finding.FixStateFixed, FixVersions: []string{"1.2.3"},
+			Package: finding.Package{Name: name, Version: "1.2.2", Type: "deb", PURL: "pkg:deb/debian/" + name + "@1.2.2"},
+		})
+	}
+	return store.Report{
+		Subject: store.Subject{PlatformDigest: digest(i), Engine: engine}, DataVersion: version(n).Version, MatchedAt: time.Now(), Findings: all,
+	}
+}
+
+func fill(ctx context.Context, db *store.SQLite) error {
+	if err := db.SetDataVersion(ctx, engine, version(1)); err != nil {
+		return err
+	}
+	for i := range scanners * images {
+		err := db.SaveCatalogue(ctx, store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft"}, nil)
+		if err != nil {
+			return err
+		}
+		if err := db.SetUsed(ctx, used(i)); err != nil {
+			return err
+		}
+		if err := db.SaveManifest(ctx, store.Manifest{Engine: engine, PlatformDigest: digest(i), Ours: true}); err != nil {
+			return err
+		}
+		if _, err := db.SaveReport(ctx, report(i, 1), ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askAll asks what is asked while nothing happens, of all and of some Scanners.
+func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
+	for i := range rounds {
+		scanner := scannerUID(i * scanners / rounds)
+		w.call("QueueLength"+when, func() error { _, err := db.QueueLength(ctx, engine); return err })
+		w.call("ImagesInUse", func() error { _, err := db.ImagesInUse(ctx, engine); return err })
+		w.call("Scanners", func() error { _, err := db.Scanners(ctx); return err })
+		askScanner(ctx, db, w, scanner)
+		w.call("SetUsed, as before", func() error { return db.SetUsed(ctx, used(i)) })
+		w.call("Summary", func() error { _, err := db.Summary(ctx, report(i, 1).Subject, store.Excepting{}); return err })
+	}
+}
+
+func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string) {
+	filter := store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
+	w.call("Reported", func() error { _, err := db.Reported(ctx, scanner, engine); return err })
+	w.call("ScannerTotals", func() error { _, err := db.ScannerTotals(ctx, scanner, exception.Set{}); return err })
+	w.call("DataAnomaly", func() error { _, err := db.DataAnomaly(ctx, scanner, engine); return err })
+	w.call("HoldsManifests", func() error { _, err := db.HoldsManifests(ctx, engine, scanner); return err })
+	w.call("FollowUp", func() error { return db.FollowUp(ctx, scanner, "team", filter, store.FollowAll) })
+	w.call("News", func() error { _, _, err := db.News(ctx, scanner, "team", filter, 100); return err })
+	w.call("KeepReceivers", func() error { return db.KeepReceivers(ctx, scanner, []string{"team"}) })
+}
+
+// rematch goes through the queue as match workers do, and looks at the data after each report as Scanners do.
+func rematch(ctx context.Context, db *store.SQLite, w *watch) {
+	byDigest := make(map[string]int, scanners*images)
+	for i := range scanners * images {
+		byDigest[digest(i)] = i
+	}
+	for done := 0; done < scanners*images && w.err == nil; {
+		var leases []store.Lease
+		w.call("LeaseMatches", func() (err error) {
+			leases, err = db.LeaseMatches(ctx, engine, "job", leased, time.Now(), time.Now().Add(10*time.Minute))
+			return err
+		})
+		if len(leases) == 0 && w.err == nil {
+			w.err = fmt.Errorf("the queue is empty after %d of %d images", done, scanners*images)
+		}
+		for _, lease := range leases {
+			i := byDigest[lease.PlatformDigest]
+			w.call("SaveReport", func() error { _, err := db.SaveReport(ctx, report(i, 2), lease.ID); return err })
+			w.call("DataAnomaly, after a report", func() error { _, err := db.DataAnomaly(ctx, scannerUID(i), engine); return err })
+			done++
+		}
+	}
+}
+
+// tidy is what the sweep does, when nothing and when something is to be deleted.
+func tidy(ctx context.Context, db *store.SQLite, w *watch) {
+	w.call("Sweep, nothing to delete", func() error { _, err := db.Sweep(ctx, time.Now()); return err })
+	w.call("ForgetScanners", func() error { return db.ForgetScanners(ctx, []string{scannerUID(0)}) })
+	const sweep = "Sweep of ten images"
+	w.call(sweep, func() error { _, err := db.Sweep(ctx, time.Now()); return err })
+	w.statements[slices.IndexFunc(w.statements, func(s statement) bool { return s.name == sweep })].several = true
+}
