@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/fake"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
@@ -160,6 +161,9 @@ func (c *cluster) makeTeams(ctx context.Context) error {
 				Slack:     &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: receiverName(r), Key: "url"}},
 				GroupWait: &metav1.Duration{Duration: groupWait}, GroupInterval: &metav1.Duration{Duration: groupInterval},
 				FirstScan: v1alpha1.FirstScanAll,
+				Announce: []v1alpha1.Change{
+					v1alpha1.ChangeNew, v1alpha1.ChangeFixAvailable, v1alpha1.ChangeEscalated, v1alpha1.ChangeRegressed, v1alpha1.ChangeFixed,
+				},
 			})
 		}
 		if err := c.create(ctx, append(objects, scanner)...); err != nil {
@@ -178,20 +182,46 @@ func (c *cluster) create(ctx context.Context, objects ...client.Object) error {
 	return nil
 }
 
-// runs has a pod with an image of its own, as a kubelet tells of it.
+// runs has a pod with an image of its own, as a kubelet tells of it. An exception covers one of the image's findings from the beginning.
 func (c *cluster) runs(ctx context.Context, img image) error {
+	exception := &v1alpha1.VulnerabilityException{
+		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()},
+		Spec: v1alpha1.ExceptionSpec{
+			Status: v1alpha1.VEXNotAffected, Justification: "vulnerable_code_not_in_execute_path", Reason: "not reached",
+			Vulnerabilities: []string{fake.EvolvingID(img.number, 3)},
+		},
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()},
 		Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "main", Image: img.repository() + ":1"}}},
 	}
-	if err := c.client.Create(ctx, pod); err != nil {
+	if err := c.create(ctx, exception, pod); err != nil {
 		return err
 	}
+	return c.setImage(ctx, pod, img)
+}
+
+// rollsOut has an image's pod run what the image's tag is now.
+func (c *cluster) rollsOut(ctx context.Context, img image) error {
+	pod := &corev1.Pod{}
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: teamName(img.team), Name: img.name()}, pod); err != nil {
+		return err
+	}
+	return c.setImage(ctx, pod, img)
+}
+
+func (c *cluster) setImage(ctx context.Context, pod *corev1.Pod, img image) error {
+	before := pod.DeepCopy()
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-		Name: "main", ImageID: fmt.Sprintf("%s@sha256:%064x", img.repository(), img.number),
+		Name: "main", ImageID: img.repository() + "@" + img.digest(),
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 	}}}
-	return c.client.Status().Update(ctx, pod)
+	return c.client.Status().Patch(ctx, pod, client.MergeFrom(before))
+}
+
+// uncovers deletes an image's exception.
+func (c *cluster) uncovers(ctx context.Context, img image) error {
+	return c.client.Delete(ctx, &v1alpha1.VulnerabilityException{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()}})
 }
 
 // startManager starts it as it runs in a pod; the lease is short, so that the next one need not wait long.

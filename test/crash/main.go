@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -102,9 +103,9 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 		return err
 	}
 	slack.getWell()
-	var all []finding
+	all := map[finding]time.Time{}
 	for _, img := range t.images {
-		all = append(all, img.findings()...)
+		maps.Copy(all, img.findings())
 	}
 	silence := settle(ctx, slack, all)
 	told := slack.taken()
@@ -125,7 +126,7 @@ const (
 )
 
 // settle waits until everything was told and nothing comes any more. What is lost is the judge's to say.
-func settle(ctx context.Context, slack *slack, all []finding) error {
+func settle(ctx context.Context, slack *slack, all map[finding]time.Time) error {
 	deadline := time.Now().Add(settleLimit)
 	for time.Now().Before(deadline) {
 		if len(missing(all, slack.taken())) == 0 && time.Since(slack.lastTaken()) > quiet {

@@ -160,7 +160,7 @@ func (s *slack) take(webhook string, body []byte) *telling {
 	read, err := story.ReadMessage(standin.Message{Payload: body})
 	told.broken = err
 	for _, line := range read.Lines {
-		told.names = append(told.names, line.String())
+		told.names = append(told.names, nameOf(line.Change, line))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

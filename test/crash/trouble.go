@@ -102,7 +102,7 @@ func (t *trouble) stop() error {
 	return errors.Join(errs...)
 }
 
-// feed has new images come up until there were enough kills and messages.
+// feed has images come up and change until there were enough kills and messages, and at least one went through all stages.
 func (t *trouble) feed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, troubleLimit)
 	defer cancel()
@@ -120,16 +120,40 @@ func (t *trouble) feed(ctx context.Context) error {
 		case <-time.After(imagePause):
 		}
 		team := draws.IntN(teams)
-		if t.behind(team) >= backlog || !t.mayTell() {
+		if t.behind(team) >= backlog || !t.mayTell() && t.wentThrough() {
 			continue
 		}
-		img := image{number: len(t.images) + 1, team: team}
+		if err := t.change(ctx, draws, team); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change brings one of a team's images of which all was told to its next stage, or has a new one come up.
+func (t *trouble) change(ctx context.Context, draws *rand.Rand, team int) error {
+	told := t.slack.taken()
+	var ready []int
+	for i, img := range t.images {
+		if img.team == team && img.stage < stageUncovered && len(missing(img.findings(), told)) == 0 {
+			ready = append(ready, i)
+		}
+	}
+	if len(ready) == 0 || draws.IntN(4) == 0 {
+		img := image{number: uint16(len(t.images) + 1), team: team, since: []time.Time{time.Now()}}
 		if err := t.runs(ctx, img); err != nil {
 			return err
 		}
 		t.images = append(t.images, img)
+		return nil
 	}
-	return nil
+	img := &t.images[ready[draws.IntN(len(ready))]]
+	img.stage++
+	img.since = append(img.since, time.Now())
+	if img.stage == stageUncovered {
+		return t.uncovers(ctx, *img)
+	}
+	return t.rollsOut(ctx, *img)
 }
 
 // behind is how many images of a team are not told to all of its receivers.
@@ -144,7 +168,15 @@ func (t *trouble) behind(team int) int {
 }
 
 func (t *trouble) enough() bool {
-	return t.killed() >= t.options.kills && digests(t.slack.taken()) >= t.options.digests
+	return t.killed() >= t.options.kills && digests(t.slack.taken()) >= t.options.digests && t.wentThrough()
+}
+
+// wentThrough says that an image went through all stages and all receivers were told of each.
+func (t *trouble) wentThrough() bool {
+	told := t.slack.taken()
+	return slices.ContainsFunc(t.images, func(img image) bool {
+		return img.stage == stageUncovered && len(missing(img.findings(), told)) == 0
+	})
 }
 
 func (t *trouble) killed() int {

@@ -25,7 +25,7 @@ func dies(who string, when float64) death { return death{who: who, from: at(when
 
 // TestJudge: what is lost is found, and what came twice is held against whoever could have known.
 func TestJudge(t *testing.T) {
-	all := []finding{{"a", "x"}, {"a", "y"}}
+	all := map[finding]time.Time{{"a", "x"}: at(0), {"a", "y"}: at(0)}
 	for name, tt := range map[string]struct {
 		told   []telling
 		deaths []death
@@ -33,7 +33,9 @@ func TestJudge(t *testing.T) {
 	}{
 		"each once":                          {[]telling{told(1, "x"), told(2, "y")}, nil, map[string]int{"digests": 2}},
 		"one never":                          {[]telling{told(1, "x")}, nil, map[string]int{"digests": 1, "lost": 1}},
-		"to another receiver":                {[]telling{told(1, "x"), {webhook: "b", names: []string{"y"}, taken: at(2), answered: at(2)}}, nil, map[string]int{"digests": 2, "lost": 1}},
+		"to another receiver":                {[]telling{told(1, "x"), {webhook: "b", names: []string{"y"}, taken: at(2), answered: at(2)}}, nil, map[string]int{"digests": 2, "lost": 1, "unfounded": 1}},
+		"what is not true":                   {[]telling{told(1, "x", "y"), told(2, "z")}, nil, map[string]int{"digests": 2, "unfounded": 1}},
+		"before it is true":                  {[]telling{told(-1, "x"), told(2, "y")}, nil, map[string]int{"digests": 2, "unfounded": 1}},
 		"twice for no reason":                {[]telling{told(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "unexplained": 1}},
 		"again with something new":           {[]telling{told(1, "x"), told(9, "x", "y")}, nil, map[string]int{"digests": 2, "doubled": 1, "unexplained": 1}},
 		"no answer":                          {[]telling{withheld(1, "x", "y"), told(9, "x", "y")}, nil, map[string]int{"digests": 1, "doubled": 1, "allowed": 1}},
@@ -52,6 +54,7 @@ func TestJudge(t *testing.T) {
 			got := map[string]int{}
 			for what, n := range map[string]int{
 				"digests": v.digests, "lost": len(v.lost), "doubled": len(v.doubled), "unexplained": len(v.unexplained), "allowed": v.allowed(),
+				"unfounded": len(v.unfounded),
 			} {
 				if n > 0 {
 					got[what] = n
@@ -60,7 +63,7 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
-			bad := tt.want["lost"]+tt.want["unexplained"] > 0 || tt.want["doubled"] > tt.want["allowed"]
+			bad := tt.want["lost"]+tt.want["unexplained"]+tt.want["unfounded"] > 0 || tt.want["doubled"] > tt.want["allowed"]
 			if err := v.broken(options{}); (err != nil) != bad {
 				t.Errorf("the bounds: %v, want them broken: %t", err, bad)
 			}

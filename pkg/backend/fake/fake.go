@@ -2,7 +2,7 @@
 // for tests, benchmarks and trying things out: nothing is pulled, everything else is as with any other engine.
 //
 // The last part of the repository tells what to find: "vulnerable" in it gives one Critical and one High
-// finding, "riddled" as many as a large image has, "failing" a failure, "slow" never ends to be indexed; everything
+// finding, "evolving" findings of its own that depend on the digest, "riddled" as many as a large image has, "failing" a failure, "slow" never ends to be indexed; everything
 // else is clean.
 package fake
 
@@ -95,7 +95,7 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	_, err = b.Store.SaveReport(ctx, store.Report{
-		Subject: subject, DataVersion: version.Version, MatchedAt: b.Clock.Now(), Findings: b.findings(nameOf(img)),
+		Subject: subject, DataVersion: version.Version, MatchedAt: b.Clock.Now(), Findings: b.findings(img),
 	}, "")
 	return backend.Done, err
 }
@@ -110,9 +110,13 @@ func (b *Backend) DataVersion(context.Context) (store.DataVersion, error) {
 	return store.DataVersion{Version: b.built.UTC().Format(time.RFC3339Nano), Built: b.built, Tool: Engine}, nil
 }
 
-func (b *Backend) findings(name string) []finding.Finding {
-	if strings.Contains(name, "riddled") {
+func (b *Backend) findings(img backend.Image) []finding.Finding {
+	name := nameOf(img)
+	switch {
+	case strings.Contains(name, "riddled"):
 		return riddled()
+	case strings.Contains(name, "evolving"):
+		return evolving(img.Key.Digest)
 	}
 	if !strings.Contains(name, "vulnerable") {
 		return nil
@@ -123,6 +127,46 @@ func (b *Backend) findings(name string) []finding.Finding {
 		Finding("CVE-2024-0001", finding.Critical, "openssl", "3.0.1"),
 		Finding("CVE-2024-0002", finding.High, "zlib", ""),
 	}, b.extra...))
+}
+
+// Stages of an "evolving" image, each with what the one before has and one change.
+const (
+	// StageNew has three findings without a fix.
+	StageNew = iota
+	// StageFixAvailable has a fix for the second, and in StageExploited that is known to be exploited.
+	StageFixAvailable
+	StageExploited
+	// StageFixed has the first no more.
+	StageFixed
+)
+
+// EvolvingDigest is the digest of an "evolving" image, of at most 65,535 different ones, at a stage.
+func EvolvingDigest(number uint16, stage int) string {
+	return fmt.Sprintf("sha256:%x%063x", stage, number)
+}
+
+// EvolvingID is the id of one of an image's findings, from 1 to 3.
+func EvolvingID(number uint16, which int) string {
+	return fmt.Sprintf("CVE-2025-%d%05d", which, number)
+}
+
+// evolving reads number and stage from a digest. One that EvolvingDigest has not made is of any.
+func evolving(digest string) []finding.Finding {
+	var stage int
+	var number uint16
+	_, digits, _ := strings.Cut(digest, ":")
+	_, _ = fmt.Sscanf(digits[:min(1, len(digits))], "%x", &stage)
+	_, _ = fmt.Sscanf(digits[max(0, len(digits)-4):], "%x", &number)
+	second := Finding(EvolvingID(number, 2), finding.High, "zlib", "")
+	if stage >= StageFixAvailable {
+		second = Finding(EvolvingID(number, 2), finding.High, "zlib", "3.0.1")
+	}
+	second.KnownExploited = stage >= StageExploited
+	findings := []finding.Finding{second, Finding(EvolvingID(number, 3), finding.High, "curl", "")}
+	if stage < StageFixed {
+		findings = append(findings, Finding(EvolvingID(number, 1), finding.Critical, "openssl", ""))
+	}
+	return findings
 }
 
 // riddled are many findings in fewer packages, of all severities.

@@ -1,0 +1,49 @@
+package fake
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// TestEvolving: each stage of an image differs in one thing from the one before, and no two images have a finding in common.
+func TestEvolving(t *testing.T) {
+	at := func(number uint16, stage int) (all []string) {
+		for _, f := range evolving(EvolvingDigest(number, stage)) {
+			text := f.ID + " " + f.Severity.String()
+			if f.Fixable() {
+				text += " fixable"
+			}
+			if f.KnownExploited {
+				text += " exploited"
+			}
+			all = append(all, text)
+		}
+		slices.Sort(all)
+		return all
+	}
+	const first, second, third = "CVE-2025-100007 Critical", "CVE-2025-200007 High", "CVE-2025-300007 High"
+	for stage, want := range map[int][]string{
+		StageNew:          {first, second, third},
+		StageFixAvailable: {first, second + " fixable", third},
+		StageExploited:    {first, second + " fixable exploited", third},
+		StageFixed:        {second + " fixable exploited", third},
+	} {
+		if got := at(7, stage); !slices.Equal(got, want) {
+			t.Errorf("stage %d has %q, want %q", stage, got, want)
+		}
+	}
+	ids := map[string]bool{}
+	for _, number := range []uint16{0, 1, 99, 65535} {
+		for _, f := range evolving(EvolvingDigest(number, StageNew)) {
+			if ids[f.ID] {
+				t.Errorf("%s is a finding of two images", f.ID)
+			}
+			ids[f.ID] = true
+		}
+	}
+	if len(evolving("")) != 3 || evolving("sha256:")[0].Severity != finding.High {
+		t.Error("an unusual digest has other findings")
+	}
+}
