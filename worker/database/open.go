@@ -52,6 +52,10 @@ func Open(v Version) (*DB, error) {
 		return nil, errors.Join(err, reader.Close())
 	}
 	db.provider = &strictProvider{Provider: v6.NewVulnerabilityProvider(reader), db: db}
+	// Grype reads the names of architectures here, and goes on with a list of its own if it cannot.
+	if err := db.LastFailure(); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the database: %w", err), db.Close())
+	}
 	return db, nil
 }
 

@@ -64,6 +64,20 @@ func TestDatabaseErrorsAreFailures(t *testing.T) {
 	}
 }
 
+// What Grype reads when it opens a database decides about findings, too.
+func TestDatabaseWithUnreadableArchitecturesIsNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	version := install(t, dir)
+	execute(t, dir, `DROP TABLE architecture_aliases;
+		CREATE TABLE architecture_aliases (alias TEXT);
+		INSERT INTO architecture_aliases (alias) VALUES ('-9223372036854775808');
+		ALTER TABLE architecture_aliases ADD COLUMN canonical TEXT GENERATED ALWAYS AS (abs(CAST(alias AS INTEGER))) VIRTUAL`)
+	if db, err := database.Open(version); err == nil {
+		db.Close()
+		t.Error("the database was opened, want an error")
+	}
+}
+
 // execute changes the installed database behind the store's back.
 func execute(t *testing.T, dir, statement string) {
 	t.Helper()
