@@ -125,7 +125,7 @@ func TestScannerAccepted(t *testing.T) {
 		"grype-shaped": with(spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"nodeSelector": spec{"a": "b"}, "tolerations": []any{spec{"operator": "Exists"}}, "priorityClassName": "low", "resources": spec{"limits": spec{"memory": "4Gi"}}}}}}),
 		"clair":        clairSpec(nil),
 		"clair-in-full": clairSpec(spec{
-			"url": "http://clair.clair.svc:6060/some/path", "authSecretRef": spec{"name": long("s", 253)}, "caBundle": long("c", 65536),
+			"url": "http://clair.clair.svc:6060/some/path", "authSecretRef": spec{"name": long("s", 253)},
 			"webhookTokenSecretRef": spec{"name": long("s", 253), "key": long("k", 253)},
 		}),
 		"longest-url":       clairSpec(spec{"url": long("https://clair.example.com/", 512)}),
@@ -206,7 +206,6 @@ func TestScannerRejected(t *testing.T) {
 		"a key, Secret without name":   {clairSpec(spec{"authSecretRef": spec{"name": ""}}), []string{"spec.backend.clair.authSecretRef.name", "at least 1"}},
 		"a key, no name of a Secret":   {clairSpec(spec{"authSecretRef": spec{"name": "x;y"}}), []string{"spec.backend.clair.authSecretRef.name", "should match"}},
 		"a token, no name of a Secret": {clairSpec(spec{"webhookTokenSecretRef": spec{"name": "../x"}}), []string{"spec.backend.clair.webhookTokenSecretRef.name", "should match"}},
-		"authorities, too many":        {clairSpec(spec{"caBundle": long("c", 65537)}), []string{"spec.backend.clair.caBundle", "65536"}},
 		"a token in no Secret":         {clairSpec(spec{"webhookTokenSecretRef": spec{"key": "a"}}), []string{"spec.backend.clair.webhookTokenSecretRef.name", "Required value"}},
 		"a token, empty key":           {clairSpec(spec{"webhookTokenSecretRef": spec{"name": "a", "key": ""}}), []string{"spec.backend.clair.webhookTokenSecretRef.key", "at least 1"}},
 		"a priority that is too long":  {spec{"backend": spec{"type": "Grype", "grype": spec{"job": spec{"priorityClassName": long("x", 254)}}}}, []string{"spec.backend.grype.job.priorityClassName", "253"}},

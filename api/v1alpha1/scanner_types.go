@@ -111,11 +111,6 @@ type ClairBackend struct {
 	// +optional
 	AuthSecretRef *SecretReference `json:"authSecretRef,omitempty"`
 
-	// caBundle are PEM certificates of authorities that Clair's certificate may be signed by, beside the well-known ones.
-	// +kubebuilder:validation:MaxLength=65536
-	// +optional
-	CABundle string `json:"caBundle,omitempty"`
-
 	// webhookTokenSecretRef names the key of a Secret in this namespace with the token that Clair's webhooks carry in the
 	// header X-Scanner-Operator-Token. Unset: they must be signed with the key of authSecretRef. The notifier needs the
 	// right to read this one Secret.

@@ -63,8 +63,8 @@ type Config struct {
 	Cluster client.Client
 	// Secrets are read by name, where a namespace has granted it.
 	Secrets coreclient.SecretsGetter
-	// Instances are the Clairs that may be spoken with, in canonical form.
-	Instances map[string]bool
+	// Instances are the Clairs that may be spoken with, by their addresses in canonical form.
+	Instances map[string]config.ClairInstance
 	// HowToGrant says how to let the notifier read a Secret.
 	HowToGrant func(namespace, secret string) string
 	Metrics    *Metrics
@@ -107,12 +107,12 @@ func New(c Config) *Server {
 	}
 }
 
-// Instances are the addresses of the configuration in canonical form.
-func Instances(c config.Clair) map[string]bool {
-	instances := map[string]bool{}
+// Instances are those of the configuration by their addresses in canonical form.
+func Instances(c config.Clair) map[string]config.ClairInstance {
+	instances := map[string]config.ClairInstance{}
 	for _, instance := range c.Instances {
 		if address, err := clair.CanonicalURL(instance.URL); err == nil { // else the configuration would not have been loaded
-			instances[address] = true
+			instances[address] = instance
 		}
 	}
 	return instances

@@ -105,11 +105,15 @@ func (s *Server) work(ctx context.Context, t task) error {
 func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
 	settings, name := scanner.Spec.Backend.Clair, types.NamespacedName{Namespace: scanner.Namespace, Name: scanner.Name}
 	address, err := clair.CanonicalURL(settings.URL)
-	if err != nil || !s.Instances[address] {
+	if err != nil {
+		return nil, errNotAllowed
+	}
+	instance, allowed := s.Instances[address]
+	if !allowed {
 		return nil, errNotAllowed
 	}
 	options := clair.Options{
-		URL: address, CABundle: settings.CABundle, Timeout: requestTimeout, MaxAnswerBytes: maxPageBytes, Network: s.network, Clock: s.Clock,
+		URL: address, CABundle: instance.CABundle, Timeout: requestTimeout, MaxAnswerBytes: maxPageBytes, Network: s.network, Clock: s.Clock,
 	}
 	if ref := settings.AuthSecretRef; ref != nil {
 		var once sync.Once

@@ -33,6 +33,10 @@ func (c Clair) validate() (errs []error) {
 			check(!seen[url], field+".url", fmt.Sprintf("%s stands there twice", url))
 			seen[url] = true
 		}
+		if err := validateBundle("clair."+field+".caBundle", instance.CABundle); err != nil {
+			errs = append(errs, err)
+		}
+		check(len(instance.CABundle) <= maxDatabaseBundle, field+".caBundle", "must be at most 64 KiB: shorten it to the authorities that are needed")
 		check(len(instance.Updaters) <= maxUpdaters, field+".updaters", fmt.Sprintf("more than %d", maxUpdaters))
 		check(!slices.ContainsFunc(instance.Updaters, func(u string) bool { return strings.TrimSpace(u) == "" }), field+".updaters", "must not hold an empty name")
 	}

@@ -36,12 +36,13 @@ func TestClairRefused(t *testing.T) {
 		"instances: [" + many + "]":                                                   "clair.instances: more than 64",
 		"instances: [{url: http://a, updaters: [debian/updater, '']}]":                "clair.instances[0].updaters: must not hold an empty name",
 		"instances: [{url: http://a, updaters: [" + strings.Repeat("a,", 257) + "]}]": "clair.instances[0].updaters: more than 256",
-		"pollInterval: 4s":                                                            "clair.pollInterval: must be at least 5s",
-		"maxAge: 59m":                                                                 "clair.maxAge: must be at least 1h",
-		"maxIndexing: 0":                                                              "clair.maxIndexing: must be between 1 and 100",
-		"maxIndexingPerNamespace: 101":                                                "clair.maxIndexingPerNamespace: must be between 1 and 100",
-		"indexTimeout: 2h":                                                            "clair.indexTimeout: must be between 10s and 1h",
-		"reportsPerSecond: 0":                                                         "clair.reportsPerSecond: must be between 1 and 1000",
+		"instances: [{url: http://a, caBundle: s3cret}]":                              "clair.instances[0].caBundle",
+		"pollInterval: 4s":             "clair.pollInterval: must be at least 5s",
+		"maxAge: 59m":                  "clair.maxAge: must be at least 1h",
+		"maxIndexing: 0":               "clair.maxIndexing: must be between 1 and 100",
+		"maxIndexingPerNamespace: 101": "clair.maxIndexingPerNamespace: must be between 1 and 100",
+		"indexTimeout: 2h":             "clair.indexTimeout: must be between 10s and 1h",
+		"reportsPerSecond: 0":          "clair.reportsPerSecond: must be between 1 and 1000",
 	} {
 		_, err := load(t, fmt.Sprintf("clair: {%s}\n", text))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {

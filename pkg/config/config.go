@@ -180,6 +180,9 @@ type Clair struct {
 type ClairInstance struct {
 	// URL of its API. Scanners name it in any spelling that means the same.
 	URL string `json:"url"`
+	// CABundle are PEM certificates of authorities that Clair's certificate may be signed by, beside the well-known ones. No
+	// Scanner can name others: reports of all namespaces are read over the same connection.
+	CABundle string `json:"caBundle,omitempty"`
 	// Updaters are the names of those that must have run before reports count as complete, such as "debian/updater" or
 	// "osv/go"; "*" stands for any characters. Unset, or with a "*": reports count from when no updater has come to its first end for
 	// ten minutes.
@@ -255,6 +258,9 @@ func Load(path string) (Config, error) {
 		return Config{}, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	config.Grype.Database.CABundle, _ = onlyCertificates(config.Grype.Database.CABundle)
+	for i := range config.Clair.Instances {
+		config.Clair.Instances[i].CABundle, _ = onlyCertificates(config.Clair.Instances[i].CABundle)
+	}
 	for i := range config.Registries {
 		config.Registries[i].CABundle, _ = onlyCertificates(config.Registries[i].CABundle) // Validate has seen that it can be read
 	}

@@ -84,7 +84,7 @@ func NewEngines(o Options) *Engines {
 	network.Through = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
 	for _, settings := range o.Config.Clair.Instances {
 		if url, err := api.CanonicalURL(settings.URL); err == nil { // Validate has seen that it is
-			e.instances[url] = newInstance(e, network, url, settings.Updaters)
+			e.instances[url] = newInstance(e, network, url, settings)
 		}
 	}
 	e.register()

@@ -190,9 +190,6 @@ func TestWrongSettings(t *testing.T) {
 				"kubectl -n blog create role scanner-manager-psk --verb=get --resource=secrets --resource-name=psk && " +
 				"kubectl -n blog create rolebinding scanner-manager-psk --role=scanner-manager-psk --serviceaccount=scanner-operator-system:scanner-operator-manager",
 		},
-		"no certificates": {
-			broken: func(c *v1alpha1.ClairBackend) { c.CABundle = "none" }, want: "ClairSettingsInvalid: spec.backend.clair.caBundle: ",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
 // maxReadings is how many reports of all Clairs are in memory at a time: one may have 32 MiB, and some times that decoded.
@@ -27,6 +28,9 @@ type instance struct {
 	url, host, engine string
 	// updaters are patterns of those that must have run.
 	updaters []string
+	// authorities vouch for Clair, beside the well-known ones. They are the administrator's: what is read over one link counts
+	// for all namespaces.
+	authorities string
 
 	// polling, indexing, reading and tidying wake the loops.
 	polling, indexing, reading, tidying chan struct{}
@@ -39,10 +43,11 @@ type instance struct {
 	digests  digestLocks
 	lost     lostImages
 
-	// mu guards what follows, and all that links and ways hold but for what never changes.
+	// mu guards what follows, and all that links hold but for what never changes.
 	mu    sync.Mutex
 	links map[linkKey]*link
-	ways  map[string]*outage // by CA bundle
+	// way leads to Clair. Whether there is any answer is the same for all who go it.
+	way outage
 	// bindings are the Scanners that use this Clair, by UID.
 	bindings map[string]binding
 	// worked is the last link over which Clair gave what it was asked for; nil if there was none.
@@ -69,13 +74,13 @@ type binding struct {
 	seen time.Time
 }
 
-func newInstance(e *Engines, network *api.Network, address string, updaters []string) *instance {
+func newInstance(e *Engines, network *api.Network, address string, settings config.ClairInstance) *instance {
 	parsed, _ := url.Parse(address) // it is canonical
 	i := &instance{
-		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: updaters,
+		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: settings.Updaters, authorities: settings.CABundle,
 		polling: make(chan struct{}, 1), indexing: make(chan struct{}, 1), reading: make(chan struct{}, 1), tidying: make(chan struct{}, 1),
 		reports: rate.NewLimiter(rate.Limit(e.Config.Clair.ReportsPerSecond), e.Config.Clair.ReportsPerSecond),
-		links:   map[linkKey]*link{}, ways: map[string]*outage{}, bindings: map[string]binding{},
+		links:   map[linkKey]*link{}, bindings: map[string]binding{},
 		unused: map[string]time.Time{}, releasing: map[string]time.Time{},
 	}
 	i.failures.clock, i.lost.clock = e.Clock, e.Clock
@@ -126,17 +131,9 @@ func (i *instance) dropAbsent() {
 		}
 		used[b.link.key] = true
 	}
-	authorities := map[string]bool{}
 	for key, l := range i.links {
 		if !used[key] && l != i.worked {
 			delete(i.links, key)
-			continue
-		}
-		authorities[key.authorities] = true
-	}
-	for bundle := range i.ways {
-		if !authorities[bundle] {
-			delete(i.ways, bundle)
 		}
 	}
 }

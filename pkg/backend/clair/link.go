@@ -19,14 +19,13 @@ import (
 )
 
 // linkKey is what Scanners may say differently about one Clair. Without a Secret the namespace does not matter.
-type linkKey struct{ namespace, secret, authorities string }
+type linkKey struct{ namespace, secret string }
 
 func keyOf(scanner *v1alpha1.Scanner) linkKey {
-	key := linkKey{authorities: scanner.Spec.Backend.Clair.CABundle}
 	if ref := scanner.Spec.Backend.Clair.AuthSecretRef; ref != nil {
-		key.namespace, key.secret = scanner.Namespace, ref.Name
+		return linkKey{namespace: scanner.Namespace, secret: ref.Name}
 	}
-	return key
+	return linkKey{}
 }
 
 // outage is why Clair cannot be asked. The zero value is that of one that can, or was not asked yet.
@@ -58,9 +57,7 @@ func (o *outage) note(i *instance, err error) {
 type link struct {
 	instance *instance
 	key      linkKey
-	// way leads to Clair, with the authorities that vouch for it. Whether there is any answer is the same for all who go it.
-	way    *outage
-	client *api.Client
+	client   *api.Client
 	// unusable is why the settings cannot be used at all.
 	unusable *backend.Failure
 	// checked says that Clair was asked with these settings.
@@ -73,18 +70,14 @@ func (i *instance) linkFor(key linkKey) *link {
 	if l := i.links[key]; l != nil {
 		return l
 	}
-	l := &link{instance: i, key: key, way: i.ways[key.authorities]}
-	if l.way == nil {
-		l.way = &outage{}
-		i.ways[key.authorities] = l.way
-	}
-	options := api.Options{URL: i.url, CABundle: key.authorities, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, Readings: i.readings, Network: i.network, Clock: i.Clock}
+	l := &link{instance: i, key: key}
+	options := api.Options{URL: i.url, CABundle: i.authorities, IndexTimeout: i.Config.Clair.IndexTimeout.Duration, Readings: i.readings, Network: i.network, Clock: i.Clock}
 	if key.secret != "" {
 		options.Auth = func(ctx context.Context) (api.Auth, error) { return i.auth(ctx, key.namespace, key.secret) }
 	}
 	client, err := api.New(options)
 	if err != nil {
-		l.unusable = &backend.Failure{Reason: ReasonSettings, Message: "spec.backend.clair." + err.Error()}
+		l.unusable = &backend.Failure{Reason: ReasonSettings, Message: "clair.instances of the operator's configuration: " + err.Error()}
 	}
 	l.client = client
 	i.links[key] = l
@@ -96,8 +89,8 @@ func (l *link) trouble() *backend.Failure {
 	switch {
 	case l.unusable != nil:
 		return l.unusable
-	case l.way.failure != nil: // any answer would have ended it
-		return l.way.failure
+	case l.instance.way.failure != nil: // any answer would have ended it
+		return l.instance.way.failure
 	case l.failure != nil:
 		return l.failure
 	}
@@ -117,7 +110,7 @@ func (i *instance) noteWorked(l *link) bool {
 	defer i.mu.Unlock()
 	news := !l.checked || l.trouble() != nil
 	l.checked, l.outage = true, outage{next: i.Clock.Now().Add(i.around(i.Config.Clair.PollInterval.Duration))}
-	*l.way = outage{}
+	i.way = outage{}
 	i.worked = l
 	return news
 }
@@ -136,12 +129,12 @@ func (i *instance) noteFailed(l *link, err error) bool {
 		l.checked = true
 		l.note(i, err)
 	default:
-		l.way.note(i, err)
+		i.way.note(i, err)
 		l.failures++
 		l.next = now.Add(i.backOff(l.failures))
 	}
 	if answered {
-		*l.way = outage{}
+		i.way = outage{}
 	}
 	after := l.trouble()
 	return before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message)

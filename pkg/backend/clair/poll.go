@@ -83,10 +83,10 @@ func (i *instance) untilPoll() time.Duration {
 // nextCheck is when something is to be asked over a link.
 func (i *instance) nextCheck(l *link) time.Time {
 	switch {
-	case l.failure != nil && l.next.After(l.way.next):
+	case l.failure != nil && l.next.After(i.way.next):
 		return l.next
-	case l.way.failure != nil:
-		return l.way.next
+	case i.way.failure != nil:
+		return i.way.next
 	case i.prompted && l == i.worked && i.polled.Add(promptPause).Before(l.next):
 		return i.polled.Add(promptPause)
 	}
@@ -116,10 +116,10 @@ func (i *instance) due() []*link {
 	return due
 }
 
-// poll asks over all links that are due: on each way the first one that is let in brings the data, of the others it is
-// only asked whether they are let in. What is found broken is asked once. It returns what went wrong last.
+// poll asks over all links that are due: the first one that is let in brings the data, of the others it is only asked
+// whether they are let in. What is found broken is asked once. It returns what went wrong last.
 func (i *instance) poll(ctx context.Context) (last error) {
-	brought := map[string]bool{}
+	brought := false
 	for _, l := range i.due() {
 		i.mu.Lock()
 		again := i.nextCheck(l).After(i.Clock.Now())
@@ -127,7 +127,7 @@ func (i *instance) poll(ctx context.Context) (last error) {
 		if again {
 			continue
 		}
-		err := i.pollOver(ctx, l, !brought[l.key.authorities])
+		err := i.pollOver(ctx, l, !brought)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // being told to end is no failure of Clair's
 		}
@@ -136,10 +136,10 @@ func (i *instance) poll(ctx context.Context) (last error) {
 			i.tell(ctx, l, i.noteFailed(l, err))
 			continue
 		}
-		brought[l.key.authorities] = true
+		brought = true
 		i.tell(ctx, l, i.noteWorked(l))
 	}
-	if len(brought) > 0 {
+	if brought {
 		if err := i.settle(ctx); err != nil && ctx.Err() == nil {
 			i.Log.Error(err, "Noting the vulnerability data", "clair", i.url)
 			last = err
