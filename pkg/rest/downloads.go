@@ -129,7 +129,7 @@ func (a operations) GetCycloneDX(ctx context.Context, r restv1.GetCycloneDXReque
 
 // renderCycloneDX makes the document. What it is made of is in memory meanwhile.
 func (a operations) renderCycloneDX(ctx context.Context, r restv1.GetCycloneDXRequestObject) (*rendered, string, error) {
-	if err := a.documents.acquire(ctx); err != nil {
+	if err := a.documents.acquireSoon(ctx); err != nil {
 		return nil, "", err
 	}
 	defer a.documents.release()

@@ -42,7 +42,7 @@ func (a operations) GetOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestOb
 
 // renderOpenVEX makes the document. What it is made of is in memory meanwhile. Since the turn came, the report may have become another one.
 func (a operations) renderOpenVEX(ctx context.Context, r restv1.GetOpenVEXRequestObject) (*rendered, error) {
-	if err := a.documents.acquire(ctx); err != nil {
+	if err := a.documents.acquireSoon(ctx); err != nil {
 		return nil, err
 	}
 	defer a.documents.release()

@@ -20,6 +20,13 @@ func (s semaphore) acquire(ctx context.Context) error {
 	}
 }
 
+// acquireSoon waits no longer than turnTime: who waits has a slot for downloads already.
+func (s semaphore) acquireSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, turnTime)
+	defer cancel()
+	return s.acquire(ctx)
+}
+
 func (s semaphore) release() { <-s }
 
 const (

@@ -107,6 +107,21 @@ func TestSlowReadersMakeWay(t *testing.T) {
 	})
 }
 
+// TestWaitingForADocument: who waits to have one made is sent away after a few seconds.
+func TestWaitingForADocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		making := make(semaphore, 1)
+		if err := making.acquireSoon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var p *problem
+		if err := making.acquireSoon(t.Context()); !errors.As(err, &p) || p.retryAfter == 0 || time.Since(began) != turnTime {
+			t.Errorf("after %s: %v, want 503 after %s", time.Since(began), err, turnTime)
+		}
+	})
+}
+
 // TestTenants: ServiceAccounts are free to make, so that those of a namespace count as one caller.
 func TestTenants(t *testing.T) {
 	for user, want := range map[string]string{
