@@ -5,21 +5,23 @@ import (
 	"fmt"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// noticedEngines remembers how engines were when they were last looked at, by name. The zero value is ready for use.
+// noticedEngines remembers how each Scanner's engine was when it was last looked at. The zero value is ready for use.
 type noticedEngines struct {
 	mutex sync.Mutex
 	// states are nil before the first look.
-	states map[string]string
+	states map[types.NamespacedName]string
 }
 
 // NoticeEngines wakes up the Scanners of engines that are in another state than at the last call: an engine that stops working, and data
-// that gets too old, come with no event. It is to be called now and then, and asks each engine once, however many Scanners use it.
+// that gets too old, come with no event. It is to be called now and then, and asks an engine that all Scanners share once. Of Clair, each
+// Scanner has an access of its own, which counts as in use while it is asked for here.
 func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners, client.UnsafeDisableDeepCopy); err != nil {
@@ -27,16 +29,18 @@ func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
 	}
 	r.engines.mutex.Lock()
 	defer r.engines.mutex.Unlock()
-	before, now := r.engines.states, map[string]string{}
+	before, now := r.engines.states, map[types.NamespacedName]string{}
+	shared := map[backend.Backend]string{}
 	for i := range scanners.Items {
 		engine := r.Backends.For(&scanners.Items[i])
 		if engine == nil {
 			continue
 		}
-		name := engine.Engine()
-		if _, asked := now[name]; !asked {
-			now[name] = stateOfEngine(ctx, engine)
+		if _, asked := shared[engine]; !asked {
+			shared[engine] = stateOfEngine(ctx, engine)
 		}
+		name := client.ObjectKeyFromObject(&scanners.Items[i])
+		now[name] = shared[engine]
 		if known, found := before[name]; found && known != now[name] {
 			r.Wakeups.Scanner(ctx, &scanners.Items[i])
 		}
