@@ -118,7 +118,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			err = errors.Join(err, r.patchStatus(ctx, before, s))
 		}
 	}()
-	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.hold, r.findBackend, r.index, r.prompt, r.match} {
+	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.followRequest, r.hold, r.findBackend, r.index, r.prompt, r.match} {
 		wait, err := step(ctx, s)
 		var failure *backend.Failure
 		if errors.As(err, &failure) {

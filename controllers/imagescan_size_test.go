@@ -25,7 +25,7 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 	}
 	status := v1alpha1.ImageScanStatus{
 		Phase: v1alpha1.PhaseCataloging, PlatformDigest: digest("platform"), Engine: v1alpha1.BackendGrype, ScanTime: &at, Findings: &counts,
-		EngineInstance: long("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSinceTime: &at, Attempts: 1 << 30, NextAttemptTime: &at,
+		EngineInstance: long("0", 16), Packages: ptr.To(int32(1 << 30)), WorkloadCount: 1 << 30, UnusedSinceTime: &at, Attempts: 1 << 30, NextAttemptTime: &at, FailedSinceTime: &at, HandledRequest: long("0", 16),
 		Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: long("R", 64), Message: truncate(long(text, 9000), v1alpha1.MaxMessageBytes), LastTransitionTime: at, ObservedGeneration: 1 << 30},
 			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: long("R", 64), LastTransitionTime: at, ObservedGeneration: 1 << 30},

@@ -180,6 +180,7 @@ func fit(scan *v1alpha1.ImageScan) {
 		func() bool { return dropLast(&status.TopFindings, 0) },
 		func() bool { return shortenMessages(status.Conditions, 32) },
 		func() bool { return dropLast(&status.NotCovered, leastGaps) },
+		func() bool { return shortenMessages(status.Conditions, 8) },
 	}
 	for _, step := range shorten {
 		for sizeOf(scan) > maxObjectBytes-managedReserve && step() {

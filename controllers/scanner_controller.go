@@ -202,6 +202,9 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	}
 	s.images, status.Images = images, countImages(images)
 	status.Images.RecentlyUsed = clamp(len(recent))
+	if err := r.setRequest(ctx, s.scanner); err != nil {
+		return err
+	}
 	if err := r.count(ctx, s.scanner); err != nil {
 		return err
 	}
@@ -283,7 +286,7 @@ func noteOf(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
 func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return watchExceptions(ctrl.NewControllerManagedBy(mgr), r.Exceptions, &v1alpha1.ScannerList{}).
 		Named("scanner").
-		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.Scanner{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
 		Watches(&v1alpha1.Scanner{}, after(rivalInterval, itself), builder.WithPredicates(storeChanged)).
 		Watches(&v1alpha1.Scanner{}, settled(r.ofNamespace), builder.WithPredicates(deleted)).
 		Watches(&v1alpha1.ImageScan{}, settled(scannerOf)).

@@ -150,6 +150,12 @@ type ImageScanStatus struct {
 	// +optional
 	FailedSinceTime *metav1.Time `json:"failedSinceTime,omitempty"`
 
+	// handledRequest stands for the last value of the Scanner's annotation scanner-operator.io/requested-at that was followed for this
+	// image. Opaque.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	HandledRequest string `json:"handledRequest,omitempty"`
+
 	// nextAttemptTime is when a failed image is tried again.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`

@@ -379,6 +379,12 @@ type ScannerStatus struct {
 	// +optional
 	VulnerabilityData *VulnerabilityData `json:"vulnerabilityData,omitempty"`
 
+	// lastHandledRequestedAt is the value of the annotation scanner-operator.io/requested-at for which all images that run were
+	// scanned again, or tried; at most 64 bytes of it.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	LastHandledRequestedAt string `json:"lastHandledRequestedAt,omitempty"`
+
 	// storeID identifies the operator's store. When it changes, the store was lost and everything is found again.
 	// +optional
 	StoreID string `json:"storeID,omitempty"`
@@ -474,6 +480,13 @@ type ReceiverStatus struct {
 	// +optional
 	LastError string `json:"lastError,omitempty"`
 }
+
+// AnnotationRequestedAt on a Scanner requests one rescan of all its images that run, whenever its value changes: failed ones are tried
+// again at once, and the others are matched again. The value is any text, such as the time of the request.
+const AnnotationRequestedAt = "scanner-operator.io/requested-at"
+
+// MaxRequestBytes is how much of such a request counts.
+const MaxRequestBytes = 64
 
 // Scanner scans the images that run in its namespace.
 // +kubebuilder:object:root=true

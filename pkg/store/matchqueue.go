@@ -64,6 +64,22 @@ func orLeaseEnded(err error) error {
 	return err
 }
 
+// matchRequested stands for the data version of a report that shall be replaced: no data has it, so that the report is never current.
+const matchRequested = "match requested"
+
+// RequestMatch implements MatchQueue.
+func (s *SQLite) RequestMatch(ctx context.Context, subject Subject) error {
+	return s.write(ctx, "request match of "+subject.PlatformDigest, func(ctx context.Context, tx *sql.Tx) error {
+		const ofSubject = ` WHERE engine = ? AND manifest_id = (SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?)`
+		args := []any{subject.Engine, subject.PlatformDigest, subject.Scope}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM match_failures`+ofSubject, args...); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE reports SET data_version = ?`+ofSubject, append([]any{matchRequested}, args...)...)
+		return err
+	})
+}
+
 // FailMatch implements MatchQueue.
 func (s *SQLite) FailMatch(ctx context.Context, id, holder string, f MatchFailure) error {
 	return s.write(ctx, "fail match", func(ctx context.Context, tx *sql.Tx) error {

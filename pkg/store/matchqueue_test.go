@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // lease lends all that there is for a minute.
@@ -39,6 +41,24 @@ func (f fixture) suspend(t testing.TB, suspended bool) {
 	u := used("scanner", "app", workload("api", "r"))
 	u.Suspended = suspended
 	must(t, f.SetUsed(t.Context(), u))
+}
+
+// TestRequestMatch: what was matched, or could not be, is due again with the same data; what was found stays, and another engine's report.
+func TestRequestMatch(t *testing.T) {
+	f := newStore(t)
+	f.data(t, "v1")
+	f.catalogue(t, "app")
+	must(t, f.SetUsed(t.Context(), used("s1", "app", workload("web", "r"))))
+	found := vulnerable("CVE-2026-0001", "openssl")
+	f.report(t, "app", found)
+	equal(t, "lent of what is current", len(f.lease(t, "manager")), 0)
+	must(t, f.RequestMatch(t.Context(), subject("app")))
+	equal(t, "lent of what was requested", lent(f.lease(t, "manager"), "app"), []string{"app"})
+	equal(t, "what was found", len(got[[]finding.Finding](t)(f.Findings(t.Context(), subject("app")))), 1)
+	f.report(t, "app", found)
+	must(t, f.ReturnLeases(t.Context(), grype, "manager"))
+	equal(t, "lent after it was matched again", len(f.lease(t, "manager")), 0)
+	must(t, f.RequestMatch(t.Context(), subject("unknown")))
 }
 
 // TestReturnLeases: what is returned is lent again at once, and nobody else's lease ends.

@@ -258,6 +258,9 @@ type MatchQueue interface {
 	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)
 	// ReturnLeases ends all that a holder has of an engine, as if they had never been lent.
 	ReturnLeases(ctx context.Context, engine, holder string) error
+	// RequestMatch has an image matched again though its report is of the current data, or failed. What was found stays until the next
+	// report. Of an image that is not cataloged nothing is requested.
+	RequestMatch(ctx context.Context, s Subject) error
 	// FailMatch ends a lease without a report. The image is not lent again before retryAt.
 	FailMatch(ctx context.Context, id, holder string, f MatchFailure) error
 	// MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.

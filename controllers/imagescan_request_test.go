@@ -1,0 +1,120 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// requests has the unit's Scanner request a rescan.
+func (u *unit) requests(value string) {
+	u.t.Helper()
+	scanner := u.reconcileScanner()
+	scanner.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: value}
+	u.update(scanner)
+}
+
+// due is how many images wait for a match.
+func (u *unit) due() int {
+	u.t.Helper()
+	due, err := u.store.QueueLength(u.t.Context(), u.engine.Engine())
+	u.must(err)
+	return due
+}
+
+// TestRequestedRescan: each request has a failed image tried at once and a scanned one matched again, once; the Scanner says so when
+// all are through.
+func TestRequestedRescan(t *testing.T) {
+	scanner := theScanner()
+	broken, scanned := scanOf(scanner, vulnerable), scanOf(scanner, web)
+	u := newUnit(t, scanner, broken, scanned, aPod(shop, "a", running("main", web), running("other", vulnerable)))
+	u.must(u.store.SetDataVersion(t.Context(), u.engine.Engine(), u.engine.version))
+	u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+	u.reconcile(scanned)
+	u.engine.index = func(img backend.Image) (backend.Progress, error) {
+		if img.Key == keyOfImage(web) {
+			return backend.Done, nil
+		}
+		return backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", RetryAfter: 6 * time.Hour}
+	}
+	u.reconcile(broken)
+	if u.due() != 0 {
+		t.Fatal("an image is due before anything was requested")
+	}
+
+	for _, request := range []string{"2026-03-01T12:00:00Z", strings.Repeat("again ", 100)} {
+		u.requests(request)
+		if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled == truncate(request, v1alpha1.MaxRequestBytes) {
+			t.Error("the request counts as handled before the images were looked at")
+		}
+		asked := len(u.engine.asked)
+		u.reconcile(broken)
+		after, _ := u.reconcile(scanned)
+		if got := len(u.engine.asked) - asked; got != 2 || u.due() != 1 {
+			t.Errorf("%d images were tried and %d are due to be matched, want 2 and 1", got, u.due())
+		}
+		if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1 {
+			t.Errorf("until the next result it is %s with %+v, want what was found", after.Status.Phase, after.Status.Findings)
+		}
+		u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+		asked = len(u.engine.asked)
+		u.reconcile(broken)
+		u.reconcile(scanned)
+		if got := len(u.engine.asked) - asked; got != 1 || u.due() != 0 {
+			t.Errorf("the same request had %d images tried and %d matched again, want it to count once", got-1, u.due())
+		}
+		if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled != truncate(request, v1alpha1.MaxRequestBytes) {
+			t.Errorf("the Scanner has handled %q, want %q", handled, request)
+		}
+	}
+}
+
+// TestRequestOfSuspendedScanner: it waits until the Scanner goes on.
+func TestRequestOfSuspendedScanner(t *testing.T) {
+	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
+	scan := scanOf(scanner, web)
+	u := newUnit(t, scanner, scan, aPod(shop, "a", running("main", web)))
+	u.reconcile(scan)
+	u.requests("now")
+	after, _ := u.reconcile(scan)
+	if after.Status.HandledRequest != "" || u.reconcileScanner().Status.LastHandledRequestedAt != "" {
+		t.Error("a suspended Scanner has handled a request")
+	}
+	suspended := u.reconcileScanner()
+	suspended.Spec.Suspend = nil
+	u.update(suspended)
+	u.reported(web)
+	u.reconcile(scan)
+	if handled := u.reconcileScanner().Status.LastHandledRequestedAt; handled != "now" {
+		t.Errorf("afterwards it has handled %q, want the request", handled)
+	}
+}
+
+// TestRequestIsAnEvent: a new value wakes the images, and nothing else that is annotated does.
+func TestRequestIsAnEvent(t *testing.T) {
+	annotated := func(key, value string) *v1alpha1.Scanner {
+		return theScanner(func(s *v1alpha1.Scanner) { s.Annotations = map[string]string{key: value} })
+	}
+	const key = v1alpha1.AnnotationRequestedAt
+	for name, tt := range map[string]struct {
+		before, after *v1alpha1.Scanner
+		want          bool
+	}{
+		"the first":         {theScanner(), annotated(key, "1"), true},
+		"another":           {annotated(key, "1"), annotated(key, "2"), true},
+		"the same":          {annotated(key, "1"), annotated(key, "1"), false},
+		"taken away":        {annotated(key, "1"), theScanner(), false},
+		"something else of": {theScanner(), annotated("example.com/note", "1"), false},
+	} {
+		if got := rescanRequested.Update(event.UpdateEvent{ObjectOld: tt.before, ObjectNew: tt.after}); got != tt.want {
+			t.Errorf("%s wakes: %t, want %t", name, got, tt.want)
+		}
+	}
+}
