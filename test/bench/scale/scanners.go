@@ -180,6 +180,10 @@ func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
 	if _, _, err := c.calmDown(ctx); err != nil {
 		return err
 	}
+	// On a busy machine little processor time does not mean that all is done.
+	if _, err := c.settled(ctx, time.Now().Add(-2*quiet)); err != nil {
+		return err
+	}
 	c.options.Progress("all covered after %s; now nothing happens for %s", f.Covered.Round(time.Second), scannersIdle)
 	began := time.Now()
 	before, err := c.manager.CPU()
