@@ -75,7 +75,8 @@ func isFinal(err error) bool {
 	if errors.As(err, &refused) {
 		return refused.retryAfter == 0
 	}
-	return errors.Is(err, errContentTooLarge)
+	var tooLarge *http.MaxBytesError
+	return errors.As(err, &tooLarge) || errors.Is(err, errContentTooLarge)
 }
 
 // saveResult checks an upload and stores it under the image that the manager's record names.

@@ -91,20 +91,22 @@ func TestUploadsThatAreRefused(t *testing.T) {
 		status int
 		text   string
 	}{
-		"whole":                              {is(whole), http.StatusNoContent, ""},
-		"not zstd":                           {is([]byte("plain text")), http.StatusBadRequest, "the SBOM is not whole zstd"},
-		"truncated zstd":                     {is(whole[:len(whole)-5]), http.StatusBadRequest, "not whole zstd"},
-		"zstd, damaged":                      {is(damaged(whole)), http.StatusBadRequest, "not whole zstd"},
-		"junk after it":                      {is(append(bytes.Clone(whole), "junk"...)), http.StatusBadRequest, "not whole zstd"},
-		"too large":                          {is(bytes.Repeat([]byte("x"), 1<<20)), http.StatusRequestEntityTooLarge, "the body is too large"},
-		"too large unpacked":                 {is(bomb), http.StatusRequestEntityTooLarge, "the body is too large"},
-		"a window of 512 MiB":                {is(windowOf512MiB()), http.StatusBadRequest, "not whole zstd"},
-		"a match input that is not zstd":     {func(p *parcel) { p.matchInput = []byte("plain text") }, http.StatusBadRequest, "the match input is not whole"},
-		"a match input that is no document":  {func(p *parcel) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
-		"a match input that is cut short":    {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
-		"a match input that is a list":       {func(p *parcel) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
-		"as many packages as fit":            {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
-		"more packages than a worker holds":  {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
+		"whole":                             {is(whole), http.StatusNoContent, ""},
+		"not zstd":                          {is([]byte("plain text")), http.StatusBadRequest, "the SBOM is not whole zstd"},
+		"truncated zstd":                    {is(whole[:len(whole)-5]), http.StatusBadRequest, "not whole zstd"},
+		"zstd, damaged":                     {is(damaged(whole)), http.StatusBadRequest, "not whole zstd"},
+		"junk after it":                     {is(append(bytes.Clone(whole), "junk"...)), http.StatusBadRequest, "not whole zstd"},
+		"too large":                         {is(bytes.Repeat([]byte("x"), 1<<20)), http.StatusRequestEntityTooLarge, "the body is too large"},
+		"too large unpacked":                {is(bomb), http.StatusRequestEntityTooLarge, "the body is too large"},
+		"a window of 512 MiB":               {is(windowOf512MiB()), http.StatusBadRequest, "not whole zstd"},
+		"a match input that is not zstd":    {func(p *parcel) { p.matchInput = []byte("plain text") }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is no document": {func(p *parcel) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is cut short":   {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
+		"a match input that is a list":      {func(p *parcel) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
+		"as many packages as fit":           {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
+		"more packages than a worker holds": {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
+		"a match input that is nested deeply": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":`+strings.Repeat("[", maxNesting+1))) },
+			http.StatusUnprocessableEntity, "levels of lists and objects"},
 		"a match input with an endless text": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":"`+strings.Repeat("x", 3<<20))) }, http.StatusRequestEntityTooLarge, "a part of the document"},
 		"a match input that is too large": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"x":[1`+strings.Repeat(",1", 3<<20)+"]}")) },
 			http.StatusRequestEntityTooLarge, "the body is too large"},
@@ -297,9 +299,10 @@ func TestOneResult(t *testing.T) {
 
 // TestRefusedUploads: a Job whose uploads were refused a few times is not listened to any more. Others are.
 func TestRefusedUploads(t *testing.T) {
-	a := newIngestAPI(t, Limits{})
+	a := newIngestAPI(t, Limits{Catalog: 512 << 10, SBOMContent: 1 << 20, MatchInputContent: 4 << 20, JSON: 1 << 10})
 	w := a.job(store.JobCatalog, "catalog")
-	for range maxRefused {
+	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = make([]byte, 1<<20) })), http.StatusRequestEntityTooLarge, "the body is too large")
+	for range maxRefused - 1 {
 		w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = []byte("plain text") })), http.StatusBadRequest, "not whole zstd")
 	}
 	w.want(w.brings(aParcel(t)), http.StatusForbidden, "no further one is read")

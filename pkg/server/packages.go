@@ -57,6 +57,10 @@ func (c *packageCounter) read() error {
 	return err
 }
 
+// maxNesting bounds how deep lists and objects may lie in each other: the decoder keeps eight bytes for each level, for which few bytes of
+// zstd are enough. json.Unmarshal has the same bound.
+const maxNesting = 10_000
+
 // value reads a value of any kind. counted says that the elements of the list that it is are packages.
 func (c *packageCounter) value(counted bool) error {
 	for depth := 0; ; {
@@ -71,7 +75,9 @@ func (c *packageCounter) value(counted bool) error {
 		}
 		switch token {
 		case json.Delim('['), json.Delim('{'):
-			depth++
+			if depth++; depth > maxNesting {
+				return refuse(http.StatusUnprocessableEntity, "the match input has more than %d levels of lists and objects", maxNesting)
+			}
 		case json.Delim(']'), json.Delim('}'):
 			depth--
 		}
