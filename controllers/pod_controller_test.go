@@ -173,14 +173,20 @@ func TestSelection(t *testing.T) {
 		aPod(p.namespace, "ended", running("main", "ended:1"), inPhase(corev1.PodSucceeded)),
 		aPod(p.namespace, "failed", running("main", "failed:1"), inPhase(corev1.PodFailed)),
 	)
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, "docker.io/library/not-ignored:1": v1alpha1.PhaseScanned})
-	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.IgnoreLabel = "example.com/skip" })
-	p.becomes(scanner, phasesOf{
-		web: v1alpha1.PhaseScanned, "docker.io/library/not-ignored:1": v1alpha1.PhaseScanned, "docker.io/library/ignored:1": v1alpha1.PhaseScanned,
+	phases := phasesOf{
+		web: v1alpha1.PhaseScanned, "docker.io/library/not-ignored:1": v1alpha1.PhaseScanned,
+		"docker.io/library/ended:1": v1alpha1.PhaseScanned, "docker.io/library/failed:1": v1alpha1.PhaseScanned, // a short while ago
+	}
+	p.becomes(scanner, phases)
+	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
+		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{Total: 2, Scanned: 2, RecentlyUsed: 2}))
 	})
+	p.changes(scanner, func(s *v1alpha1.Scanner) { s.Spec.IgnoreLabel = "example.com/skip" })
+	phases["docker.io/library/ignored:1"] = v1alpha1.PhaseScanned
+	p.becomes(scanner, phases)
 	p.changes(scanner, selecting("tier", "none"))
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
-		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{}), "no pod is selected any more")
+		g.Expect(status.Images).To(Equal(v1alpha1.ImageCounts{RecentlyUsed: 2}), "no pod is selected any more")
 		g.Expect(status.Findings).To(Equal(v1alpha1.FindingCounts{}), "what nobody runs is not counted")
 	})
 	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSinceTime }, patience).ShouldNot(BeNil())
