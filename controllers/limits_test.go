@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -170,8 +172,38 @@ func TestTooManyImages(t *testing.T) {
 		t.Errorf("the Scanner is Ready=%s %s, with %d failed images", ready.Status, got, after.Status.Images.Failed)
 	}
 	u.limited(Limits{Scanners: 20, ImageScans: 3})
+	u.pass(roomWait)
 	if made, again := reconcile(); made != 3 || slices.Max(again) != 0 {
 		t.Errorf("with room for one more there are %d ImageScans, and the pods are looked at again after %v", made, again)
+	}
+}
+
+// TestFullNamespaceIsCountedSeldom: however many images find no room in a namespace, its ImageScans are not counted for each of them:
+// meanwhile no ImageScan is made anywhere.
+func TestFullNamespaceIsCountedSeldom(t *testing.T) {
+	var objects []client.Object
+	for i := range 20 {
+		objects = append(objects, aPod(shop, fmt.Sprint("web-", i), running("main", fmt.Sprintf("registry.example.com/shop/web:%d", i))))
+	}
+	u := newUnit(t, append(objects, theScanner())...)
+	u.limited(Limits{Scanners: 20, ImageScans: 1})
+	counted := 0
+	u.pods.Client = interceptor.NewClient(u.pods.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			o := (&client.ListOptions{}).ApplyOptions(opts)
+			if _, lists := list.(*v1alpha1.ImageScanList); lists && o.FieldSelector == nil {
+				counted++
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	for _, pod := range objects {
+		_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
+		u.must(err)
+	}
+	// Once for the image that found room, and once for all others.
+	if counted != 2 {
+		t.Errorf("the ImageScans were counted %d times for %d images, want 2", counted, len(objects))
 	}
 }
 

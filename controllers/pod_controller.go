@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,8 @@ type PodReconciler struct {
 
 	// creating is held while an ImageScan is looked for once more and made: new replicas are reconciled at the same time, and one is enough.
 	creating sync.Mutex
+	// fullUntil is how long a namespace counts as full without its ImageScans being counted again. It belongs to creating.
+	fullUntil map[string]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
@@ -81,6 +84,9 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 
 // roomWait is when to look again whether a namespace that has as many ImageScans as it may has room for one more.
 const roomWait = time.Minute
+
+// fullFor is how long a namespace that was found full counts as full: each pod without room asks, for each of its images.
+const fullFor = 10 * time.Second
 
 // scan has the images of a pod scanned for these Scanners, which are about it, and says on the pod what came of it. It
 // returns when to look again, if that cannot be done yet. What fails for one image is done for the others.
@@ -174,16 +180,30 @@ func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.S
 	case err != nil:
 		return err
 	case scan == nil:
-		full, err := r.Limits.full(ctx, r.Client, scanner.Namespace)
-		switch {
-		case err != nil:
+		if err := r.requireRoom(ctx, scanner.Namespace); err != nil {
 			return err
-		case full:
-			return errFull
 		}
 		return r.create(ctx, scanner, img)
 	}
 	return r.addReference(ctx, scan, img.Reference)
+}
+
+// requireRoom returns errFull if a namespace has as many ImageScans as it may. The caller holds creating, for which all namespaces wait.
+func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error {
+	now := r.Clock.Now()
+	if now.Before(r.fullUntil[namespace]) {
+		return errFull
+	}
+	full, err := r.Limits.full(ctx, r.Client, namespace)
+	if err != nil || !full {
+		return err
+	}
+	if r.fullUntil == nil {
+		r.fullUntil = map[string]time.Time{}
+	}
+	maps.DeleteFunc(r.fullUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
+	r.fullUntil[namespace] = now.Add(fullFor)
+	return errFull
 }
 
 func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
