@@ -37,7 +37,9 @@ func withOwnLayers(image v1.Image, manifest *v1.Manifest, guard *guard, get func
 	return &ownLayers{Image: image, guard: guard, foreign: foreign, get: get}
 }
 
-func isForeign(layer v1.Descriptor) bool { return len(layer.URLs) > 0 || !layer.MediaType.IsDistributable() }
+func isForeign(layer v1.Descriptor) bool {
+	return len(layer.URLs) > 0 || !layer.MediaType.IsDistributable()
+}
 
 // Layers implements v1.Image.
 func (i *ownLayers) Layers() ([]v1.Layer, error) {

@@ -134,7 +134,7 @@ type upload struct {
 // remove gives back the upload's room.
 func (u *upload) remove() {
 	_ = u.Close()
-	_ = os.Remove(u.Name())
+	_ = os.Remove(u.Name()) //nolint:gosec // the spool itself made the name
 	u.space.release()
 }
 

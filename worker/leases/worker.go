@@ -108,7 +108,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			// Whatever else went wrong meanwhile: another worker sees it, too.
 			w.config.Log.Info("told to stop")
-			return nil //nolint:nilerr // stopping is no failure
+			return nil
 		case errors.Is(err, errStuck):
 			w.config.Log.Warn("a match cannot be ended: another worker goes on")
 			return nil
