@@ -111,11 +111,18 @@ const saveLeft = `
 	ON CONFLICT DO UPDATE SET superseded = superseded AND (excluded.left_at IS NULL OR coalesce(left_at >= excluded.left_at, 0)),
 		reference = excluded.reference, receivers = excluded.receivers, left_at = excluded.left_at, ended = excluded.ended`
 
-// replaceLeft makes an image's left workloads those of a list.
+// replaceLeft makes an image's left workloads those of a list. It writes only what has changed: an image that many short-lived pods run
+// has a workload for each of them, and each of their ends is recorded.
 func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []leftWorkload) error {
-	kept := make(map[Workload]bool)
+	known, kept := make(map[Workload]leftWorkload), make(map[Workload]bool)
+	for _, l := range before {
+		known[nameOf(l.Workload)] = l
+	}
 	for _, l := range after {
 		kept[nameOf(l.Workload)] = true
+		if was, found := known[nameOf(l.Workload)]; found && equalLeft(was, l) {
+			continue
+		}
 		if _, err := tx.ExecContext(ctx, saveLeft,
 			id, l.Namespace, l.Kind, l.Name, l.Container, l.Repository, l.Reference, l.Receivers, millis{l.leftAt}, l.ended); err != nil {
 			return err

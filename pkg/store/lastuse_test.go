@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -146,4 +147,26 @@ func TestScannerImages(t *testing.T) {
 	}
 	equal(t, "of a namespace", in("shop"), "scanner in shop")
 	equal(t, "of all", len(got[[]ScannerImage](t)(f.ScannerImages(t.Context(), ""))), 2)
+}
+
+// TestManyShortLivedPods: the end of one more pod, each of which is a workload of its own, writes one more row and not all of them again.
+func TestManyShortLivedPods(t *testing.T) {
+	f := newStore(t)
+	u := used("scanner", "app")
+	changes := func(pods int) (n int) {
+		before := 0
+		must(t, f.writer.QueryRow(`SELECT total_changes()`).Scan(&before))
+		for i := len(u.Ended); i < pods; i++ {
+			u.Ended = append(u.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%d", i), "r"), f.clock.Now()})
+		}
+		must(t, f.SetUsed(t.Context(), u))
+		must(t, f.writer.QueryRow(`SELECT total_changes()`).Scan(&n))
+		return n - before
+	}
+	if n := changes(200); n < 200 {
+		t.Errorf("200 pods changed %d rows, want all", n)
+	}
+	if n := changes(201); n > 10 {
+		t.Errorf("one more pod changed %d rows, want few", n)
+	}
 }
