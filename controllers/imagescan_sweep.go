@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,7 +72,7 @@ func withoutImageScan(
 	there := map[imageOfScanner]bool{}
 	var page v1alpha1.ImageScanList
 	for next := true; next; next = page.Continue != "" {
-		options := client.ListOptions{Namespace: namespace, Limit: pageSize, Continue: page.Continue}
+		options := client.ListOptions{Namespace: namespace, Limit: pageSize, Continue: page.Continue, UnsafeDisableDeepCopy: ptr.To(pageSize == 0)}
 		page = v1alpha1.ImageScanList{}
 		if err := reader.List(ctx, &page, &options); err != nil {
 			return nil, err

@@ -157,7 +157,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	err := r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
 		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: isSuspended(s.scanner) || s.refused, Workloads: workloads,
-		Ended: ended, EndedSince: r.Clock.Now().Add(-retention(s.scanner)),
+		Ended: ended, EndedSince: r.endedSince(s),
 	})
 	if err != nil {
 		return 0, err
@@ -171,6 +171,20 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 		r.Wakeups.Image(ctx, s.key.Digest)
 	}
 	return 0, nil
+}
+
+// endedSince is how long ago pods may have ended by which an image is still in use. An image that the Scanner excludes by all of its names
+// is in use by none: pods that are left out have not ended, and those that have are no reason to announce it.
+func (r *ImageScanReconciler) endedSince(s *imageScanScope) time.Time {
+	now, included := r.Clock.Now(), len(s.scan.Spec.References) == 0
+	for _, text := range s.scan.Spec.References {
+		ref, err := image.ParseReference(text)
+		included = included || err != nil || !excluded(s.scanner, ref)
+	}
+	if !included {
+		return now.AddDate(1, 0, 0)
+	}
+	return now.Add(-retention(s.scanner))
 }
 
 // RecordUse implements UseRecorder. Of a Scanner that has gone, nothing is to be recorded.

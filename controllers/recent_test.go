@@ -128,3 +128,34 @@ func TestEndedPodsAreGone(t *testing.T) {
 		}
 	}
 }
+
+// TestExcludedImageIsNotInUse: an image that is excluded from now on is not announced for the time for which it would be in use had its
+// pods ended.
+func TestExcludedImageIsNotInUse(t *testing.T) {
+	for name, gone := range map[string]bool{"its pod runs": false, "its pod is gone": true} {
+		for _, glob := range []string{"", "*web*"} {
+			t.Run(name+" "+glob, func(t *testing.T) {
+				scanner := theScanner()
+				scan, pod := scanOf(scanner, web), aPod(shop, "job-1", running("main", web), ofCronJob("job"))
+				u := newUnit(t, scanner, scan, pod)
+				u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+				u.reconcile(scan)
+				if gone {
+					u.must(u.client.Delete(t.Context(), pod))
+					u.reconcile(scan)
+				}
+				if glob != "" {
+					u.must(u.client.Get(t.Context(), requestFor(scanner).NamespacedName, scanner))
+					scanner.Spec.Images.Exclude = []string{glob}
+					u.must(u.client.Update(t.Context(), scanner))
+					u.reconcile(scan)
+				}
+				recent, err := u.store.RecentImages(t.Context(), string(scanner.UID), u.engine.Engine())
+				u.must(err)
+				if want := gone && glob == ""; (len(recent) > 0) != want {
+					t.Errorf("in use are %v, want it there: %t", recent, want)
+				}
+			})
+		}
+	}
+}
