@@ -58,6 +58,8 @@ type ImageScanReconciler struct {
 	// concerned remembers whom each ImageScan's workloads concerned when they were recorded last, by its UID: a checksum. No status shows
 	// that.
 	concerned sync.Map
+	// swept is when sweepAfterDeletion last swept each namespace.
+	swept sync.Map
 }
 
 // imageScanScope is what the steps of one reconciliation share.
@@ -101,7 +103,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	var scan v1alpha1.ImageScan
 	if err := r.Client.Get(ctx, req.NamespacedName, &scan); err != nil {
 		if apierrors.IsNotFound(err) {
-			err = r.sweepUses(ctx, req.Namespace)
+			err = r.sweepAfterDeletion(ctx, req.Namespace)
 		}
 		return ctrl.Result{}, err
 	}

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,26 @@ type imageOfScanner struct {
 // ImageScans are deleted while no manager runs, and a restored etcd lacks some.
 func (r *ImageScanReconciler) SweepUses(ctx context.Context) error {
 	return r.sweepUses(ctx, metav1.NamespaceAll)
+}
+
+// sweepPause is the least time between two sweeps of a namespace after deletions.
+const sweepPause = 10 * time.Second
+
+// sweepAfterDeletion sweeps a namespace in which an ImageScan was deleted. Where thousands are deleted together, as with their Scanner, a
+// sweep for each would read all that are left each time: those soon after a sweep are left to SweepUses.
+func (r *ImageScanReconciler) sweepAfterDeletion(ctx context.Context, namespace string) error {
+	now := r.Clock.Now()
+	if last, found := r.swept.Load(namespace); found {
+		if since := now.Sub(last.(time.Time)); since >= 0 && since < sweepPause {
+			return nil
+		}
+	}
+	r.swept.Store(namespace, now)
+	err := r.sweepUses(ctx, namespace)
+	if err != nil {
+		r.swept.Delete(namespace)
+	}
+	return err
 }
 
 // sweepUses does so for one namespace, or for all. The cache only finds candidates: an image is released when the API server has no

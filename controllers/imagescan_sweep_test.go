@@ -108,3 +108,36 @@ func TestRemadeImageScanIsKept(t *testing.T) {
 		t.Errorf("%d critical findings are counted, want that of the image that runs", got)
 	}
 }
+
+// TestManyDeletedImageScans: ImageScans that are deleted together are swept together, and one that was deleted too late for that is found
+// by the sweep that runs now and then.
+func TestManyDeletedImageScans(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner)
+	lists := 0
+	u.scans.Reader = interceptor.NewClient(u.client, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		lists++
+		return c.List(ctx, list, opts...)
+	}})
+	inStore := func() int {
+		images, err := u.store.ScannerImages(t.Context(), shop)
+		u.must(err)
+		return len(images)
+	}
+	u.known(web)
+	u.reconcile(scanOf(scanner, web))
+	u.known(vulnerable)
+	u.reconcile(scanOf(scanner, vulnerable))
+	if lists != 1 || inStore() != 1 {
+		t.Errorf("after the second deletion the API server was read %d times and %d images are there, want once and one", lists, inStore())
+	}
+	u.must(u.scans.SweepUses(t.Context()))
+	if inStore() != 0 {
+		t.Error("the sweep of all namespaces left an image")
+	}
+	u.known(web)
+	u.pass(sweepPause)
+	if u.reconcile(scanOf(scanner, web)); inStore() != 0 {
+		t.Error("after a pause a deletion is not swept at once")
+	}
+}
