@@ -71,6 +71,9 @@ func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 // maxOffered is how many of the platforms that an image has a message names.
 const maxOffered = 20
 
+// errArtefact is beneath the errors about what no runtime runs. It is passed over in an index. What cannot be read is not: it may run.
+var errArtefact = errors.New("it is not a container image")
+
 // search looks for the manifest of a platform.
 type search struct {
 	platform v1.Platform
@@ -123,7 +126,7 @@ func (s *search) at(child v1.Descriptor, documents [][]byte) (*candidate, error)
 	s.read++
 	found, err := read(descriptor, documents)
 	switch {
-	case hasReason(err, workerapi.ReasonNotAnImage):
+	case errors.Is(err, errArtefact):
 		s.artefact = cmp.Or(s.artefact, err)
 		return nil, nil
 	case err != nil:
@@ -148,21 +151,24 @@ func read(descriptor *remote.Descriptor, documents [][]byte) (*candidate, error)
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest is not readable: %w", err))
 	}
 	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
-		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the manifest (%s) has neither configuration nor layers", manifest.MediaType))
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("%w: the manifest (%s) has neither configuration nor layers", errArtefact, manifest.MediaType))
 	}
 	// Artefacts (charts, signatures, SBOMs) are manifests too: they carry a configuration of another type.
 	notImage := failure.New(workerapi.ReasonNotAnImage,
-		fmt.Errorf("it is not a container image: its configuration is of type %q", manifest.Config.MediaType))
+		fmt.Errorf("%w: its configuration is of type %q", errArtefact, manifest.Config.MediaType))
 	// Fetched apart from being understood: that it cannot be fetched is the registry's fault.
 	rawConfig, err := image.RawConfigFile()
 	if err != nil {
 		return nil, err
 	}
 	config, err := document.Config(rawConfig)
-	if errors.Is(err, document.ErrTooLarge) {
+	switch {
+	case errors.Is(err, document.ErrTooLarge):
 		return nil, err
-	}
-	if err != nil || len(rawConfig) == 0 {
+	case err != nil && manifest.Config.MediaType.IsConfig():
+		// containerd reads less of it, so that it may run what cannot be read here.
+		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the configuration is not readable: %w", err))
+	case err != nil || len(rawConfig) == 0:
 		return nil, notImage
 	}
 	// Old builders use other types for configurations, too, but those say what they are for.
