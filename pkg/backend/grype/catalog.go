@@ -24,22 +24,15 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
 		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
 	}
-	start, progress, err := b.decide(ctx, img)
+	full, err := b.noRoom(ctx, img)
+	if err != nil {
+		return backend.Progress{}, err
+	}
+	start, progress, err := b.decide(ctx, img, full)
 	if err != nil || start == nil {
 		return progress, err
 	}
 	return b.startCatalog(ctx, *start)
-}
-
-// requireRoom fails for an image of a namespace that has used up its room in the store: what a Job would bring is refused.
-func (b *Backend) requireRoom(ctx context.Context, img backend.Image) error {
-	budget := b.Config.Ingest.StoreSizePerNamespace
-	used, err := b.Store.StoredBytes(ctx, img.Namespace)
-	if err != nil || used < budget.Value() {
-		return err
-	}
-	return &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: fmt.Sprintf("the SBOMs and findings of this namespace's images take %s of the %s that they may have in the operator's store: "+
-		"exclude images, have fewer of them, or raise ingest.storeSizePerNamespace in the operator's configuration", inBytes(used), budget.String())}
 }
 
 // intent is a catalog Job that is recorded and not made yet.
@@ -53,7 +46,8 @@ type intent struct {
 
 // decide takes a place for an image and records the Job that is to be made, or says what is waited for. The record is
 // there before the Job, so that a Job without record can only be somebody else's, and others see that it is on its way.
-func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backend.Progress, error) {
+// A namespace without room takes no place, and takes none from others that wait for the same image: full is its failure, if so.
+func (b *Backend) decide(ctx context.Context, img backend.Image, full *backend.Failure) (*intent, backend.Progress, error) {
 	b.starting.Lock()
 	defer b.starting.Unlock()
 	live, err := b.Store.LiveJobs(ctx)
@@ -70,12 +64,13 @@ func (b *Backend) decide(ctx context.Context, img backend.Image) (*intent, backe
 			return nil, b.cataloging(job, exceeded), nil
 		}
 	}
+	if full != nil {
+		b.line.withdraw(img)
+		return nil, backend.Progress{}, full
+	}
 	p := b.places(live)
 	if !b.line.admit(img, p) {
 		return nil, b.waiting(img, p), nil
-	}
-	if err := b.requireRoom(ctx, img); err != nil {
-		return nil, backend.Progress{}, err
 	}
 	asked := question{image: img, spared: b.spared(img)}
 	job := b.catalogJob(workerName(catalogWorker, b.Random), img, exceeded)

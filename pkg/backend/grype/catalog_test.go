@@ -305,3 +305,49 @@ func TestStoreBudget(t *testing.T) {
 		t.Errorf("when there is room: %q, want %q", got, v1alpha1.ReasonCataloging)
 	}
 }
+
+// countingStore counts how often it is asked what a namespace has stored.
+type countingStore struct {
+	store.Store
+	counted map[string]int
+}
+
+func (s *countingStore) StoredBytes(ctx context.Context, namespace string) (int64, error) {
+	s.counted[namespace]++
+	return s.Store.StoredBytes(ctx, namespace)
+}
+
+// TestFullNamespaceTakesNoPlace: a namespace without room in the store takes no other's place in the line, nor the time to count again for
+// each of its images.
+func TestFullNamespaceTakesNoPlace(t *testing.T) {
+	counting := &countingStore{counted: map[string]int{}}
+	e := newEngine(t, limits(2, 1), func(o *Options) {
+		o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki")
+		counting.Store, o.Store = o.Store, counting
+	})
+	e.must(e.Store.SaveCatalogue(t.Context(), store.Catalogued{
+		Engine: Engine, Key: private("stored", "pull").Key, Scope: "shop", PlatformDigest: platformDigest(private("stored", "pull")),
+	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(make([]byte, 1<<10))}))
+	first, theirs, later := public("first"), public("web"), public("later")
+	for i, img := range []*backend.Image{&first, &theirs, &later} {
+		img.Namespace, img.Scanner = "blog", fmt.Sprint("scanner-of-blog-", i)
+		e.uses(*img)
+		e.index(*img)
+	}
+	for _, name := range []string{"web", "other"} {
+		if got := e.index(public(name)); got != "failure "+v1alpha1.ReasonStoreBudgetExceeded {
+			t.Errorf("%s of the namespace without room: %q, want %s", name, got, v1alpha1.ReasonStoreBudgetExceeded)
+		}
+	}
+	if got := counting.counted["shop"]; got != 1 {
+		t.Errorf("what the namespace has stored was counted %d times, want once", got)
+	}
+	e.finishes(first)
+	e.tends()
+	if got := e.index(later); got != v1alpha1.ReasonPending {
+		t.Errorf("the image that asked last: %q, want that it waits for its turn", got)
+	}
+	if got := e.index(theirs); got != v1alpha1.ReasonCataloging {
+		t.Errorf("the same image of a namespace with room: %q, want %q", got, v1alpha1.ReasonCataloging)
+	}
+}

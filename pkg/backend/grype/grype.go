@@ -89,6 +89,7 @@ type Backend struct {
 	throttles throttle.Registries
 	data      dataState
 	line      waitingLine
+	room      roomMemo
 	asked     asked
 	troubles  troubles
 	contacts  contacts
@@ -109,7 +110,7 @@ var (
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
-		Options: o, failures: failureMemo{clock: o.Clock}, work: make(chan struct{}, 1),
+		Options: o, failures: failureMemo{clock: o.Clock}, room: roomMemo{clock: o.Clock}, work: make(chan struct{}, 1),
 		lanes: lanes{after: time.After},
 	}
 	b.register()

@@ -126,14 +126,23 @@ func (w *waitingLine) leave(key image.Key, scope store.Scope) {
 	w.remove(key, scope)
 }
 
-// remove does so for whomever it waits: a Job for it serves all of them.
-func (w *waitingLine) remove(key image.Key, scope store.Scope) {
-	w.removeAll(func(i waitingImage) bool { return i.key == key && i.scope == scope })
+// withdraw takes an image out of the line for its own Scanner alone: others that wait for it keep their place.
+func (w *waitingLine) withdraw(img backend.Image) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.removeAll(func(t *turn, i waitingImage) bool {
+		return t.scanner == img.Scanner && i.key == img.Key && i.scope == img.Scope
+	})
 }
 
-func (w *waitingLine) removeAll(which func(waitingImage) bool) {
+// remove does so for whomever it waits: a Job for it serves all of them.
+func (w *waitingLine) remove(key image.Key, scope store.Scope) {
+	w.removeAll(func(_ *turn, i waitingImage) bool { return i.key == key && i.scope == scope })
+}
+
+func (w *waitingLine) removeAll(which func(*turn, waitingImage) bool) {
 	for _, t := range w.turns {
-		t.images = slices.DeleteFunc(t.images, which)
+		t.images = slices.DeleteFunc(t.images, func(i waitingImage) bool { return which(t, i) })
 	}
 	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool { return len(t.images) == 0 })
 }
@@ -155,7 +164,7 @@ func (w *waitingLine) toEnd(namespace, scanner string) {
 // dropAbsent removes the images that did not come when called. Those that still wait ask again by themselves, and wait
 // behind the others.
 func (w *waitingLine) dropAbsent(now time.Time) {
-	w.removeAll(func(i waitingImage) bool { return !i.called.IsZero() && now.Sub(i.called) >= callPatience })
+	w.removeAll(func(_ *turn, i waitingImage) bool { return !i.called.IsZero() && now.Sub(i.called) >= callPatience })
 }
 
 // call returns the digests of those whose turn it is and who were not called yet. Images that nobody
