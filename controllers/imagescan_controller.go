@@ -79,6 +79,8 @@ type imageScanScope struct {
 	counted bool
 	// ended are the containers that ran the image and whose pods have ended, within the Scanner's retention; set by findUses.
 	ended []use
+	// dropped are the containers that run the image or ran it, and whose pods the Scanner is not about any more; set by findUses.
+	dropped []use
 	// image is what the backend is asked about; set by findUses.
 	image backend.Image
 	// progress is what the backend last said; nil once all is done.

@@ -62,11 +62,35 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 			}
 		}
 	}
+	if s.dropped, err = r.findDropped(ctx, s, now); err != nil {
+		return 0, err
+	}
 	if !s.counted && len(s.uses) == 0 {
 		return nodeWait, nil
 	}
 	s.image = s.describe()
 	return 0, r.chooseScope(ctx, s)
+}
+
+// findDropped lists the containers that run the image, or have recently, though the Scanner is not about them any more. A pod that is being
+// deleted is not one of them: it is about to end. The node's platform does not matter: what is left out is left out on each.
+func (r *ImageScanReconciler) findDropped(ctx context.Context, s *imageScanScope, now time.Time) (dropped []use, err error) {
+	var pods corev1.PodList
+	err = r.Client.List(ctx, &pods, client.InNamespace(s.scan.Namespace), client.MatchingFields{podsByDigest: s.key.Digest},
+		client.UnsafeDisableDeepCopy) // they are only read
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if !pod.DeletionTimestamp.IsZero() || !usesImages(s.scanner, pod, now) {
+			continue
+		}
+		resolved, _ := imagesOf(pod)
+		for _, img := range resolved {
+			if img.ID.Digest == s.key.Digest && (!isAbout(s.scanner, pod) || excluded(s.scanner, img.Reference)) {
+				dropped = append(dropped, use{pod: pod, img: runningImage{podImage: img}})
+			}
+		}
+	}
+	return dropped, err
 }
 
 func (s *imageScanScope) add(u use, now time.Time) {
@@ -157,7 +181,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	err := r.Store.SetUsed(ctx, store.Used{
 		Scanner: string(s.scanner.UID), Namespace: s.scan.Namespace, Key: s.key,
 		Scope: s.image.Scope, Engine: s.backend.Engine(), Suspended: isSuspended(s.scanner) || s.refused, Workloads: workloads,
-		Ended: ended, EndedSince: r.endedSince(s),
+		Ended: ended, EndedSince: r.endedSince(s), Dropped: workloadsOf(s.dropped),
 	})
 	if err != nil {
 		return 0, err

@@ -159,3 +159,54 @@ func TestExcludedImageIsNotInUse(t *testing.T) {
 		}
 	}
 }
+
+// TestPodThatIsLeftOutHasNotEnded: the image of a CronJob's pod that the Scanner is not about from now on is not in use any more, though
+// the pod was meant to end. That of a pod that is being deleted is.
+func TestPodThatIsLeftOutHasNotEnded(t *testing.T) {
+	mirrored := scanOf(theScanner(), web).Spec.References
+	mirrored = append(mirrored, "mirror.example/other:1")
+	for name, tt := range map[string]struct {
+		pod     func(*corev1.Pod)
+		scanner func(*v1alpha1.Scanner)
+		want    bool
+	}{
+		"it gets the label to be ignored": {pod: labelled("scanner-operator.io/ignore", "true")},
+		"it has ended and gets the label": {pod: func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodSucceeded
+			labelled("scanner-operator.io/ignore", "true")(p)
+		}},
+		"the selector narrows":                 {scanner: func(s *v1alpha1.Scanner) { s.Spec.PodSelector = labelledWith("stage", "production") }},
+		"one of the image's names is excluded": {scanner: func(s *v1alpha1.Scanner) { s.Spec.Images.Exclude = []string{"*web*"} }},
+		"it is being deleted":                  {pod: func(p *corev1.Pod) { p.Finalizers = []string{"example.com/wait"} }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner()
+			scan, pod := scanOf(scanner, web), aPod(shop, "job-1", running("main", web), ofCronJob("job"))
+			scan.Spec.References = mirrored
+			u := newUnit(t, scanner, scan, pod)
+			u.engine.index = says(backend.Progress{Reason: v1alpha1.ReasonCataloging, CheckAgain: time.Minute}, nil)
+			u.reconcile(scan)
+			if tt.pod != nil {
+				tt.pod(pod)
+				phase := pod.Status
+				u.must(u.client.Update(t.Context(), pod))
+				pod.Status = phase
+				u.must(u.client.Status().Update(t.Context(), pod))
+			}
+			if tt.scanner != nil {
+				u.must(u.client.Get(t.Context(), requestFor(scanner).NamespacedName, scanner))
+				tt.scanner(scanner)
+				u.must(u.client.Update(t.Context(), scanner))
+			}
+			if tt.want {
+				u.must(u.client.Delete(t.Context(), pod))
+			}
+			u.reconcile(scan)
+			recent, err := u.store.RecentImages(t.Context(), string(scanner.UID), u.engine.Engine())
+			u.must(err)
+			if len(recent) > 0 != tt.want {
+				t.Errorf("in use are %v, want it there: %t", recent, tt.want)
+			}
+		})
+	}
+}

@@ -70,6 +70,7 @@ func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 	for _, w := range use.running {
 		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: now, ended: w.Completes}
 	}
+	drop(u, byName)
 	for _, e := range u.Ended {
 		known, found := byName[nameOf(e.Workload)]
 		ranUntilNow := found && known.leftAt.Equal(now)
@@ -86,6 +87,20 @@ func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 		}
 	}
 	return ordered(next)
+}
+
+// drop notes of the workloads that the Scanner is no longer about that they have not ended.
+func drop(u Used, left map[Workload]leftWorkload) {
+	ended := make(map[Workload]bool)
+	for _, e := range u.Ended {
+		ended[nameOf(e.Workload)] = true
+	}
+	for _, w := range u.Dropped {
+		if l, found := left[nameOf(w)]; found && !ended[nameOf(w)] {
+			l.ended = false
+			left[nameOf(w)] = l
+		}
+	}
 }
 
 func ordered(left []leftWorkload) []leftWorkload {

@@ -27,6 +27,12 @@ func TestRecentUse(t *testing.T) {
 		return func(u *Used, _ time.Time) { u.Workloads = workloads }
 	}
 	gone := func(*Used, time.Time) {}
+	dropped := func(w Workload) func(*Used, time.Time) {
+		return func(u *Used, _ time.Time) { u.Dropped = []Workload{w} }
+	}
+	both := func(a, b func(*Used, time.Time)) func(*Used, time.Time) {
+		return func(u *Used, now time.Time) { a(u, now); b(u, now) }
+	}
 	type step struct {
 		image string
 		use   func(*Used, time.Time)
@@ -55,8 +61,17 @@ func TestRecentUse(t *testing.T) {
 		"another of its workloads is rolled out": {
 			[]step{{"old", runs(web, nightly("migrate", "r")), 0}, {"old", ended(nightly("migrate", "r"), 0), 0}, {"new", runs(web), 0}}, nil, false,
 		},
-		"another workload runs another image": {[]step{{"old", runs(job), 0}, {"old", gone, 0}, {"new", runs(nightly("other", "r")), 0}}, []string{"r job"}, true},
-		"it runs by another workload":         {[]step{{"old", runs(job, web), 0}, {"old", runs(web), 0}}, []string{"r job", "r web"}, false},
+		"another workload runs another image":                   {[]step{{"old", runs(job), 0}, {"old", gone, 0}, {"new", runs(nightly("other", "r")), 0}}, []string{"r job"}, true},
+		"its pods are there and are not the Scanner's any more": {[]step{{"old", runs(job), 0}, {"old", dropped(job), time.Minute}, {"old", gone, 0}}, nil, false},
+		"its ended pods are not the Scanner's any more":         {[]step{{"old", ended(job, 0), 0}, {"old", dropped(job), 0}}, nil, false},
+		"only its later pods are not the Scanner's":             {[]step{{"old", ended(job, 0), time.Hour}, {"old", both(ended(job, time.Hour), dropped(job)), 0}}, []string{"r job"}, true},
+		"the Scanner is about them again": {
+			[]step{{"old", runs(job), 0}, {"old", dropped(job), 0}, {"old", runs(job), 0}, {"old", gone, 0}}, []string{"r job"}, true,
+		},
+		"pods of another workload are not the Scanner's": {
+			[]step{{"old", runs(job, nightly("other", "r")), 0}, {"old", dropped(nightly("other", "r")), 0}}, []string{"r job"}, true,
+		},
+		"it runs by another workload": {[]step{{"old", runs(job, web), 0}, {"old", runs(web), 0}}, []string{"r job", "r web"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newStore(t)

@@ -412,6 +412,9 @@ type Used struct {
 	// repository.
 	Ended      []EndedWorkload
 	EndedSince time.Time
+	// Dropped are workloads whose pods are still there and are the Scanner's no longer: they have not ended. A workload that is in Ended as
+	// well has pods of both kinds, of which those count that ended.
+	Dropped []Workload
 }
 
 // ScannerImage is an image that a Scanner has.
