@@ -53,9 +53,9 @@ type candidate struct {
 // choose returns what runs on the platform: of an index, the first image in the order of containerd.
 func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 	if !descriptor.MediaType.IsIndex() {
-		return read(descriptor, nil)
+		return read(descriptor)
 	}
-	switch found, err := s.in(descriptor.Manifest, nil); {
+	switch found, err := s.in(descriptor.Manifest, 1); {
 	case found != nil || err != nil:
 		return found, err
 	case s.beyond:
@@ -81,6 +81,10 @@ type search struct {
 	get func(v1.Hash) (*remote.Descriptor, error)
 	// read is how many documents were: indexes, and manifests that fit.
 	read int
+	// documents are the indexes that were read, and what proves of other manifests that they are passed over, as document.Verify wants it.
+	documents [][]byte
+	// kept is how many bytes these have.
+	kept int
 	// offered are the other platforms that were seen, and beyond says that there are documents that were not looked at.
 	offered []string
 	beyond  bool
@@ -88,9 +92,12 @@ type search struct {
 	artefact error
 }
 
-// in looks through an index that others led to. It returns nil if the platform is not in it.
-func (s *search) in(raw []byte, above [][]byte) (*candidate, error) {
+// in looks through an index. depth is how many indexes led here, this one included. It returns nil if the platform is not in it.
+func (s *search) in(raw []byte, depth int) (*candidate, error) {
 	s.read++
+	if err := s.keep(raw); err != nil {
+		return nil, err
+	}
 	index, err := document.Index(raw)
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the index is not readable: %w", err))
@@ -99,13 +106,12 @@ func (s *search) in(raw []byte, above [][]byte) (*candidate, error) {
 	for _, other := range offered {
 		s.offered = append(s.offered, other.String())
 	}
-	documents := append(slices.Clip(above), raw)
 	for _, child := range children {
-		if s.read == maxRead || child.MediaType.IsIndex() && len(documents) == document.MaxIndexDepth {
+		if s.read == maxRead || child.MediaType.IsIndex() && depth == document.MaxIndexDepth {
 			s.beyond = true
 			continue
 		}
-		if found, err := s.at(child, documents); found != nil || err != nil {
+		if found, err := s.at(child, depth); found != nil || err != nil {
 			return found, err
 		}
 	}
@@ -113,7 +119,7 @@ func (s *search) in(raw []byte, above [][]byte) (*candidate, error) {
 }
 
 // at looks at one of those that an index holds. It returns nil if that is no image for the platform and has none.
-func (s *search) at(child v1.Descriptor, documents [][]byte) (*candidate, error) {
+func (s *search) at(child v1.Descriptor, depth int) (*candidate, error) {
 	descriptor, err := s.get(child.Digest)
 	if err != nil {
 		return nil, err
@@ -121,27 +127,58 @@ func (s *search) at(child v1.Descriptor, documents [][]byte) (*candidate, error)
 	// Runtimes go by the type that the index says.
 	descriptor.MediaType = child.MediaType
 	if child.MediaType.IsIndex() {
-		return s.in(descriptor.Manifest, documents)
+		return s.in(descriptor.Manifest, depth+1)
 	}
 	s.read++
-	found, err := read(descriptor, documents)
+	found, err := read(descriptor)
 	switch {
 	case errors.Is(err, errArtefact):
 		s.artefact = cmp.Or(s.artefact, err)
-		return nil, nil
 	case err != nil:
 		return nil, err
 	case child.Platform == nil && !document.Runs(s.platform, found.declared):
 		s.offered = append(s.offered, found.declared.String())
-		return nil, nil
+	default:
+		found.documents = append(slices.Clip(s.documents), descriptor.Manifest)
+		return found, nil
 	}
-	return found, nil
+	return nil, s.passOver(descriptor)
+}
+
+// passOver keeps what proves that a manifest of an index is not what runs: the manifest, and its configuration if it names one.
+func (s *search) passOver(descriptor *remote.Descriptor) error {
+	if err := s.keep(descriptor.Manifest); err != nil {
+		return err
+	}
+	manifest, err := document.Manifest(descriptor.Manifest)
+	if err != nil || manifest.Config.Digest == (v1.Hash{}) {
+		return err
+	}
+	image, err := descriptor.Image()
+	if err != nil {
+		return err
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	return s.keep(config)
+}
+
+// keep adds a document to those that prove what runs.
+func (s *search) keep(raw []byte) error {
+	if s.kept += len(raw); s.kept > workerapi.MaxManifestsBytes {
+		return failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the indexes of the image, and what they hold before the manifest for %s, have more than %d MiB; "+
+			"push the image again as one index of manifests", s.platform.String(), workerapi.MaxManifestsBytes>>20))
+	}
+	s.documents = append(s.documents, raw)
+	return nil
 }
 
 // read gets the manifest and the configuration of an image, and refuses what is no image. Nothing depends on the platform that
 // the configuration names, unless an index names none: builds for several platforms often leave a wrong or no architecture
 // there, and runtimes run such images, since they go by the index.
-func read(descriptor *remote.Descriptor, documents [][]byte) (*candidate, error) {
+func read(descriptor *remote.Descriptor) (*candidate, error) {
 	image, err := descriptor.Image()
 	if err != nil {
 		return nil, err
@@ -161,22 +198,14 @@ func read(descriptor *remote.Descriptor, documents [][]byte) (*candidate, error)
 	if err != nil {
 		return nil, err
 	}
-	config, err := document.Config(rawConfig)
+	declared, isImage, err := document.Declared(manifest, rawConfig)
 	switch {
 	case errors.Is(err, document.ErrTooLarge):
 		return nil, err
-	case err != nil && manifest.Config.MediaType.IsConfig():
-		// containerd reads less of it, so that it may run what cannot be read here.
+	case err != nil:
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the configuration is not readable: %w", err))
-	case err != nil || len(rawConfig) == 0:
+	case !isImage:
 		return nil, notImage
 	}
-	// Old builders use other types for configurations, too, but those say what they are for.
-	if (config.OS == "" || config.Architecture == "") && !manifest.Config.MediaType.IsConfig() {
-		return nil, notImage
-	}
-	return &candidate{
-		image: image, documents: append(slices.Clip(documents), descriptor.Manifest),
-		declared: v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant},
-	}, nil
+	return &candidate{image: image, documents: [][]byte{descriptor.Manifest}, declared: declared}, nil
 }

@@ -52,10 +52,11 @@ const (
 	MaxCatalogBytes = 256 << 20
 	MaxReportBytes  = 16 << 20
 	MaxJSONBytes    = 1 << 20
-	// MaxManifestBytes bounds each index and manifest of a catalog Job's upload, and MaxManifests their number: an index may hold
-	// indexes, and the last one is the platform's manifest.
-	MaxManifestBytes = 4 << 20
-	MaxManifests     = 4
+	// MaxManifestBytes bounds each index and manifest of a catalog Job's upload, MaxManifestsBytes all of them together without
+	// the last, and MaxManifests their number: indexes, what they hold and no runtime runs, and the platform's manifest.
+	MaxManifestBytes  = 4 << 20
+	MaxManifestsBytes = 12 << 20
+	MaxManifests      = 33
 )
 
 // Limits after decompression. More is refused with 413.
@@ -115,8 +116,8 @@ type CatalogResult struct {
 	Packages int `json:"packages"`
 	// Tool names the cataloguer and its version, such as "syft 1.57.0".
 	Tool string `json:"tool"`
-	// ManifestSizes are the bytes of the documents that lead from the image's digest to the platform's manifest: an index comes before what it
-	// holds, the manifest is the last. It is the only one if the image's digest is its own.
+	// ManifestSizes are the bytes of the documents that lead from the image's digest to the platform's manifest, which is the last. It is the
+	// only one if the image's digest is its own. An index comes before what it holds; what no runtime runs is followed by its configuration.
 	ManifestSizes []int64 `json:"manifestSizes"`
 	// SBOMSize and MatchInputSize are the bytes of these documents as sent, compressed.
 	SBOMSize       int64 `json:"sbomSize"`

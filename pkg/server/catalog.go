@@ -172,7 +172,11 @@ func (b *brought) cut(file io.ReaderAt, at, end int64) error {
 			return fmt.Errorf("a document of %d bytes does not fit into what was sent", size)
 		}
 	}
+	all := int64(0)
 	for _, size := range b.result.ManifestSizes {
+		if all += size; all > workerapi.MaxManifestsBytes+workerapi.MaxManifestBytes {
+			return fmt.Errorf("manifestSizes: %d bytes and more together, want at most %d", all, workerapi.MaxManifestsBytes+workerapi.MaxManifestBytes)
+		}
 		if size > workerapi.MaxManifestBytes {
 			return fmt.Errorf("manifestSizes: %d bytes, want at most %d", size, workerapi.MaxManifestBytes)
 		}

@@ -115,7 +115,7 @@ func TestUploadsThatAreRefused(t *testing.T) {
 		"a document of less than nothing": {wrong(func(r *workerapi.CatalogResult) { r.SBOMSize, r.MatchInputSize = r.SBOMSize+r.MatchInputSize+9, -9 }),
 			http.StatusUnprocessableEntity, "does not fit"},
 		"no manifests":       {func(p *parcel) { p.manifests = nil }, http.StatusUnprocessableEntity, "0 documents"},
-		"too many manifests": {func(p *parcel) { p.manifests = make([][]byte, 5) }, http.StatusUnprocessableEntity, "5 documents"},
+		"too many manifests": {func(p *parcel) { p.manifests = make([][]byte, workerapi.MaxManifests+1) }, http.StatusUnprocessableEntity, "34 documents"},
 		"a very long line":   {func(p *parcel) { p.result.Tool = strings.Repeat("x", maxHeader) }, http.StatusBadRequest, "does not begin with a line of JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,10 +1,11 @@
 package document
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -13,46 +14,131 @@ import (
 const MaxIndexDepth = 3
 
 // Verify returns the digest of the platform manifest that the documents lead to. The first document has the digest root. It is
-// a manifest and the only one, or an index: then the indexes in it follow, if any, and at last the manifest. Each is what the
-// one before it holds for the platform, by its digest. Whoever brings the documents can therefore only choose among the
-// manifests that an index has for the platform.
+// that manifest and the only one, or an index. After an index comes what it holds for the platform, in the order of Children:
+// an index in it, or a manifest. A manifest that no runtime runs is followed by its configuration, if it names one, which proves
+// that it is passed over. The last document is the platform's manifest. Whoever brings the documents can therefore choose
+// nothing: an index has one manifest for a platform.
+// Documents are read once, and each is bounded as Check says.
 func Verify(root v1.Hash, platform v1.Platform, documents [][]byte) (v1.Hash, error) {
-	if len(documents) == 0 || len(documents) > MaxIndexDepth+1 {
-		return v1.Hash{}, fmt.Errorf("%d documents lead from %s to a manifest, want 1 to %d", len(documents), root, MaxIndexDepth+1)
+	c := chain{platform: platform, documents: documents}
+	raw, err := c.next(root)
+	if err != nil {
+		return v1.Hash{}, err
 	}
-	wanted := []v1.Hash{root}
-	for n, raw := range documents {
-		if digest := Digest(raw); !slices.Contains(wanted, digest) {
-			return v1.Hash{}, fmt.Errorf("document %d of %d has the digest %s, by which nothing names it for %s", n+1, len(documents), digest, platform.String())
-		}
-		isIndex, err := IsIndex(raw)
-		if err != nil {
-			return v1.Hash{}, fmt.Errorf("document %d of %d: %w", n+1, len(documents), err)
-		}
-		if isLast := n == len(documents)-1; isIndex == isLast {
-			return v1.Hash{}, fmt.Errorf("document %d of %d: the last one and no other is to be a manifest", n+1, len(documents))
-		}
-		if !isIndex {
-			break
-		}
-		if wanted, err = digestsFor(platform, raw); err != nil {
-			return v1.Hash{}, fmt.Errorf("document %d of %d: %w", n+1, len(documents), err)
+	isIndex, err := IsIndex(raw)
+	if err != nil {
+		return v1.Hash{}, fmt.Errorf("document 1 of %d: %w", len(documents), err)
+	}
+	found := root
+	if isIndex {
+		if found, err = c.in(raw, 1); err != nil {
+			return v1.Hash{}, err
 		}
 	}
-	return Digest(documents[len(documents)-1]), nil
+	if found == (v1.Hash{}) {
+		return v1.Hash{}, fmt.Errorf("the %d documents lead from %s to no manifest for %s", len(documents), root, platform.String())
+	}
+	if c.read != len(documents) {
+		return v1.Hash{}, fmt.Errorf("%d of %d documents come after the manifest for %s", len(documents)-c.read, len(documents), platform.String())
+	}
+	return found, nil
 }
 
-// digestsFor lists what an index holds for a platform.
-func digestsFor(platform v1.Platform, raw []byte) (digests []v1.Hash, err error) {
+// chain goes through documents in their order.
+type chain struct {
+	platform  v1.Platform
+	documents [][]byte
+	read      int
+}
+
+// next returns the next document, which has the wanted digest.
+func (c *chain) next(wanted v1.Hash) ([]byte, error) {
+	if c.read == len(c.documents) {
+		return nil, fmt.Errorf("after %d documents, %s is missing", c.read, wanted)
+	}
+	raw := c.documents[c.read]
+	c.read++
+	if digest := Digest(raw); digest != wanted {
+		return nil, fmt.Errorf("document %d of %d has the digest %s, want %s, which runs on %s before any other", c.read, len(c.documents), digest, wanted, c.platform.String())
+	}
+	return raw, nil
+}
+
+// in returns the manifest that an index holds for the platform, as the search of a puller does; nothing if there is none.
+// depth is how many indexes led here, this one included.
+func (c *chain) in(raw []byte, depth int) (v1.Hash, error) {
 	index, err := Index(raw)
 	if err != nil {
-		return nil, err
+		return v1.Hash{}, fmt.Errorf("document %d of %d: %w", c.read, len(c.documents), err)
 	}
-	children, _ := Children(index, platform)
+	children, _ := Children(index, c.platform)
 	for _, child := range children {
-		digests = append(digests, child.Digest)
+		if child.MediaType.IsIndex() && depth == MaxIndexDepth {
+			continue
+		}
+		document, err := c.next(child.Digest)
+		if err != nil {
+			return v1.Hash{}, err
+		}
+		if child.MediaType.IsIndex() {
+			found, err := c.in(document, depth+1)
+			if err != nil || found != (v1.Hash{}) {
+				return found, err
+			}
+			continue
+		}
+		runs, err := c.runs(child, document)
+		if err != nil || runs {
+			return child.Digest, err
+		}
 	}
-	return digests, nil
+	return v1.Hash{}, nil
+}
+
+// runs says whether a manifest of an index is the platform's. The last document needs no configuration: nothing was passed over for it.
+func (c *chain) runs(child v1.Descriptor, raw []byte) (bool, error) {
+	if c.read == len(c.documents) {
+		return true, nil
+	}
+	manifest, err := Manifest(raw)
+	if err != nil {
+		return false, fmt.Errorf("document %d of %d: %w", c.read, len(c.documents), err)
+	}
+	var config []byte
+	if manifest.Config.Digest != (v1.Hash{}) {
+		if config, err = c.next(manifest.Config.Digest); err != nil {
+			return false, err
+		}
+	}
+	declared, isImage, err := Declared(manifest, config)
+	if err != nil || isImage && (child.Platform != nil || Runs(c.platform, declared)) {
+		return false, fmt.Errorf("%s is passed over, and runs on %s (%w)", child.Digest, c.platform.String(), cmp.Or(err, errRuns))
+	}
+	return false, nil
+}
+
+var errRuns = errors.New("it is an image")
+
+// Declared returns the platform that the configuration of a manifest names, and whether the manifest is an image rather than an
+// artefact. config is empty where the manifest names none. The error is about a configuration of an image that cannot be read:
+// a runtime reads less of it, and may run that image.
+func Declared(manifest *v1.Manifest, config []byte) (declared v1.Platform, isImage bool, err error) {
+	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
+		return v1.Platform{}, false, nil
+	}
+	isConfig := manifest.Config.MediaType.IsConfig()
+	file, err := Config(config)
+	switch {
+	case errors.Is(err, ErrTooLarge), err != nil && isConfig:
+		return v1.Platform{}, false, err
+	case err != nil || len(config) == 0:
+		return v1.Platform{}, false, nil
+	}
+	// Old builders use other types for configurations, too, but those say what they are for.
+	if (file.OS == "" || file.Architecture == "") && !isConfig {
+		return v1.Platform{}, false, nil
+	}
+	return v1.Platform{OS: file.OS, Architecture: file.Architecture, Variant: file.Variant}, true, nil
 }
 
 // Digest of a document.

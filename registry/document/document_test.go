@@ -101,8 +101,9 @@ func index(children ...string) *v1.IndexManifest {
 	return made
 }
 
-// chain is an index for amd64 and arm64, one for amd64 in it, and a manifest, with what each is called.
-type chain struct{ top, nested, manifest, other []byte }
+// chain is an index, one for amd64 in it, and a manifest with its configuration; an index with that manifest and another one for the same
+// platform, and an index with an artefact, of which the configuration is empty, before the manifest.
+type chain struct{ top, nested, manifest, config, other, two, signed, artefact, empty []byte }
 
 func newChain(t *testing.T) chain {
 	t.Helper()
@@ -120,8 +121,15 @@ func newChain(t *testing.T) chain {
 		}
 		return encode(made)
 	}
-	c := chain{manifest: []byte(`{"schemaVersion": 2, "layers": [{}]}`), other: []byte(`{"schemaVersion": 2, "layers": []}`)}
-	c.nested = naming(&v1.Platform{OS: "linux", Architecture: "amd64"}, types.OCIManifestSchema1, c.manifest)
+	configured := func(mediaType types.MediaType, config []byte) []byte {
+		return encode(v1.Manifest{SchemaVersion: 2, Config: v1.Descriptor{MediaType: mediaType, Digest: document.Digest(config)}, Layers: []v1.Descriptor{{MediaType: types.OCILayer, Digest: document.Digest(nil)}}})
+	}
+	c := chain{config: []byte(`{"os": "linux", "architecture": "amd64"}`), empty: []byte(`{}`), other: []byte(`{"schemaVersion": 2, "layers": [{}]}`)}
+	c.manifest, c.artefact = configured(types.OCIConfigJSON, c.config), configured("application/vnd.oci.empty.v1+json", c.empty)
+	amd64 := &v1.Platform{OS: "linux", Architecture: "amd64"}
+	c.nested = naming(amd64, types.OCIManifestSchema1, c.manifest)
+	c.two = naming(amd64, types.OCIManifestSchema1, c.manifest, c.other)
+	c.signed = naming(amd64, types.OCIManifestSchema1, c.artefact, c.manifest)
 	c.top = naming(nil, types.OCIImageIndex, c.nested)
 	return c
 }
@@ -149,6 +157,12 @@ func TestVerify(t *testing.T) {
 		"more documents than may be":     {c.top, amd64, [][]byte{c.top, c.nested, c.nested, c.nested, c.manifest}, nil},
 		"too large a document":           {[]byte(list("{}", 5000)), amd64, [][]byte{[]byte(list("{}", 5000))}, nil},
 		"an index without the last step": {c.top, amd64, [][]byte{c.top, c.nested}, nil},
+		"the first of two":               {c.two, amd64, [][]byte{c.two, c.manifest}, c.manifest},
+		"the second of two":              {c.two, amd64, [][]byte{c.two, c.other}, nil},
+		"the second, the first shown":    {c.two, amd64, [][]byte{c.two, c.manifest, c.config, c.other}, nil},
+		"an image after an artefact":     {c.signed, amd64, [][]byte{c.signed, c.artefact, c.empty, c.manifest}, c.manifest},
+		"an artefact without its proof":  {c.signed, amd64, [][]byte{c.signed, c.artefact, c.manifest}, nil},
+		"an artefact left out":           {c.signed, amd64, [][]byte{c.signed, c.manifest}, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := document.Verify(document.Digest(tt.root), tt.platform, tt.documents)
