@@ -120,6 +120,7 @@ func (i *Ingest) notSaved(err error, job store.Job) error {
 	switch {
 	case errors.Is(err, store.ErrOverBudget):
 		i.metrics.overBudget.WithLabelValues("store").Inc()
+		i.Engine.RecordOverBudget(job)
 		return refuse(http.StatusRequestEntityTooLarge, "the SBOMs and findings of the namespace %q have used up their room in the store "+
 			"(ingest.storeSizePerNamespace in the operator's configuration)", namespaceOf(job))
 	case errors.Is(err, store.ErrResultTaken):

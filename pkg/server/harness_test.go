@@ -73,6 +73,7 @@ type recordingEngine struct {
 	reports    []workerapi.Report
 	failures   []workerapi.Failure
 	contacts   []string // names of Jobs
+	overBudget []string
 }
 
 func (e *recordingEngine) Engine() string { return "grype" }
@@ -81,6 +82,12 @@ func (e *recordingEngine) Catalogued(_ context.Context, job store.Job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.catalogued = append(e.catalogued, job)
+}
+
+func (e *recordingEngine) RecordOverBudget(job store.Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.overBudget = append(e.overBudget, job.Name)
 }
 
 func (e *recordingEngine) DatabaseReported(_ context.Context, status workerapi.DatabaseStatus) (time.Time, error) {

@@ -24,6 +24,8 @@ type Engine interface {
 	Engine() string
 	// Catalogued takes note that a catalog Job brought its result.
 	Catalogued(ctx context.Context, job store.Job)
+	// RecordOverBudget records that what a catalog Job brought found no room in its namespace's budget.
+	RecordOverBudget(job store.Job)
 	// DatabaseReported takes note of a worker's vulnerability database and returns the build that it should have.
 	DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
 	// Wanted says which build a worker should have, and whether it may match with the one that it has.

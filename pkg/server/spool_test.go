@@ -128,6 +128,9 @@ func TestStoreBudget(t *testing.T) {
 	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = compressed(t, []byte("a larger SBOM")) })),
 		http.StatusRequestEntityTooLarge, `of the namespace "shop" have used up their room in the store (ingest.storeSizePerNamespace`)
 	a.spoolHolds(0, 0)
+	if got := a.engine.overBudget; len(got) != 1 || got[0] != "large" {
+		t.Errorf("the engine knows that %q were beyond the budget, want only the Job large", got)
+	}
 	a.tenant("shop", "fits", web).catalogs()
 	a.tenant("bank", "catalog", web).catalogs()
 	stored, err := a.store.StoredByNamespace(t.Context())

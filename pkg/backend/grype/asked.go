@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
@@ -19,6 +20,8 @@ type asked struct {
 type question struct {
 	image  backend.Image
 	spared []string
+	// overBudget says that what the Job brought found no room in its namespace's budget.
+	overBudget bool
 }
 
 func (a *asked) note(job store.Job, q question) {
@@ -28,6 +31,15 @@ func (a *asked) note(job store.Job, q question) {
 		a.jobs = map[string]question{}
 	}
 	a.jobs[job.Namespace+"/"+job.Name] = q
+}
+
+func (a *asked) overBudget(job store.Job) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q, found := a.jobs[job.Namespace+"/"+job.Name]; found {
+		q.overBudget = true
+		a.jobs[job.Namespace+"/"+job.Name] = q
+	}
 }
 
 func (a *asked) of(job store.Job) (question, bool) {
@@ -41,6 +53,15 @@ func (a *asked) forget(job store.Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.jobs, job.Namespace+"/"+job.Name)
+}
+
+// shown is the failure that a Job's image has. A result without room in the namespace's budget is a failure of that namespace, whatever its
+// worker calls it.
+func (q question) shown(failure *backend.Failure) *backend.Failure {
+	if !q.overBudget || failure.Reason != workerapi.ReasonUploadRefused {
+		return failure
+	}
+	return &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: failure.Message}
 }
 
 // names says that a registry is one of those that the image can be pulled from. Only such a one may ask to be left alone: a

@@ -224,6 +224,35 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 }
 
+// TestBudgetOfAnotherNamespace: a result that finds no room in a namespace's budget is that namespace's failure, and nobody else's. A worker
+// that only says so changes nothing.
+func TestBudgetOfAnotherNamespace(t *testing.T) {
+	for name, refused := range map[string]bool{"over budget": true, "another refusal": false} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			mine, theirs := public("web"), public("web")
+			theirs.Namespace, theirs.Scanner = "blog", "uid-of-another-scanner"
+			e.uses(mine, theirs)
+			e.index(mine)
+			job := e.job("catalog")
+			own, others := "failure UploadRefused", "failure UploadRefused"
+			if refused {
+				e.RecordOverBudget(store.Job{Namespace: job.Namespace, Name: job.Name})
+				own, others = "failure "+v1alpha1.ReasonStoreBudgetExceeded, v1alpha1.ReasonCataloging
+			}
+			e.pod(job, terminated(1, "Error", `{"reason":"UploadRefused","message":"no room"}`))
+			e.ends(job, "Failed", "BackoffLimitExceeded", "")
+			e.tends()
+			if got := e.index(mine); got != own {
+				t.Errorf("the namespace itself: %q, want %q", got, own)
+			}
+			if got := e.index(theirs); got != others {
+				t.Errorf("another namespace: %q, want %q", got, others)
+			}
+		})
+	}
+}
+
 // TestFailuresOfOtherReferences: who names a digest at a host of its own, or with Secrets of its own, makes it fail for
 // nobody else; nor does what failed before a restart answer anybody.
 func TestFailuresOfOtherReferences(t *testing.T) {

@@ -201,7 +201,8 @@ func (b *Backend) wakeTender() {
 }
 
 // failureMemo remembers failures for a short while, for those who ask for the same with the same references and pull
-// secrets: whoever names a digest at a host of its own makes it fail for nobody else.
+// secrets: whoever names a digest at a host of its own makes it fail for nobody else. What is about a namespace's own budget answers only
+// those of that namespace.
 type failureMemo struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -218,13 +219,18 @@ func memoKey(img backend.Image) string {
 	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, inOrder(img.PullReferences), inOrder(img.PullSecrets))
 }
 
+// ownMemoKey is that of failures of an image's namespace.
+func ownMemoKey(img backend.Image) string { return fmt.Sprintf("%q %s", img.Namespace, memoKey(img)) }
+
 func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
 
 func (m *failureMemo) recent(img backend.Image) *backend.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, found := m.known[memoKey(img)]; found && m.clock.Now().Before(known.until) {
-		return known.failure
+	for _, key := range []string{memoKey(img), ownMemoKey(img)} {
+		if known, found := m.known[key]; found && m.clock.Now().Before(known.until) {
+			return known.failure
+		}
 	}
 	return nil
 }
@@ -242,5 +248,9 @@ func (m *failureMemo) remember(img backend.Image, failure *backend.Failure) {
 	if m.known == nil {
 		m.known = map[string]rememberedFailure{}
 	}
-	m.known[memoKey(img)] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
+	key := memoKey(img)
+	if failure.Reason == v1alpha1.ReasonStoreBudgetExceeded {
+		key = ownMemoKey(img)
+	}
+	m.known[key] = rememberedFailure{failure: failure, until: now.Add(failureMemory)}
 }

@@ -60,6 +60,9 @@ func (b *Backend) Catalogued(ctx context.Context, job store.Job) {
 	b.wakeTender()
 }
 
+// RecordOverBudget records that what a catalog Job brought found no room in its namespace's budget.
+func (b *Backend) RecordOverBudget(job store.Job) { b.asked.overBudget(job) }
+
 // Normalise turns Grype's matches into findings: canonical ids, one finding per vulnerability, package and
 // place, with all advisories that speak of it.
 func Normalise(matches []workerapi.Finding) []finding.Finding {

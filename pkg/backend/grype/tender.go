@@ -209,6 +209,8 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	if leaving, err := b.leaving(ctx, record); leaving || err != nil {
 		return true, err
 	}
+	q, known := b.asked.of(record)
+	e.failure = q.shown(e.failure)
 	again := false
 	if e.killed {
 		if again, err = b.outOfMemory(ctx, record, e.limit); err != nil {
@@ -220,7 +222,6 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	if again {
 		return true, nil
 	}
-	q, known := b.asked.of(record)
 	if !q.sparedOnly(e.failure) && (!known || q.names(e.failure.Registry)) {
 		b.throttles.Note(b.Clock.Now(), record.Scope, e.failure)
 	}
