@@ -77,6 +77,8 @@ type imageScanScope struct {
 	// the platforms of some pods' nodes may not be known yet.
 	uses    []use
 	counted bool
+	// ran says that something ran the image when it was last counted.
+	ran bool
 	// ended are the containers that ran the image and whose pods have ended, within the Scanner's retention; set by findUses.
 	ended []use
 	// dropped are the containers that run the image or ran it, and whose pods the Scanner is not about any more; set by findUses.
@@ -112,7 +114,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if !scan.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	s := &imageScanScope{scan: &scan}
+	s := &imageScanScope{scan: &scan, ran: scan.Status.WorkloadCount > 0}
 	before := scan.DeepCopy()
 	if obsolete, err := r.identify(ctx, s); obsolete || err != nil {
 		return ctrl.Result{}, err
@@ -248,9 +250,13 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 	return 0, err
 }
 
-// noteUnused notes since when nothing runs the image: since the last pod ended that is there, or since now.
+// noteUnused notes since when nothing runs the image: since the last pod ended that is there, or since now. It is since now if something ran
+// it until now: the pod that did may be gone, and those that are there may have ended long before.
 func (s *imageScanScope) noteUnused(now time.Time) {
 	since := s.scan.Status.UnusedSinceTime
+	if since == nil && s.ran {
+		since = &metav1.Time{Time: now}
+	}
 	for _, u := range s.ended {
 		if since == nil || u.endedAt.After(since.Time) {
 			since = &metav1.Time{Time: u.endedAt}

@@ -210,3 +210,23 @@ func TestPodThatIsLeftOutHasNotEnded(t *testing.T) {
 		})
 	}
 }
+
+// TestRetentionBeginsWithTheLastPod: a failed pod that stays for long does not shorten the retention of an image that another pod, which is
+// gone, ran until now.
+func TestRetentionBeginsWithTheLastPod(t *testing.T) {
+	scanner := theScanner()
+	scan := scanOf(scanner, web)
+	failed := aPod(shop, "job-1", running("main", web), inPhase(corev1.PodFailed), finishedAt(noon.Add(-23*time.Hour)), ofCronJob("job"))
+	pod := aPod(shop, "job-2", running("main", web), ofCronJob("job"))
+	u := newUnit(t, scanner, scan, failed, pod)
+	u.reported(web)
+	u.reconcile(scan)
+	u.must(u.client.Delete(t.Context(), pod))
+	for _, want := range []time.Duration{24 * time.Hour, 22 * time.Hour} {
+		after, wait := u.reconcile(scan)
+		if after == nil || !after.Status.UnusedSinceTime.Time.Equal(noon) || wait != want {
+			t.Fatalf("it is %+v, looked at again in %s; want it unused since noon and kept for %s", after, wait, want)
+		}
+		u.pass(2 * time.Hour)
+	}
+}
