@@ -90,6 +90,8 @@ func TestRecentUse(t *testing.T) {
 				recent = recent || img.Key == key("old")
 			}
 			equal(t, "recently used", recent, tt.recent)
+			wanted := got[bool](t)(f.Wanted(t.Context(), grype, key("old"), Cluster))
+			equal(t, "wanted", wanted, tt.recent || name == "it runs by another workload")
 			if last := tt.steps[len(tt.steps)-1]; last.image == "old" {
 				totals, err := f.ScannerTotals(t.Context(), "scanner", NewsFilter{}.Exceptions)
 				must(t, err)

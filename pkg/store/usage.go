@@ -151,7 +151,7 @@ func (s *SQLite) Wanted(ctx context.Context, engine string, key image.Key, scope
 			SELECT EXISTS (SELECT 1 FROM scanner_images si
 				WHERE si.digest = ? AND si.platform = ? AND si.scope = ? AND si.engine = ? AND si.suspended = 0
 					AND (EXISTS (SELECT 1 FROM workloads w WHERE w.image_id = si.id)
-						OR EXISTS (SELECT 1 FROM left_workloads w WHERE w.image_id = si.id AND w.ended = 1)))`,
+						OR EXISTS (SELECT 1 FROM left_workloads w WHERE w.image_id = si.id AND `+isRecent+`)))`,
 			key.Digest, platform(key.Platform), scope, engine).Scan(&wanted)
 	})
 	return wanted, err
