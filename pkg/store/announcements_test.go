@@ -108,6 +108,7 @@ func TestKeepReceiversWritesOnlyToForget(t *testing.T) {
 	must(t, f.ForgetScanners(t.Context(), []string{"one"}))
 	equal(t, "still quiet for two", f.quiet.is(f.quiet.of("two", "team")), true)
 	must(t, f.ForgetScanners(t.Context(), []string{"two"}))
+	equal(t, "Scanners that are still known", len(f.quiet.rounds), 0)
 	equal(t, "quiet for two, which was forgotten", f.quiet.is(f.quiet.of("two", "team")), false)
 }
 

@@ -164,6 +164,7 @@ func TestScannerImages(t *testing.T) {
 	}
 	equal(t, "of a namespace", in("shop"), "scanner in shop")
 	equal(t, "of all", len(got[[]ScannerImage](t)(f.ScannerImages(t.Context(), ""))), 2)
+	f.searched(t, selectScannerImagesOfNS, []any{"shop"}, "scanner_images_by_namespace")
 }
 
 // TestManyShortLivedPods: the end of one more pod, each of which is a workload of its own, writes one more row and not all of them again.

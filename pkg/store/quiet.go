@@ -13,8 +13,10 @@ const maxQuiet = 100_000
 // none. It spares most of the looks that are taken again and again.
 type quietMemory struct {
 	mutex sync.Mutex
-	// rounds count the changes of what each receiver was told, and how often each Scanner was forgotten.
-	rounds map[string]int
+	// rounds are those of each Scanner's receivers. One begins whenever what a receiver was told changes, or is first asked for; no number
+	// comes twice, so that what was forgotten is never taken for what begins anew.
+	rounds map[string]map[string]uint64
+	last   uint64
 	quiet  recent[bool]
 }
 
@@ -22,22 +24,38 @@ type quietMemory struct {
 func (m *quietMemory) of(scanner, receiver string) string {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return fmt.Sprintf("%q %q %d %d", scanner, receiver, m.rounds[scanner], m.rounds[scanner+"\x00"+receiver])
+	round, found := m.rounds[scanner][receiver]
+	if !found {
+		round = m.begin(scanner, receiver)
+	}
+	return fmt.Sprintf("%q %q %d", scanner, receiver, round)
 }
 
 // told notes that what a receiver was told has changed.
-func (m *quietMemory) told(scanner, receiver string) { m.begin(scanner + "\x00" + receiver) }
-
-// forget forgets what is known of a Scanner's receivers.
-func (m *quietMemory) forget(scanner string) { m.begin(scanner) }
-
-func (m *quietMemory) begin(round string) {
+func (m *quietMemory) told(scanner, receiver string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
+	m.begin(scanner, receiver)
+}
+
+// forget forgets what is known of a Scanner's receivers, which may all be gone.
+func (m *quietMemory) forget(scanner string) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	delete(m.rounds, scanner)
+}
+
+// begin begins a receiver's next round. The caller holds the mutex.
+func (m *quietMemory) begin(scanner, receiver string) uint64 {
 	if m.rounds == nil {
-		m.rounds = make(map[string]int)
+		m.rounds = make(map[string]map[string]uint64)
 	}
-	m.rounds[round]++
+	if m.rounds[scanner] == nil {
+		m.rounds[scanner] = make(map[string]uint64)
+	}
+	m.last++
+	m.rounds[scanner][receiver] = m.last
+	return m.last
 }
 
 // is says whether there was nothing to tell of something.

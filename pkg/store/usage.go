@@ -211,10 +211,19 @@ func (s *SQLite) release(ctx context.Context, tx *sql.Tx, which string, args ...
 	return err
 }
 
+const (
+	selectScannerImages     = `SELECT scanner, namespace, digest, platform FROM scanner_images`
+	selectScannerImagesOfNS = selectScannerImages + ` WHERE namespace = ?`
+)
+
 // ScannerImages implements Usage.
 func (s *SQLite) ScannerImages(ctx context.Context, namespace string) (images []ScannerImage, err error) {
+	statement, args := selectScannerImages, []any(nil)
+	if namespace != "" {
+		statement, args = selectScannerImagesOfNS, []any{namespace}
+	}
 	err = s.read(ctx, "list images of scanners", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `SELECT scanner, namespace, digest, platform FROM scanner_images WHERE ? IN ('', namespace)`, namespace)
+		rows, err := q.QueryContext(ctx, statement, args...)
 		images, err = collect(rows, err, func(rows *sql.Rows) (img ScannerImage, err error) {
 			return img, rows.Scan(&img.Scanner, &img.Namespace, &img.Key.Digest, (*platform)(&img.Key.Platform))
 		})
