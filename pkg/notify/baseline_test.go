@@ -332,7 +332,7 @@ func TestSummaryAfterCrash(t *testing.T) {
 			}
 			s.taken, s.store.recordedOnly, s.store.broken = nil, false, 0
 			s.find("web", finding.High, 10, 1)
-			s.pass(time.Second)
+			s.pass(minBackoff)
 			summary := only(t, s.visit())
 			told := summary.Totals.High
 			for !s.last.Next.IsZero() {

@@ -145,6 +145,8 @@ func (l *look) deliver() (*Action, error) {
 	}
 	l.state.LastAttempt = l.now
 	l.state.Unanswered++
+	// Whoever comes after a crash waits as after an attempt that was not answered.
+	l.state.NextAttempt = l.now.Add(doubled(l.state.Unanswered, maxUnansweredBackoff))
 	sent := *outbox
 	sent.InDoubt = true
 	l.state.Outbox = &sent

@@ -120,14 +120,17 @@ func TestUnansweredBetweenRefusals(t *testing.T) {
 	}
 }
 
-// TestCrashWithEachAttempt: a process that dies with each attempt has sent the message as often as one whose attempts are not answered.
+// TestCrashWithEachAttempt: a process that dies with each attempt has sent the message as often as one whose attempts are not answered, and
+// has not done so sooner.
 func TestCrashWithEachAttempt(t *testing.T) {
 	s := onItsWay(t)
 	s.now = s.last.Next
 	s.taken = func() { s.store.broken = 1 }
-	for range 3 * maxUnanswered {
+	for began := s.now; s.now.Before(began.Add(12 * time.Hour)); s.pass(time.Minute) {
 		_ = s.tryVisit()
-		s.pass(time.Minute)
+		if s.now.Before(began.Add(3*time.Hour)) && len(s.sent) == maxUnanswered {
+			t.Fatalf("sent %d times within %s, want waits between them that become longer", len(s.sent), s.now.Sub(began))
+		}
 	}
 	if len(s.sent) != maxUnanswered || !s.log()[0].Unconfirmed {
 		t.Errorf("sent %d times, log %+v; want %d times, and given up then", len(s.sent), s.log(), maxUnanswered)
