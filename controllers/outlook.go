@@ -61,7 +61,7 @@ func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Sca
 		}
 		c.covered = totals.ByException
 	}
-	o.coverage.Notices = c.notices()
+	o.coverage.Notices, o.coverage.Receivers = c.notices(), receiverNames(scanner)
 	o.unconfirmed, err = r.unconfirmed(ctx, scanner)
 	return o, err
 }

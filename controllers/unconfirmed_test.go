@@ -77,3 +77,31 @@ func TestOthersHearOfAReceiverThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("when it answers again: notices %q, want %q", got, want)
 	}
 }
+
+// TestRemovedReceiverDoesNotAnswerAgain: when a receiver that did not answer is removed from the Scanner, the others are not told that it
+// answers again.
+func TestRemovedReceiverDoesNotAnswerAgain(t *testing.T) {
+	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
+		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
+	})
+	w.receivers.outcomes["slack-silent"] = notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost}
+	w.found(finding.Critical)
+	next, _ := w.reconcile()
+	notices := func(d time.Duration) (said []notify.Notice) {
+		for end := w.clock.Now().Add(d); w.clock.Now().Before(end); {
+			var sent []notify.Delivery
+			next, sent = w.after(max(next, time.Minute))
+			for _, d := range sent {
+				said = append(said, d.Digest.Notices...)
+			}
+		}
+		return said
+	}
+	if said := notices(24 * time.Hour); len(said) != 1 {
+		t.Fatalf("notices %+v, want one that a receiver does not answer", said)
+	}
+	w.changes(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("team")} })
+	if said := notices(24 * time.Hour); len(said) != 0 {
+		t.Errorf("when it is removed: notices %+v, want none", said)
+	}
+}

@@ -16,7 +16,7 @@ const (
 )
 
 // followNotices keeps account of which of the notices that the receiver was told of are still true. An exception's end is told
-// once only, and forgotten when it has passed.
+// once only, and forgotten when it has passed. What was said of a receiver is forgotten when that is removed.
 func (l *look) followNotices() {
 	if !l.settings.Notices {
 		l.state.Notices = nil
@@ -32,7 +32,10 @@ func (l *look) followNotices() {
 		}
 		l.state.Notices[id] = told
 		// Until then it may cover something again, such as what a CronJob runs.
-		if told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) && !l.now.Before(told.Notice.Until) {
+		ended := told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) && !l.now.Before(told.Notice.Until)
+		// A receiver that was removed does not answer again.
+		removed := told.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, told.Notice.Name)
+		if ended || removed {
 			delete(l.state.Notices, id)
 		}
 	}

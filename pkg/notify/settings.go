@@ -90,6 +90,8 @@ type Coverage struct {
 	DataSince time.Time
 	// Notices are true now and have been for long enough to be told.
 	Notices []Notice
+	// Receivers are the names of all that the Scanner has. A notice about any other is forgotten.
+	Receivers []string
 }
 
 // remaining counts what has no result.
