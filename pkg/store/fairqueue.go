@@ -70,6 +70,17 @@ func nextOf(side queueSide) string {
 	ORDER BY m.made_with, m.matched_at, m.manifest_id LIMIT 1`
 }
 
+// suspectPatience is how long suspected images wait behind all others: then one of them is next, and the others have as long a time again.
+const suspectPatience = 5 * time.Minute
+
+// suspectsDue are the namespaces with suspected images that nobody has leased. Images are suspected one by one, as their workers die: the
+// statement goes through these, not through the queue.
+const suspectsDue = `
+	SELECT DISTINCT m.namespace FROM silent_ends e CROSS JOIN matchable m ON m.manifest_id = e.manifest_id AND m.engine = e.engine
+	WHERE e.engine = @engine AND e.data_version = @version AND m.retry_at IS NULL AND (m.` + string(sideBelow) + ` OR m.` + string(sideAbove) + `)
+	AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = e.manifest_id AND l.engine = e.engine)
+	ORDER BY m.namespace`
+
 // QueueLength implements MatchQueue.
 func (s *SQLite) QueueLength(ctx context.Context, engine string) (n int, err error) {
 	err = s.read(ctx, "count the match queue of "+engine, func(ctx context.Context, q query) error {
@@ -105,6 +116,17 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 		turns, err := queue.takeTurns(ctx, tx, holder, s.turns.last(engine))
 		if err != nil {
 			return err
+		}
+		if s.turns.suspectsWaited(engine, now, until) {
+			waiting, served, err := queue.leaseSuspect(ctx, tx, turns, holder, until)
+			if leases = served; err != nil || waiting && len(served) == 0 {
+				return err // the worker gets nothing beside what it has, until it has nothing
+			}
+			s.turns.noteSuspects(engine, until, now, waiting)
+			if len(leases) > 0 {
+				s.turns.note(engine, turns.last)
+				return nil
+			}
 		}
 		leases, err = queue.lease(ctx, tx, turns, holder, limit, until)
 		s.turns.note(engine, turns.last)
@@ -240,6 +262,22 @@ func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairTurns, hol
 	return m.leaseSome(ctx, tx, turns, holder, 1, until, true)
 }
 
+// leaseSuspect gives a worker that has nothing a suspected image before all others, and says whether one waits.
+func (m matchQueue) leaseSuspect(
+	ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, until time.Time,
+) (waiting bool, leases []Lease, err error) {
+	rows, err := tx.QueryContext(ctx, suspectsDue, m.args(sql.Named("version", m.version))...)
+	suspects, err := collect(rows, err, func(rows *sql.Rows) (namespace string, err error) { return namespace, rows.Scan(&namespace) })
+	if err != nil || len(suspects) == 0 || turns.holds {
+		return len(suspects) > 0, nil, err
+	}
+	all := turns.namespaces
+	turns.namespaces = suspects
+	leases, err = m.leaseSome(ctx, tx, turns, holder, 1, until, true)
+	turns.namespaces = all
+	return len(leases) > 0, leases, err
+}
+
 func (m matchQueue) leaseSome(
 	ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, limit int, until time.Time, suspected bool,
 ) (leases []Lease, err error) {
@@ -294,6 +332,33 @@ func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64,
 type turnMemory struct {
 	mu        sync.Mutex
 	namespace map[string]string
+	// suspects is since when suspected images of an engine wait, at most.
+	suspects map[string]time.Time
+}
+
+// suspectsWaited says that suspected images may have waited for long enough. No lease ends later than until: a time that is later was
+// noted by a clock that has been put back since.
+func (t *turnMemory) suspectsWaited(engine string, now, until time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, found := t.suspects[engine]
+	if !found || since.After(until) {
+		if t.suspects == nil {
+			t.suspects = map[string]time.Time{}
+		}
+		t.suspects[engine] = now
+		return false
+	}
+	return now.Sub(since) >= suspectPatience
+}
+
+// noteSuspects has suspected images wait from now on or, as one was leased, from the end of its lease.
+func (t *turnMemory) noteSuspects(engine string, until, now time.Time, leased bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.suspects[engine] = now; leased {
+		t.suspects[engine] = until
+	}
 }
 
 func (t *turnMemory) last(engine string) string {

@@ -197,6 +197,9 @@ func TestTheQueueIsSearchedByIndex(t *testing.T) {
 	args := queue.args(sql.Named("namespace", "shop"), sql.Named("version", "v1"), sql.Named("suspected", false))
 	f.searched(t, countQueue, args, "matchable_by_data", "matchable_by_retry", "matchable_by_failure")
 	f.searched(t, hasQueue, args, "matchable_by_", "leases_by_engine")
+	if plan := f.explained(t, suspectsDue, args...); strings.Contains(plan, "SCAN m") {
+		t.Errorf("the statement goes through the queue:\n%s", plan)
+	}
 	for _, side := range queueSides {
 		f.searched(t, nextOf(side), args, "matchable_by_namespace")
 		f.ordered(t, nextOf(side), args)

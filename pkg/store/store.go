@@ -239,7 +239,7 @@ type Lease struct {
 // waits longest. An image that several namespaces have is leased once, in the first turn that comes to it, whosever that is.
 //
 // An image may kill or block the worker that matches it. Each image whose lease runs out, or which a Job held when it was deleted, is
-// suspected, as long as the data is the same: it is leased after all others and alone, so that it takes no other image
+// suspected, as long as the data is the same: it is leased alone, and after all others for some minutes, so that it takes no other image
 // with it. After MaxSilentEnds times in a row it has failed, with ReasonMatchTimedOut if its lease ran out the last time, else with
 // ReasonMatchWorkerDied, and once more after each further try. A report, or a failure that a worker reports, begins the count anew.
 // Only leases that Jobs hold count.
@@ -252,7 +252,8 @@ type MatchQueue interface {
 	QueueLength(ctx context.Context, engine string) (int, error)
 	// LeaseMatches leases up to limit images until the given time. In each namespace never matched ones come first, then the
 	// oldest data and reports. A suspected one comes only when there are no others, and only to a holder that has no lease; until it
-	// has ended, that holder gets nothing.
+	// has ended, that holder gets nothing. When suspected ones have waited for some minutes, one of them comes before all others, and
+	// holders that have a lease get nothing until it does.
 	LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) ([]Lease, error)
 	// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
 	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)

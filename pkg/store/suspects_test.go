@@ -175,3 +175,28 @@ func TestASuspectIsMatchedWithoutOthers(t *testing.T) {
 	equal(t, "leased beside a suspected one", f.lease(t, "other job"), []Lease(nil))
 	equal(t, "leased to the worker without one", lent(f.lease(t, "job"), names...), []string{"late"})
 }
+
+// TestSuspectsWaitForABoundedTime: however many others wait, a suspected image is next after some minutes. A worker that has another image
+// gets nothing more until then, and the others have their time again afterwards.
+func TestSuspectsWaitForABoundedTime(t *testing.T) {
+	f := queued(t, "killer")
+	f.workerDies(t, "killer")
+	names := append(many("app", 9), "killer")
+	for _, name := range names[:9] {
+		f.catalogue(t, name)
+		f.use(t, "scanner", name)
+	}
+	_, name := f.leaseOne(t, "busy", names)
+	equal(t, "leased at first", name, "app 00")
+	f.clock.pass(suspectPatience - time.Second)
+	quick, name := f.leaseOne(t, "idle", names)
+	equal(t, "leased before the time is over", name, "app 01")
+	f.done(t, quick)
+	f.clock.pass(time.Second)
+	_, name = f.leaseOne(t, "busy", names)
+	equal(t, "leased to a worker that has another, then", name, "")
+	_, name = f.leaseOne(t, "idle", names)
+	equal(t, "leased to a worker that has none", name, "killer")
+	_, name = f.leaseOne(t, "busy", names)
+	equal(t, "leased to the worker that has another, afterwards", name, "app 02")
+}
