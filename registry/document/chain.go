@@ -132,7 +132,7 @@ func Declared(manifest *v1.Manifest, config []byte) (declared v1.Platform, isIma
 	case errors.Is(err, ErrTooLarge), err != nil && isConfig:
 		return v1.Platform{}, false, err
 	case err != nil || len(config) == 0:
-		return v1.Platform{}, false, nil
+		return v1.Platform{}, false, nil //nolint:nilerr // an artefact may bring what it likes
 	}
 	// Old builders use other types for configurations, too, but those say what they are for.
 	if (file.OS == "" || file.Architecture == "") && !isConfig {
