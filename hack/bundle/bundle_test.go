@@ -67,7 +67,7 @@ func TestEachCheckFindsWhatItIsFor(t *testing.T) {
 		{"kinds", "namespace", edit(aService, "metadata:\n", "metadata:\n  namespace: default\n"), "names a namespace"},
 		{"kinds", "dependency", write("metadata/dependencies.yaml", "dependencies: []\n"), "dependencies"},
 		{"annotations and labels", "another channel", edit(noteFile, "channels.v1: stable,candidate", "channels.v1: stable"), "channels"},
-		{"definitions are those of config/crd", "edited by hand", edit(crdFile, "- Enabled", "- On"), "scanner-operator.io_scanners.yaml"},
+		{"definitions are those of config/crd", "edited by hand", edit(crdFile, "- Grype", "- Trivy"), "scanner-operator.io_scanners.yaml"},
 		{"a descriptor for every field", "one is missing", edit(csvFile, "path: backend.clair.url", "path: backend.clair.uri"), "spec.backend.clair.url"},
 		{"a descriptor for every field", "one of status is missing", edit(csvFile, "path: storeID", "path: storeId"), "status.storeID"},
 		{"a descriptor for every field", "one in a list is missing", edit(csvFile, "path: notifications[0].name", "path: notifications.name"), "spec.notifications[0].name"},

@@ -201,14 +201,17 @@ func examplesAreSamples(g given) []string {
 		named := map[string]any{}
 		for _, object := range objects {
 			name, _, _ := unstructured.NestedString(object, "metadata", "name")
-			named[fmt.Sprint(object["kind"], "/", name)] = object
+			// The Scanners of both engines have the same name: a namespace takes one of them.
+			engine, _, _ := unstructured.NestedString(object, "spec", "backend", "type")
+			named[fmt.Sprint(object["kind"], "/", name, "/", engine)] = object
 		}
 		return named
 	})
 	if diff := cmp.Diff(samples, examplesOf(g.bundle.CSV, ""), byName); diff != "" {
 		return []string{"examples differ from config/samples (-samples +examples):\n" + diff}
 	}
-	if first := examplesOf(g.bundle.CSV, "Scanner")[0]; first["metadata"].(map[string]any)["name"] != "scanner" {
+	first := examplesOf(g.bundle.CSV, "Scanner")[0]
+	if engine, _, _ := unstructured.NestedString(first, "spec", "backend", "type"); engine != "Grype" {
 		return []string{"the first example of a Scanner is not that of config/samples/scanner.yaml"}
 	}
 	return nil

@@ -181,7 +181,6 @@ var invalid = map[string]struct {
 	"images fail at once":    {"notifications.imagesFailedAfter", func(c *Config) { c.Notifications.ImagesFailedAfter.Duration = 0 }},
 	"no spool":               {"ingest.spoolSize", func(c *Config) { c.Ingest.SpoolSize = resource.MustParse("1023Ki") }},
 	"no share of the spool":  {"ingest.spoolSizePerNamespace", func(c *Config) { c.Ingest.SpoolSizePerNamespace = resource.Quantity{} }},
-	"too large a share":      {"ingest.spoolSizePerNamespace", func(c *Config) { c.Ingest.SpoolSizePerNamespace = resource.MustParse("2Gi") }},
 	"no store":               {"ingest.storeSizePerNamespace", func(c *Config) { c.Ingest.StoreSizePerNamespace = resource.MustParse("0") }},
 	"no log":                 {"notifications.logRetention", func(c *Config) { c.Notifications.LogRetention.Duration = 59 * time.Minute }},
 	"a log for ever":         {"notifications.logRetention", func(c *Config) { c.Notifications.LogRetention.Duration = 87601 * time.Hour }},
@@ -210,6 +209,15 @@ func TestValidate(t *testing.T) {
 				t.Errorf("the error gives away a password: %q", err)
 			}
 		})
+	}
+}
+
+// TestShareOfTheSpool: one namespace cannot have more than there is.
+func TestShareOfTheSpool(t *testing.T) {
+	config := Default()
+	config.Ingest.SpoolSizePerNamespace = resource.MustParse("2Gi")
+	if err := config.Validate(); err == nil || !strings.HasPrefix(err.Error(), "ingest.spoolSizePerNamespace: ") {
+		t.Errorf("the error is %v, want one about ingest.spoolSizePerNamespace", err)
 	}
 }
 
