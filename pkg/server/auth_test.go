@@ -84,7 +84,7 @@ func TestWhoMaySpeak(t *testing.T) {
 func (w *worker) changes(change func(*authenticationv1.TokenReviewStatus)) {
 	status := w.review()
 	change(&status)
-	w.api.tokens[w.token] = status
+	w.api.tokens.set(w.token, status)
 }
 
 // owned changes a worker's pod.

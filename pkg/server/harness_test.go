@@ -124,6 +124,20 @@ func (e *recordingEngine) FailMatch(ctx context.Context, lease store.Lease, fail
 	return e.store.FailMatch(ctx, lease.ID, lease.Holder, store.MatchFailure{Reason: failure.Reason, Message: failure.Message, RetryAt: noon.Add(time.Hour)})
 }
 
+// tokens are safe for concurrent use: requests of one worker go on while the test makes another one.
+type tokens struct{ known sync.Map }
+
+func (t *tokens) set(token string, status authenticationv1.TokenReviewStatus) {
+	t.known.Store(token, status)
+}
+
+// status of an unknown token is empty: it is not authenticated.
+func (t *tokens) status(token string) authenticationv1.TokenReviewStatus {
+	status, _ := t.known.Load(token)
+	known, _ := status.(authenticationv1.TokenReviewStatus)
+	return known
+}
+
 // ingestAPI serves the API over TLS beside a cluster that knows tokens and pods.
 type ingestAPI struct {
 	t       testing.TB
@@ -136,7 +150,7 @@ type ingestAPI struct {
 	cluster client.Client
 	spool   string
 	// tokens are what the API server says about them.
-	tokens    map[string]authenticationv1.TokenReviewStatus
+	tokens    tokens
 	reviewErr error
 	// reviews counts the questions about tokens.
 	reviews atomic.Int32
@@ -144,7 +158,7 @@ type ingestAPI struct {
 
 func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	t.Helper()
-	a := &ingestAPI{t: t, tokens: map[string]authenticationv1.TokenReviewStatus{}, clock: clocktesting.NewFakeClock(noon), spool: filepath.Join(t.TempDir(), "spool")}
+	a := &ingestAPI{t: t, clock: clocktesting.NewFakeClock(noon), spool: filepath.Join(t.TempDir(), "spool")}
 	a.cluster = fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Create: a.create}).Build()
 	db, err := store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "store.db"), a.clock.Now)
 	a.must(err)
@@ -193,7 +207,7 @@ func (a *ingestAPI) create(ctx context.Context, c client.WithWatch, o client.Obj
 	if len(review.Spec.Audiences) != 1 || review.Spec.Audiences[0] != workerapi.Audience {
 		return fmt.Errorf("the review asks for the audiences %q", review.Spec.Audiences)
 	}
-	review.Status = a.tokens[review.Spec.Token]
+	review.Status = a.tokens.status(review.Spec.Token)
 	return nil
 }
 
@@ -239,7 +253,7 @@ func (a *ingestAPI) worker(namespace, name, job string) *worker {
 	}}
 	a.must(a.cluster.Create(a.t.Context(), pod))
 	w := &worker{api: a, pod: pod, token: "token-of-" + namespace + "-" + name}
-	a.tokens[w.token] = w.review()
+	a.tokens.set(w.token, w.review())
 	return w
 }
 

@@ -30,10 +30,10 @@ func TestTokensAreRemembered(t *testing.T) {
 	asks(http.StatusOK, 1)
 	a.clock.Step(59 * time.Second)
 	asks(http.StatusOK, 0)
-	a.tokens[w.token] = authenticationv1.TokenReviewStatus{} // it has expired
+	a.tokens.set(w.token, authenticationv1.TokenReviewStatus{}) // it has expired
 	a.clock.Step(2 * time.Second)
 	asks(http.StatusUnauthorized, 1)
-	a.tokens[w.token] = w.review()
+	a.tokens.set(w.token, w.review())
 	asks(http.StatusUnauthorized, 0)
 	a.clock.Step(11 * time.Second)
 	asks(http.StatusOK, 1)
