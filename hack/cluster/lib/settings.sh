@@ -8,7 +8,7 @@ kubernetes_version() {
     1.37) echo 1.37.2 ;;
     1.36) echo 1.36.5 ;;
     1.35) echo 1.35.8 ;;
-    1.34) echo 1.34.12 ;;
+    1.34) echo 1.34.10 ;;
     1.[0-9]*.[0-9]*) echo "$1" ;;
     *) echo "KUBERNETES_VERSION=$1 is not known: give 1.34, 1.35, 1.36, 1.37, or a full version such as 1.37.2" >&2; return 1 ;;
   esac
