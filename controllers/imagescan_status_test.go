@@ -71,10 +71,21 @@ func TestFitProperties(t *testing.T) {
 		if message != longer && (len(is.TopFindings) > 1 || len(is.Workloads) > 3) {
 			t.Fatal("the message is cut before findings and workloads")
 		}
-		if len(message) < min(len(longer), 32)-len("…") {
+		gapsCut := len(is.NotCovered) < len(was.NotCovered)
+		if gapsCut && (len(is.TopFindings) > 0 || len(is.Workloads) > 0 || len(message) > 32) {
+			t.Fatal("what is not covered is cut before findings, workloads and the message")
+		}
+		if len(is.NotCovered) < leastGaps || !cmp.Equal(was.NotCovered[:len(is.NotCovered)], is.NotCovered) {
+			t.Fatalf("what is not covered is cut down to %q", is.NotCovered)
+		}
+		shortest := 32
+		if len(is.NotCovered) == leastGaps {
+			shortest = 8
+		}
+		if len(message) < min(len(longer), shortest)-len("…") {
 			t.Fatalf("the message is cut down to %q", message)
 		}
-		is.Workloads, is.TopFindings, is.Conditions[0].Message = was.Workloads, was.TopFindings, longer
+		is.Workloads, is.TopFindings, is.NotCovered, is.Conditions[0].Message = was.Workloads, was.TopFindings, was.NotCovered, longer
 		if diff := cmp.Diff(was, is); diff != "" {
 			t.Fatalf("counts, conditions or something else is cut:\n%s", diff)
 		}
