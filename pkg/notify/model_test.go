@@ -164,7 +164,10 @@ type message struct {
 	retracted bool
 	// taken is how often the receiver has taken it, and doubts how often that may have stayed unknown.
 	taken, doubts int
-	// givenUp says that it was never answered and counts as announced.
+	// composed is when it was composed, and unanswered how many of its attempts had no answer.
+	composed   time.Duration
+	unanswered int
+	// givenUp says that it was never confirmed and counts as announced.
 	givenUp bool
 }
 
@@ -174,7 +177,7 @@ type audience struct {
 	// recorded is what counts as told; heard is what the receiver was really told, or spared.
 	recorded, heard memory
 	messages        map[string]*message
-	// credits are topics that may be told once more, since an answer about them was lost.
+	// credits are topics that may be told once more, since a summary that covered them never arrived.
 	credits map[topic]int
 	// notices are those that the receiver holds to be true.
 	notices map[string]bool
@@ -201,7 +204,7 @@ func (a *audience) saved(encoded []byte) {
 	if state.Outbox == nil || a.messages[state.Outbox.Digest.ID] != nil {
 		return
 	}
-	m := &message{digest: state.Outbox.Digest, said: state.Outbox.Said, before: memory{}}
+	m := &message{digest: state.Outbox.Digest, said: state.Outbox.Said, before: memory{}, composed: a.elapsed}
 	a.messages[m.digest.ID] = m
 	for _, s := range m.said {
 		a.judge(s)
@@ -264,10 +267,10 @@ func (a *audience) marked(said store.Announced) {
 	if m != nil {
 		m.givenUp = said.Log.Unconfirmed
 		switch {
-		case m.givenUp && a.unanswered < maxUnanswered:
-			w.rt.Fatalf("message %s is given up after %d attempts without an answer, want %d", m.digest.ID, a.unanswered, maxUnanswered)
+		case m.givenUp && (m.unanswered == 0 || a.unanswered < maxUnanswered && a.elapsed-m.composed < outboxAge):
+			w.rt.Fatalf("message %s is given up after %d attempts without an answer, and %s", m.digest.ID, m.unanswered, a.elapsed-m.composed)
 		case m.givenUp:
-			a.unanswered = maxUnanswered - unansweredAgain
+			a.unanswered = min(a.unanswered, maxUnanswered-unansweredAgain)
 			a.giveUp(m)
 		case m.taken == 0:
 			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
@@ -295,8 +298,11 @@ func (a *audience) giveUp(m *message) {
 	}
 }
 
-// retract takes back what a summary that never arrived had recorded.
+// retract takes back what a summary that never arrived had recorded. What the receiver may have is not composed anew.
 func (a *audience) retract(m *message) {
+	if m.unanswered > 0 {
+		a.w.rt.Fatalf("message %s is composed anew after %d attempts without an answer", m.digest.ID, m.unanswered)
+	}
 	m.retracted = true
 	for t := range m.covers {
 		if before, known := m.before[t]; known {
@@ -333,32 +339,14 @@ func (a *audience) take(id string) {
 func (a *audience) read(notices []Notice) {
 	for _, n := range notices {
 		if a.notices[n.ID] != n.Over {
-			if a.credits[aboutNotice(n)] == 0 {
-				a.w.rt.Fatalf("notice %s (over: %t) is told, and the receiver knew", n.ID, n.Over)
-			}
-			a.credits[aboutNotice(n)]--
+			a.w.rt.Fatalf("notice %s (over: %t) is told, and the receiver knew", n.ID, n.Over)
 		}
 		a.notices[n.ID] = !n.Over
 	}
 }
 
-// aboutNotice is the topic of a notice.
-func aboutNotice(n Notice) topic { return topic{repository: "notice " + n.ID} }
-
 // doubt says that nobody but the receiver may know that it has a message.
-func (a *audience) doubt(id string) {
-	m := a.messages[id]
-	m.doubts++
-	for _, s := range m.said {
-		a.credits[topicOf(s)]++
-	}
-	for t := range m.covers {
-		a.credits[t]++
-	}
-	for _, n := range m.digest.Notices {
-		a.credits[aboutNotice(n)]++
-	}
-}
+func (a *audience) doubt(id string) { a.messages[id].doubts++ }
 
 // check looks for what was told twice.
 func (a *audience) check() {
@@ -394,8 +382,7 @@ func (a *audience) checkComplete() {
 		}
 	}
 	for id, holds := range w.notices {
-		// A message that was refused after an answer about it was lost counts as never taken.
-		if a.notices[id] != holds && a.credits[aboutNotice(Notice{ID: id})] == 0 {
+		if a.notices[id] != holds {
 			w.rt.Fatalf("notice %s holds: %t, and the receiver was told otherwise", id, holds)
 		}
 	}

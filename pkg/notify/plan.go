@@ -128,7 +128,8 @@ func (l *look) begin() (*Action, error) {
 }
 
 // deliver brings the message on its way to its end before anything else happens, however long ago it was composed
-// if the receiver may have it. One that it certainly does not have becomes too old. One that was never answered is given up.
+// if the receiver may have it. A message that is refused becomes too old: it is composed anew if the receiver certainly does not have it,
+// and given up if an earlier attempt had no answer, since composed anew it would arrive twice. One that was never answered is given up.
 func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	switch {
@@ -138,6 +139,10 @@ func (l *look) deliver() (*Action, error) {
 		said, err := giveUp(l.now, &l.state)
 		return &Action{Mark: said}, err
 	case !outbox.InDoubt && !l.now.Before(outbox.Digest.CreatedAt.Add(outbox.keeps())):
+		if outbox.EarlierInDoubt {
+			said, err := giveUp(l.now, &l.state)
+			return &Action{Mark: said}, err
+		}
 		l.state.Outbox = nil
 		return &Action{Mark: &store.Announced{At: l.now, Retract: outbox.Digest.ID}}, nil
 	case l.now.Before(l.mayAttempt()):
@@ -148,7 +153,7 @@ func (l *look) deliver() (*Action, error) {
 	// Whoever comes after a crash waits as after an attempt that was not answered.
 	l.state.NextAttempt = l.now.Add(doubled(l.state.Unanswered, maxUnansweredBackoff))
 	sent := *outbox
-	sent.InDoubt = true
+	sent.InDoubt, sent.EarlierInDoubt = true, outbox.InDoubt || outbox.EarlierInDoubt
 	l.state.Outbox = &sent
 	if l.state.Stopped != nil {
 		stopped := *l.state.Stopped

@@ -41,8 +41,10 @@ func (l *life) Send(_ context.Context, d Delivery) Outcome {
 	switch outcome.Result {
 	case UnknownOutcome:
 		l.audience.unanswered++
+		l.audience.messages[id].unanswered++
 	case Delivered:
 		l.audience.unanswered++
+		l.audience.messages[id].unanswered++
 		if l.archive.broken == 0 {
 			l.audience.unanswered = 0
 		}

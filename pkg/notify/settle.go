@@ -40,8 +40,8 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	if state.Outbox == nil {
 		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
 	}
-	// Only an answer that the receiver does not have it lets a message grow too old: in doubt it goes on under its
-	// id, by which the notifier knows it.
+	// Only a refusal lets a message grow too old: in doubt it goes on under its id, by which the notifier knows it. A refusal is the answer
+	// to this attempt alone.
 	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
 	answered := *state.Outbox
 	answered.InDoubt = !refused
@@ -88,13 +88,18 @@ func delivered(now time.Time, state *State) (*store.Announced, error) {
 		return nil, err
 	}
 	state.LastError, state.Failures, state.Unanswered, state.Unconfirmed = nil, 0, 0, nil
+	state.Stopped, state.NextAttempt = nil, time.Time{}
 	state.LastDelivery, state.LastMessage = now, said.Log.Title
 	return said, nil
 }
 
-// giveUp ends a message that was never answered. The receiver may have got it many times, so it counts as announced and the log says
-// that nobody confirmed it. Attempts for the next message go on slowly: the receiver is likely to be as silent as before.
+// giveUp ends a message of which an attempt was never answered. The receiver may have got it many times, so it counts as announced and the
+// log says that nobody confirmed it. If no attempt was answered, those for the next message go on slowly: the receiver is likely to be as
+// silent as before. After a refusal the next message waits for as long as this one would have.
 func giveUp(now time.Time, state *State) (*store.Announced, error) {
+	if state.Outbox.InDoubt {
+		state.Stopped, state.NextAttempt, state.Unanswered = nil, time.Time{}, maxUnanswered-unansweredAgain
+	}
 	said, err := announced(now, state)
 	if err != nil {
 		return nil, err
@@ -106,7 +111,7 @@ func giveUp(now time.Time, state *State) (*store.Announced, error) {
 	}
 	unconfirmed.Count++
 	unconfirmed.Title = said.Log.Title
-	state.Unconfirmed, state.Unanswered = &unconfirmed, maxUnanswered-unansweredAgain
+	state.Unconfirmed = &unconfirmed
 	return said, nil
 }
 
@@ -120,7 +125,7 @@ func announced(now time.Time, state *State) (*store.Announced, error) {
 	if outbox.Digest.Kind != KindNews {
 		state.Baseline.finish()
 	}
-	state.Outbox, state.Stopped, state.NextAttempt = nil, nil, time.Time{}
+	state.Outbox = nil
 	state.PendingSince, state.Pending = time.Time{}, max(0, state.Pending-outbox.Findings)
 	state.hearNotices(outbox.Digest.Notices)
 	return &store.Announced{

@@ -165,13 +165,16 @@ type Outbox struct {
 	Repositories []string     `json:"repositories,omitempty"`
 	// Findings is how many count as told by it, those without a key here included.
 	Findings int `json:"findings,omitempty"`
-	// InDoubt says that the receiver may have it: it was handed over, and no answer says otherwise.
+	// InDoubt is true while the latest attempt has no answer: the receiver may have the message.
 	InDoubt bool `json:"inDoubt,omitempty"`
+	// EarlierInDoubt is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change that.
+	EarlierInDoubt bool `json:"earlierInDoubt,omitempty"`
 }
 
-// keeps is for how long the message stays as it was composed if the receiver certainly does not have it.
+// keeps is how long the message stays as it was composed while its latest attempt was refused, or none was made. News that the receiver
+// certainly does not have is out of date soon.
 func (o *Outbox) keeps() time.Duration {
-	if o.Digest.Kind == KindNews {
+	if o.Digest.Kind == KindNews && !o.EarlierInDoubt {
 		return newsAge
 	}
 	return outboxAge

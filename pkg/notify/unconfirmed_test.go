@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
@@ -100,8 +102,60 @@ func TestUnconfirmedIsSaid(t *testing.T) {
 	}
 }
 
-// TestUnansweredBetweenRefusals: a refusal says nothing of the copies before it. A receiver that answers every other attempt, and only
-// by refusing it, does not get the same findings for ever, though each refusal lets the message be composed anew.
+// TestRefusedAfterNoAnswer: a refusal says nothing of the copies before it. While a receiver refuses a message that it may have, the message
+// keeps its id, and is sent again as it is. It is given up when it is a day old, and what was found meanwhile follows.
+func TestRefusedAfterNoAnswer(t *testing.T) {
+	for name, refusal := range map[string]Outcome{
+		"fails":        {Result: Temporary, Reason: ReasonReceiverFailed},
+		"rate limited": {Result: RateLimited, Reason: ReasonReceiverLimited, RetryAfter: time.Hour},
+		"refuses":      {Result: Permanent, Reason: ReasonReceiverRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := onItsWay(t, answerLost)
+			first := only(t, s.next())
+			s.find("web", finding.Critical, 2, 1)
+			for len(s.log()) == 0 && s.now.Before(first.CreatedAt.Add(48*time.Hour)) {
+				s.outcomes = []Outcome{refusal}
+				s.next()
+			}
+			log := s.log()
+			if len(log) != 1 || !log[0].Unconfirmed || log[0].DigestID != first.ID || log[0].At.Sub(first.CreatedAt) < outboxAge {
+				t.Fatalf("log %+v, want message %s given up a day after %s", log, first.ID, first.CreatedAt)
+			}
+			for _, d := range s.sent {
+				if d.ID != first.ID {
+					t.Fatalf("message %s is sent about %v, want only message %s until that is given up", d.ID, ids(d.Sections[0].Items), first.ID)
+				}
+			}
+			s.outcomes = nil
+			next := only(t, s.next())
+			if got := ids(next.Sections[0].Items); !cmp.Equal([]string{"CVE-2026-0002"}, got) || next.Unconfirmed == nil {
+				t.Errorf("the next message is about %v and says %+v of unconfirmed ones, want what was found meanwhile and one", got, next.Unconfirmed)
+			}
+			s.wantIdle()
+		})
+	}
+}
+
+// TestAnsweredAfterRefusals: a message that the receiver may have and that it refused for hours is delivered once it answers.
+func TestAnsweredAfterRefusals(t *testing.T) {
+	s := onItsWay(t, answerLost)
+	first := only(t, s.next())
+	for s.now.Before(first.CreatedAt.Add(12 * time.Hour)) {
+		s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+		s.next()
+	}
+	if d := only(t, s.next()); d.ID != first.ID {
+		t.Errorf("message %s is sent, want %s", d.ID, first.ID)
+	}
+	if log := s.log(); len(log) != 1 || log[0].Unconfirmed {
+		t.Errorf("log %+v, want one message, which is confirmed", log)
+	}
+	s.wantIdle()
+}
+
+// TestUnansweredBetweenRefusals: a receiver that answers every other attempt, and only by refusing it, does not get the same findings for
+// ever.
 func TestUnansweredBetweenRefusals(t *testing.T) {
 	s := onItsWay(t)
 	copies := 0
