@@ -28,7 +28,7 @@ STATE=%q
 }
 
 func TestKubernetesVersionIsAMinorOrAPatch(t *testing.T) {
-	tests := map[string]string{"": "1.37.2", "1.37": "1.37.2", "1.36": "1.36.5", "1.35": "1.35.8", "1.34": "1.34.10", "1.36.0": "1.36.0"}
+	tests := map[string]string{"": "1.37.2", "1.37": "1.37.2", "1.36": "1.36.4", "1.35": "1.35.8", "1.34": "1.34.10", "1.36.0": "1.36.0"}
 	for given, want := range tests {
 		got, err := sourced(t, `echo "$KUBERNETES"`, "KUBERNETES_VERSION="+given)
 		if err != nil || got != want {

@@ -52,7 +52,7 @@ kubernetes_module() {
   if [ -e "$directory/complete" ]; then echo "$directory"; return; fi
   rm -rf "$directory"; mkdir -p "$directory"
   original=$(cd "$directory" && go mod download -json "k8s.io/kubernetes@v$KUBERNETES" 2>/dev/null | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
-  [ -n "$original" ] || fail "the Go module proxy has no k8s.io/kubernetes v$KUBERNETES; known to be there: 1.34.10 1.35.8 1.36.5 1.37.2"
+  [ -n "$original" ] || fail "the Go module proxy has no k8s.io/kubernetes v$KUBERNETES; known to be there: 1.34.10 1.35.8 1.36.4 1.37.2"
   {
     echo "module kubernetes-programs"
     grep '^go ' "$original"

@@ -6,7 +6,7 @@
 kubernetes_version() {
   case $1 in
     1.37) echo 1.37.2 ;;
-    1.36) echo 1.36.5 ;;
+    1.36) echo 1.36.4 ;;
     1.35) echo 1.35.8 ;;
     1.34) echo 1.34.10 ;;
     1.[0-9]*.[0-9]*) echo "$1" ;;
