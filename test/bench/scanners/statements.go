@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +23,8 @@ const (
 	engine = "grype"
 	// findings of each image; those of ten images are the same, as of images of one base.
 	findings = 60
+	// sbomBytes is the size of what the store keeps of an image to match it again, an ordinary image's compressed.
+	sbomBytes = 64 << 10
 	// rounds is how often what concerns all is asked for, and how many Scanners are asked about.
 	rounds = 100
 	// leased at a time, as by a match worker.
@@ -83,11 +87,9 @@ func measureStatements(ctx context.Context, progress func(format string, args ..
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	progress("a store of %d Scanners with %d images each", scanners, images)
-	if err := fill(ctx, db); err != nil {
-		return nil, err
-	}
-	progress("a rematch")
 	w := &watch{}
+	fill(ctx, db, w)
+	progress("a rematch")
 	askAll(ctx, db, w, "")
 	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(2)) })
 	askAll(ctx, db, w, ", all due")
@@ -137,26 +139,33 @@ func report(i, n int) store.Report {
 	}
 }
 
-func fill(ctx context.Context, db *store.SQLite) error {
-	if err := db.SetDataVersion(ctx, engine, version(1)); err != nil {
-		return err
-	}
+// fill has every image catalogued by a Job of its Scanner's namespace, and matched.
+func fill(ctx context.Context, db *store.SQLite, w *watch) {
+	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(1)) })
 	for i := range scanners * images {
-		err := db.SaveCatalogue(ctx, store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft"}, nil)
-		if err != nil {
-			return err
-		}
-		if err := db.SetUsed(ctx, used(i)); err != nil {
-			return err
-		}
-		if err := db.SaveManifest(ctx, store.Manifest{Engine: engine, PlatformDigest: digest(i), Ours: true}); err != nil {
-			return err
-		}
-		if _, err := db.SaveReport(ctx, report(i, 1), ""); err != nil {
-			return err
-		}
+		result := jobResult(i)
+		w.call("SetUsed", func() error { return db.SetUsed(ctx, used(i)) })
+		w.call("SaveJob", func() error {
+			return db.SaveJob(ctx, store.Job{
+				Namespace: result.Namespace, Name: result.JobUID, UID: result.JobUID, Purpose: store.JobCatalog, Key: key(i), CreatedAt: time.Now(), Scanner: scannerUID(i),
+			})
+		})
+		w.call("StoredBytes", func() error { _, err := db.StoredBytes(ctx, result.Namespace); return err })
+		w.call("SaveJobResult", func() error { _, err := db.SaveJobResult(ctx, result); return err })
+		w.call("SaveManifest", func() error {
+			return db.SaveManifest(ctx, store.Manifest{Engine: engine, PlatformDigest: digest(i), Ours: true})
+		})
+		w.call("SaveReport, the first", func() error { _, err := db.SaveReport(ctx, report(i, 1), ""); return err })
 	}
-	return nil
+}
+
+// jobResult is what a catalog Job uploads of an image.
+func jobResult(i int) store.JobResult {
+	return store.JobResult{
+		Catalogued: store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft"},
+		JobUID:     fmt.Sprintf("catalog-%05d", i), Digest: digest(i), Namespace: used(i).Namespace, Budget: 1 << 30, Size: sbomBytes,
+		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: io.LimitReader(rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}), sbomBytes)},
+	}
 }
 
 // askAll asks what is asked while nothing happens, of all and of some Scanners.
@@ -164,6 +173,8 @@ func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
 		w.call("QueueLength"+when, func() error { _, err := db.QueueLength(ctx, engine); return err })
+		w.call("StoredByNamespace", func() error { _, err := db.StoredByNamespace(ctx); return err })
+		w.call("ScannerImages", func() error { _, err := db.ScannerImages(ctx, ""); return err })
 		w.call("ImagesInUse", func() error { _, err := db.ImagesInUse(ctx, engine); return err })
 		w.call("Scanners", func() error { _, err := db.Scanners(ctx); return err })
 		askScanner(ctx, db, w, scanner)
@@ -175,6 +186,7 @@ func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
 func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string) {
 	filter := store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
 	w.call("Reported", func() error { _, err := db.Reported(ctx, scanner, engine); return err })
+	w.call("RecentImages", func() error { _, err := db.RecentImages(ctx, scanner, engine); return err })
 	w.call("ScannerTotals", func() error { _, err := db.ScannerTotals(ctx, scanner, exception.Set{}); return err })
 	w.call("DataAnomaly", func() error { _, err := db.DataAnomaly(ctx, scanner, engine); return err })
 	w.call("HoldsManifests", func() error { _, err := db.HoldsManifests(ctx, engine, scanner); return err })
