@@ -34,12 +34,15 @@ const countQueue = `SELECT count(DISTINCT manifest_id) FROM (` +
 	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_failure WHERE engine = @engine AND retry_at IS NOT NULL AND failed_at > @now` +
 	` AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `))`
 
-// hasQueue says whether LeaseMatches has anything to do: something is due, or a time has come.
+// hasQueue says whether LeaseMatches has anything to do: something is due that nobody has leased, or a time has come. It stops at the
+// first one, so that it reads little more of the queue than what is leased.
 const hasQueue = `SELECT EXISTS (SELECT 1 FROM leases WHERE engine = @engine AND until <= @now)
-	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideBelow) + `)
-	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) + `)
+	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideBelow) + notLeased + `)
+	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) + notLeased + `)
 	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at <= @now)
 	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NOT NULL AND failed_at > @now)`
+
+const notLeased = ` AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = matchable.manifest_id AND l.engine = matchable.engine)`
 
 // namespacesDue skips in the index from one data version to the next, and in each from one namespace to the next: it costs as much as there
 // are namespaces, not images.
@@ -98,7 +101,7 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 	if limit <= 0 {
 		return nil, nil
 	}
-	// Workers that wait for work ask every second: as long as there is none, they keep no writer waiting.
+	// Workers that wait for work ask every second: as long as there is none, or others have leased all of it, they keep no writer waiting.
 	if has, err := s.hasQueue(ctx, engine, now); err != nil || !has {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -203,6 +204,30 @@ func TestTheQueueIsSearchedByIndex(t *testing.T) {
 	for _, side := range queueSides {
 		f.searched(t, nextOf(side), args, "matchable_by_namespace")
 		f.ordered(t, nextOf(side), args)
+	}
+}
+
+// TestWaitingWorkersWriteNothing: as long as all that is due is leased, asking for more takes no write transaction. A store that is only
+// read refuses each.
+func TestWaitingWorkersWriteNothing(t *testing.T) {
+	f := queueIn(t, map[string][]string{"shop": {"shared", "one"}, "blog": {"shared"}})
+	readOnly, err := OpenSQLiteReadOnly(f.path)
+	must(t, err)
+	t.Cleanup(func() { must(t, readOnly.Close()) })
+	ask := func() error {
+		_, err := readOnly.LeaseMatches(t.Context(), grype, "job", 1, f.clock.Now(), f.clock.Now().Add(time.Minute))
+		return err
+	}
+	for i := range 2 {
+		if err := ask(); !errors.Is(err, ErrReadOnly) {
+			t.Errorf("%d of 2 images leased: %v, want %v", i, err, ErrReadOnly)
+		}
+		f.leaseOne(t, "job", []string{"shared", "one"})
+	}
+	must(t, ask())
+	f.clock.pass(time.Hour)
+	if err := ask(); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("leases have run out: %v, want %v", err, ErrReadOnly)
 	}
 }
 
