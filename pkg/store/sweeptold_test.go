@@ -6,6 +6,25 @@ import (
 	"time"
 )
 
+// TestRepositoryOfEndedPodsIsKnown: a repository that pods come to use and end while it is about to be forgotten stays known, as one does
+// that pods run.
+func TestRepositoryOfEndedPodsIsKnown(t *testing.T) {
+	r := newReceiver(t)
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	r.tells(t, "first", "New r CVE-2026-0001 High")
+	unused := heardRepository{repository: "r", scanner: "scanner", name: "slack"}
+	must(t, r.reader.QueryRow(`SELECT id FROM receivers`).Scan(&unused.receiver))
+	ended := used("scanner", "app")
+	ended.Ended = []EndedWorkload{{nightly("job", "r"), r.clock.Now()}}
+	must(t, r.SetUsed(t.Context(), ended))
+	must(t, r.forgetRepository(t.Context(), unused))
+	r.tells(t, "while the image is in use")
+	must(t, r.Release(t.Context(), "scanner", key("app")))
+	must(t, r.forgetRepository(t.Context(), unused))
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
+	r.tells(t, "after it was forgotten", "New r CVE-2026-0001 High")
+}
+
 // What was told and has been fixed for long is forgotten as the findings are; what is still there, or does not run, is not.
 func TestSweepForgetsWhatWasToldAndFixedLongAgo(t *testing.T) {
 	r := newReceiver(t)

@@ -86,8 +86,11 @@ func (s *SQLite) followUse(ctx context.Context, h heardRepository, expired time.
 var errUsedAgain = errors.New("the repository is used again")
 
 const (
+	// repositoryIsUsed counts what selectUnusedRepositories counts.
 	repositoryIsUsed = `SELECT EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
-		WHERE si.scanner = ? AND w.repository = ?)`
+			WHERE si.scanner = @scanner AND w.repository = @repository)
+		OR EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
+			WHERE si.scanner = @scanner AND w.repository = @repository)`
 	deleteAnnounced = `DELETE FROM announcements WHERE (receiver_id, repository, canonical_id, package) IN (
 		SELECT receiver_id, repository, canonical_id, package FROM announcements WHERE receiver_id = ? AND repository = ? LIMIT ?)`
 )
@@ -98,7 +101,7 @@ func (s *SQLite) forgetRepository(ctx context.Context, h heardRepository) error 
 	for last := int64(fixedBatch); last == fixedBatch; {
 		err := s.write(ctx, "forget a repository that nothing runs", func(ctx context.Context, tx *sql.Tx) error {
 			var used bool
-			if err := tx.QueryRowContext(ctx, repositoryIsUsed, h.scanner, h.repository).Scan(&used); err != nil {
+			if err := tx.QueryRowContext(ctx, repositoryIsUsed, sql.Named("scanner", h.scanner), sql.Named("repository", h.repository)).Scan(&used); err != nil {
 				return err
 			}
 			if used {
