@@ -55,8 +55,8 @@ type ImageScanReconciler struct {
 	Random func() float64
 	// Metrics count failures.
 	Metrics *Metrics
-	// concerned remembers whom each ImageScan's workloads concerned when they were recorded last, by its UID: a checksum. No status shows
-	// that.
+	// concerned has a checksum of the receivers that each ImageScan's workloads concerned when they were recorded last, by namespace and name
+	// until the ImageScan is gone. No status shows that.
 	concerned sync.Map
 	// swept is when sweepAfterDeletion last swept each namespace.
 	swept sync.Map
@@ -107,6 +107,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	var scan v1alpha1.ImageScan
 	if err := r.Client.Get(ctx, req.NamespacedName, &scan); err != nil {
 		if apierrors.IsNotFound(err) {
+			r.concerned.Delete(req.NamespacedName)
 			err = r.sweepAfterDeletion(ctx, req.Namespace)
 		}
 		return ctrl.Result{}, err
@@ -277,7 +278,6 @@ func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 
 func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, only client.Preconditions) error {
 	s.retired = true
-	r.concerned.Delete(s.scan.UID)
 	only.UID = &s.scan.UID
 	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, only))
 }

@@ -191,7 +191,7 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 		fmt.Fprintln(concerned, w.Kind, w.Name, w.Repository, w.Receivers)
 	}
 	// Whoever tells receivers may have looked before this was recorded.
-	if before, known := r.concerned.Swap(s.scan.UID, concerned.Sum64()); known && before != concerned.Sum64() {
+	if before, known := r.concerned.Swap(client.ObjectKeyFromObject(s.scan), concerned.Sum64()); known && before != concerned.Sum64() {
 		r.Wakeups.Image(ctx, s.key.Digest)
 	}
 	return 0, nil

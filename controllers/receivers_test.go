@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -262,4 +263,9 @@ func TestOtherReceiversAreToldAtOnce(t *testing.T) {
 	u.update(pod)
 	check(1)
 	check(1)
+	u.must(u.client.Delete(t.Context(), scan))
+	u.reconcile(scan)
+	if held := maps.Collect(u.scans.concerned.Range); len(held) != 0 {
+		t.Errorf("of a deleted ImageScan %v is kept", held)
+	}
 }
