@@ -266,8 +266,10 @@ func TestTooManyRelationshipsAreRefused(t *testing.T) {
 }
 
 // Reading takes time and memory in proportion to the document, so that one image cannot occupy a worker that others wait
-// for.
+// for. The bounds leave room for slow machines: each document takes about a second of computing time, and two at most are allowed. 512 MiB
+// are half of what a match worker may use by default.
 func TestReadingIsLinear(t *testing.T) {
+	const longest = 4 * time.Second
 	for what, c := range map[string]struct {
 		owned  bool
 		large  int
@@ -282,6 +284,9 @@ func TestReadingIsLinear(t *testing.T) {
 			// What is quadratic takes 64 times as long.
 			if large.cpu > 24*small.cpu {
 				t.Errorf("%d MiB take %s of computing time and an eighth of that %s, want about eight times as much", c.large>>20, large.cpu, small.cpu)
+			}
+			if large.cpu > longest {
+				t.Errorf("%d MiB take %s of computing time, want %s at most", c.large>>20, large.cpu, longest)
 			}
 			if large.heap > c.memory {
 				t.Errorf("%d MiB take %d MiB of memory, want %d at most", c.large>>20, large.heap>>20, c.memory>>20)
