@@ -66,6 +66,41 @@ func TestWhoseUploadsShowAnAnomaly(t *testing.T) {
 	}
 }
 
+// TestAnomalyOfImagesThatGo: an image of the cluster's whose findings went shows an anomaly as long as the image is there. An image that
+// goes with its findings shows none.
+func TestAnomalyOfImagesThatGo(t *testing.T) {
+	f := newStore(t)
+	f.use(t, "scanner", "web", workload("web", "r"))
+	saves := func(name, data string, findings []finding.Finding) {
+		t.Helper()
+		got[Difference](t)(f.SaveReport(t.Context(), scoped(report(name, findings...), Cluster, data), ""))
+	}
+	missing := func() int {
+		t.Helper()
+		if anomaly := got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype)); anomaly != nil {
+			return anomaly.Missing
+		}
+		return 0
+	}
+	goes := func(name string) {
+		t.Helper()
+		must(t, f.Release(t.Context(), "other", key(name)))
+		f.clock.pass(time.Minute)
+		got[int](t)(f.Sweep(t.Context(), f.clock.Now()))
+	}
+	saves("web", "v1", numbered(0, 100))
+	f.use(t, "other", "flood", workload("flood", "r"))
+	saves("flood", "v1", numbered(0, 1000))
+	goes("flood")
+	equal(t, "missing with the image", missing(), 0)
+	f.use(t, "other", "flood", workload("flood", "r"))
+	saves("flood", "v1", numbered(0, 1000))
+	saves("flood", "v2", nil)
+	equal(t, "missing in the image", missing(), 1000)
+	goes("flood")
+	equal(t, "missing when the image has gone", missing(), 0)
+}
+
 // recount counts findings as the tables do, or reads the tables.
 func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
 	statements := []string{
