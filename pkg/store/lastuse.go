@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,20 +11,30 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
+// maxLeft bounds the workloads that an image keeps of those that run it no longer. Jobs and pods with a new name each time would add one
+// each. Superseded workloads are kept first, since one of them ends the image's use; then those that left last.
+const maxLeft = 250
+
 // leftWorkload is a workload that ran an image and runs it no longer.
 type leftWorkload struct {
 	Workload
 	leftAt time.Time
 	// ended says that its pods ended, no longer ago than the Scanner wants to know.
 	ended bool
+	// superseded says that it has run another image of the repository since, as the store has it.
+	superseded bool
+	// ranUntilNow says that the store has it as running. leftAt is then the time of the call.
+	ranUntilNow bool
 }
 
 // imageUse is what the store has of an image's use by a Scanner.
 type imageUse struct {
 	// id is 0 while the Scanner does not have the image as Used says.
-	id      int64
-	running []Workload
-	left    []leftWorkload
+	id int64
+	// recordedAt is when the workloads were written last; zero if an older version wrote them.
+	recordedAt time.Time
+	running    []Workload
+	left       []leftWorkload
 }
 
 // loadUse reads the workloads of an image. same says that all else is as u has it.
@@ -31,8 +42,10 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 	var namespace, engine string
 	var scope Scope
 	var suspended bool
-	err = q.QueryRowContext(ctx, `SELECT id, namespace, scope, engine, suspended FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
-		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&use.id, &namespace, &scope, &engine, &suspended)
+	var recordedAt millis
+	err = q.QueryRowContext(ctx, `SELECT id, namespace, scope, engine, suspended, recorded_at FROM scanner_images WHERE scanner = ? AND digest = ? AND platform = ?`,
+		u.Scanner, u.Key.Digest, platform(u.Key.Platform)).Scan(&use.id, &namespace, &scope, &engine, &suspended, &recordedAt)
+	use.recordedAt = recordedAt.Time
 	if errors.Is(err, sql.ErrNoRows) {
 		return imageUse{}, false, nil
 	}
@@ -47,10 +60,11 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 		return imageUse{}, false, err
 	}
 	use.running = distinctWorkloads(running)
-	rows, err = q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, left_at, ended FROM left_workloads WHERE image_id = ?`, use.id)
+	rows, err = q.QueryContext(ctx, `SELECT namespace, kind, name, container, repository, reference, receivers, left_at, ended, superseded
+		FROM left_workloads WHERE image_id = ?`, use.id)
 	use.left, err = collect(rows, err, func(rows *sql.Rows) (l leftWorkload, err error) {
 		var at millis
-		err = rows.Scan(&l.Namespace, &l.Kind, &l.Name, &l.Container, &l.Repository, &l.Reference, &l.Receivers, &at, &l.ended)
+		err = rows.Scan(&l.Namespace, &l.Kind, &l.Name, &l.Container, &l.Repository, &l.Reference, &l.Receivers, &at, &l.ended, &l.superseded)
 		l.leftAt = at.Time
 		return l, err
 	})
@@ -58,7 +72,7 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 }
 
 // next returns the workloads that no longer run the image when u is recorded, in order. A workload whose pods are meant to end has ended
-// when none of them runs the image any more, even if all of them are gone.
+// when none of them runs the image any more, even if all of them are gone. At most maxLeft workloads are returned.
 func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 	byName, runs := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, w := range u.Workloads {
@@ -68,13 +82,12 @@ func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 		byName[nameOf(l.Workload)] = l
 	}
 	for _, w := range use.running {
-		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: now, ended: w.Completes}
+		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: now, ended: w.Completes, ranUntilNow: true}
 	}
 	drop(u, byName)
 	for _, e := range u.Ended {
 		known, found := byName[nameOf(e.Workload)]
-		ranUntilNow := found && known.leftAt.Equal(now)
-		if !found || ranUntilNow || e.At.After(known.leftAt) {
+		if !found || use.isLatest(e, known) {
 			byName[nameOf(e.Workload)] = leftWorkload{Workload: e.Workload, leftAt: earlierTime(e.At, now), ended: true}
 		}
 	}
@@ -86,7 +99,33 @@ func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 			next = append(next, l)
 		}
 	}
-	return ordered(next)
+	return ordered(latest(next))
+}
+
+// isLatest says whether the end of a pod is when its workload left the image, instead of what is known.
+func (use imageUse) isLatest(e EndedWorkload, known leftWorkload) bool {
+	if !known.ranUntilNow {
+		return e.At.After(known.leftAt)
+	}
+	// A pod that ended before the workload was last recorded as running is not the one that ran then: that one is gone.
+	return !known.ended || !e.At.Before(use.recordedAt)
+}
+
+// latest returns the workloads that are kept. The order is total: the same ones are kept when their pods are listed again.
+func latest(left []leftWorkload) []leftWorkload {
+	if len(left) <= maxLeft {
+		return left
+	}
+	slices.SortFunc(left, func(a, b leftWorkload) int {
+		if a.superseded != b.superseded {
+			if a.superseded {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(b.leftAt.Compare(a.leftAt), compareWorkloads(a.Workload, b.Workload))
+	})
+	return left[:maxLeft]
 }
 
 // drop notes of the workloads that the Scanner is no longer about that they have not ended.
@@ -96,7 +135,7 @@ func drop(u Used, left map[Workload]leftWorkload) {
 		ended[nameOf(e.Workload)] = true
 	}
 	for _, w := range u.Dropped {
-		if l, found := left[nameOf(w)]; found && !ended[nameOf(w)] {
+		if l, found := left[nameOf(w)]; found && (l.ranUntilNow || !ended[nameOf(w)]) {
 			l.ended = false
 			left[nameOf(w)] = l
 		}

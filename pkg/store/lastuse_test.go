@@ -71,6 +71,18 @@ func TestRecentUse(t *testing.T) {
 		"pods of another workload are not the Scanner's": {
 			[]step{{"old", runs(job, nightly("other", "r")), 0}, {"old", dropped(nightly("other", "r")), 0}}, []string{"r job"}, true,
 		},
+		"an older pod ended long before the one that ran until now": {
+			[]step{{"old", both(runs(job), ended(job, 23*time.Hour)), time.Minute}, {"old", ended(job, 23*time.Hour), 2 * time.Hour}, {"old", gone, 0}}, []string{"r job"}, true,
+		},
+		"the same, and the one that ran is not the Scanner's any more": {
+			[]step{{"old", both(runs(job), ended(job, 23*time.Hour)), time.Minute}, {"old", both(ended(job, 23*time.Hour), dropped(job)), 2 * time.Hour}, {"old", gone, 0}}, nil, false,
+		},
+		"an older pod of a Deployment was evicted, and now it is deleted": {
+			[]step{{"old", both(runs(web), ended(web, 23*time.Hour)), time.Minute}, {"old", ended(web, 23*time.Hour), 2 * time.Hour}, {"old", gone, 0}}, nil, false,
+		},
+		"both images ended while no manager ran": {
+			[]step{{"old", runs(job), 2 * time.Hour}, {"new", ended(job, time.Hour), 0}, {"old", ended(job, 90*time.Minute), 0}}, nil, false,
+		},
 		"it runs by another workload": {[]step{{"old", runs(job, web), 0}, {"old", runs(web), 0}}, []string{"r job", "r web"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,6 +177,41 @@ func TestScannerImages(t *testing.T) {
 	equal(t, "of a namespace", in("shop"), "scanner in shop")
 	equal(t, "of all", len(got[[]ScannerImage](t)(f.ScannerImages(t.Context(), ""))), 2)
 	f.searched(t, selectScannerImagesOfNS, []any{"shop"}, "scanner_images_by_namespace")
+}
+
+// TestShortLivedPodsAreBounded: of workloads with a new name each time, those that left last are kept. Listing all of them again writes
+// nothing. An image that was rolled out to another one stays so, however many of them there are.
+func TestShortLivedPodsAreBounded(t *testing.T) {
+	f := newStore(t)
+	app, rolledOut := used("scanner", "app"), nightly("nightly", "r")
+	for i := range maxLeft + 50 {
+		app.Ended = append(app.Ended, EndedWorkload{nightly(fmt.Sprintf("job-%03d", i), "r"), f.clock.Now().Add(-time.Duration(i) * time.Second)})
+	}
+	const names = `SELECT name FROM left_workloads WHERE image_id = (SELECT id FROM scanner_images ORDER BY id LIMIT 1) ORDER BY name`
+	must(t, f.SetUsed(t.Context(), app))
+	var latest []string
+	for i := range maxLeft {
+		latest = append(latest, fmt.Sprintf("job-%03d", i))
+	}
+	equal(t, "kept", linesOf(t, f.SQLite, names), latest)
+	equal(t, "images in use", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 1)
+	before := linesOf(t, f.SQLite, `SELECT recorded_at FROM scanner_images`)
+	f.clock.pass(time.Hour)
+	must(t, f.SetUsed(t.Context(), app))
+	equal(t, "written", linesOf(t, f.SQLite, `SELECT recorded_at FROM scanner_images`), before)
+
+	withNightly := app
+	withNightly.Workloads = []Workload{rolledOut}
+	must(t, f.SetUsed(t.Context(), withNightly))
+	must(t, f.SetUsed(t.Context(), app))
+	must(t, f.SetUsed(t.Context(), used("scanner", "other", rolledOut)))
+	f.clock.pass(time.Hour)
+	for i := range app.Ended {
+		app.Ended[i].At = f.clock.Now()
+	}
+	must(t, f.SetUsed(t.Context(), app))
+	equal(t, "kept with one that was rolled out", linesOf(t, f.SQLite, names), append(latest[:maxLeft-1:maxLeft-1], "nightly"))
+	equal(t, "images in use after the rollout", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 0)
 }
 
 // TestManyShortLivedPods: the end of one more pod, each of which is a workload of its own, writes one more row and not all of them again.

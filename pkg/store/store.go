@@ -410,7 +410,7 @@ type Used struct {
 	Workloads []Workload
 	// Ended are workloads that do not run it now and whose ended pods are still there. The image stays in use, which means that its
 	// findings are announced, until all that ended did so before EndedSince, or one of its workloads has run another image of the
-	// repository.
+	// repository. Workloads that no longer run the image are kept up to a bound, those that left last.
 	Ended      []EndedWorkload
 	EndedSince time.Time
 	// Dropped are workloads whose pods are still there and are the Scanner's no longer: they have not ended. A workload that is in Ended as

@@ -110,13 +110,13 @@ func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, 
 		u.Scanner, u.Key.Digest, platform(u.Key.Platform)); err != nil {
 		return 0, err
 	}
-	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended}
+	args := []any{u.Scanner, u.Namespace, u.Key.Digest, platform(u.Key.Platform), u.Scope, u.Engine, u.Suspended, millis{now}}
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, suspended, manifest_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, `+resolve+`)
+		INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, suspended, recorded_at, manifest_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, `+resolve+`)
 		ON CONFLICT (scanner, digest, platform) DO UPDATE
 		SET namespace = excluded.namespace, scope = excluded.scope, engine = excluded.engine,
-			suspended = excluded.suspended, manifest_id = excluded.manifest_id
+			suspended = excluded.suspended, recorded_at = excluded.recorded_at, manifest_id = excluded.manifest_id
 		RETURNING id`, append(args, resolveArgs(u.Key, u.Scope)...)...).Scan(&id)
 	return id, err
 }
