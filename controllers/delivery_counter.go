@@ -25,6 +25,10 @@ const (
 	deliveriesNumber = "deliveries"
 )
 
+// excludeFromBackup is the label by which Velero leaves an object out (https://velero.io/docs/main/resource-filtering/). A ConfigMap that came
+// back together with the volume would say what the older store says.
+const excludeFromBackup = "velero.io/exclude-from-backup"
+
 // countTimeout bounds how long a message waits until its number is kept.
 const countTimeout = 5 * time.Second
 
@@ -47,39 +51,44 @@ type DeliveryCounter struct {
 
 // +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,resourceNames=scanner-operator-deliveries,verbs=get;update
 
-// Check compares the store with the ConfigMap, before anything else uses the store. A store that is older than what was delivered, or
-// another one with content, is treated as restored: rolledBack says so. The ConfigMap then says what the store says. A missing ConfigMap,
-// and one that makes no sense, say nothing about the store.
+// Check compares the store with the ConfigMap, before anything else uses the store. A store that is older than what was delivered, another
+// one with content, or one that has begun deliveries of which no ConfigMap says anything, is treated as restored: rolledBack is true. The
+// ConfigMap then says what the store says. When the ConfigMap cannot be written, Check returns the error and leaves the store as it is.
 func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error) {
 	number, err := c.Store.Deliveries(ctx)
 	if err != nil {
 		return false, err
 	}
-	kept, err := c.read(ctx)
-	if err != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept, err = c.read(ctx); err != nil {
 		return false, err
 	}
-	if rolledBack = c.isOlder(kept, number); rolledBack {
+	var says map[string]string
+	if c.kept != nil {
+		says = c.kept.Data
+	}
+	if rolledBack = c.isOlder(says, number); rolledBack {
+		// First, since whoever cannot write the ConfigMap would treat the store as restored at each start.
+		if err := c.write(ctx, says); err != nil {
+			return false, fmt.Errorf("ConfigMap %s/%s: %w", c.Namespace, DeliveriesConfigMap, err)
+		}
 		if err := c.Store.TreatAsRestored(ctx); err != nil {
 			return false, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return rolledBack, c.keep(ctx, number)
 }
 
-// isOlder says that the ConfigMap knows of more than the store, which has begun a number of deliveries.
-func (c *DeliveryCounter) isOlder(kept *corev1.ConfigMap, number int64) bool {
-	if kept == nil || kept.Data[deliveriesStore] == "" {
-		return false
-	}
-	if kept.Data[deliveriesStore] != c.Store.ID() {
-		// A new store has nothing to lose, and whoever restored a backup has said so.
+// isOlder compares what the ConfigMap says with the store, which has begun a number of deliveries.
+func (c *DeliveryCounter) isOlder(says map[string]string, number int64) bool {
+	known, err := strconv.ParseInt(says[deliveriesNumber], 10, 64)
+	if err != nil || says[deliveriesStore] != c.Store.ID() {
+		// There was a ConfigMap about any store that has begun a delivery: both are counted since the same version. A new store has nothing to
+		// lose, and whoever restored a backup has said so.
 		return number > 0 && !c.Store.Replaced()
 	}
-	known, err := strconv.ParseInt(kept.Data[deliveriesNumber], 10, 64)
-	return err == nil && known > number
+	return known > number
 }
 
 // Count keeps the number of a delivery that is about to be made. Failing to do so holds no message back; a rollback to a moment before
@@ -122,13 +131,16 @@ func (c *DeliveryCounter) keep(ctx context.Context, number int64) error {
 // write replaces what the ConfigMap says, or makes it.
 func (c *DeliveryCounter) write(ctx context.Context, data map[string]string) error {
 	if c.kept == nil {
-		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: DeliveriesConfigMap}, Data: data}
+		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.Namespace, Name: DeliveriesConfigMap, Labels: map[string]string{excludeFromBackup: "true"},
+		}, Data: data}
 		err := c.Client.Create(ctx, made)
 		if err == nil {
 			c.kept = made
 		}
 		return err
 	}
+	metav1.SetMetaDataLabel(&c.kept.ObjectMeta, excludeFromBackup, "true")
 	c.kept.Data = data
 	return c.Client.Update(ctx, c.kept)
 }
@@ -137,8 +149,8 @@ func (c *DeliveryCounter) write(ctx context.Context, data map[string]string) err
 func (c *DeliveryCounter) read(ctx context.Context) (*corev1.ConfigMap, error) {
 	kept := &corev1.ConfigMap{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: DeliveriesConfigMap}, kept)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+	if err != nil {
+		return nil, client.IgnoreNotFound(err)
 	}
-	return kept, err
+	return kept, nil
 }

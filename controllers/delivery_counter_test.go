@@ -89,8 +89,23 @@ func (w *volumeWorld) kept() *corev1.ConfigMap {
 }
 
 // TestStoreRolledBack: when the store's volume is put back to a snapshot, what was announced since then is not announced again. What was
-// found since then is summed up in one message, whatever was announced of it; what is found later is new.
+// found since then is summed up in one message, whatever was announced of it; what is found later is new. This is so as well when the
+// ConfigMap is gone, as when the whole namespace was put back by a backup that leaves it out, and when it is empty.
 func TestStoreRolledBack(t *testing.T) {
+	for name, damage := range map[string]func(*volumeWorld){
+		"with the ConfigMap": func(*volumeWorld) {},
+		"without it":         func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.kept())) },
+		"emptied": func(w *volumeWorld) {
+			kept := w.kept()
+			kept.Data = nil
+			w.must(w.client.Update(w.t.Context(), kept))
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testStoreRolledBack(t, damage) })
+	}
+}
+
+func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	w := newVolumeWorld(t, nil)
 	w.found(finding.Critical)
 	w.messages() // the first summary
@@ -104,6 +119,7 @@ func TestStoreRolledBack(t *testing.T) {
 		t.Fatalf("messages %+v, want one about the new finding", told)
 	}
 	before := w.store.ID()
+	damage(w)
 	w.restart(snapshot)
 	if !w.rolledBack || w.store.ID() == before {
 		t.Fatalf("the rollback is recognised: %t; want it, and another id of the store", w.rolledBack)
@@ -153,7 +169,7 @@ func TestDeliveryCounterIsKept(t *testing.T) {
 		"deleted":   func(w *volumeWorld) { w.must(w.client.Delete(w.t.Context(), w.kept())) },
 		"broken": func(w *volumeWorld) {
 			kept := w.kept()
-			kept.Data = map[string]string{"store": "x", "deliveries": "many"}
+			kept.Data, kept.Labels = map[string]string{"store": "x", "deliveries": "many"}, nil
 			w.must(w.client.Update(w.t.Context(), kept))
 		},
 	} {
@@ -169,11 +185,15 @@ func TestDeliveryCounterIsKept(t *testing.T) {
 			if got := w.kept().Data; got["store"] != w.store.ID() || got["deliveries"] != strconv.FormatInt(number, 10) || number == 0 {
 				t.Errorf("the ConfigMap says %v, want store %s and %d deliveries", got, w.store.ID(), number)
 			}
+			if labels := w.kept().Labels; labels["velero.io/exclude-from-backup"] != "true" {
+				t.Errorf("the ConfigMap has the labels %v, want Velero to leave it out of its backups", labels)
+			}
 		})
 	}
 }
 
-// TestDeliveryCounterCannotBeKept: an API server that refuses the ConfigMap holds no message back.
+// TestDeliveryCounterCannotBeKept: an API server that refuses the ConfigMap holds no message back, and the store is not treated as restored at
+// each start since there is none.
 func TestDeliveryCounterCannotBeKept(t *testing.T) {
 	w := newVolumeWorld(t, nil)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, DeliveriesConfigMap, nil)
@@ -181,10 +201,16 @@ func TestDeliveryCounterCannotBeKept(t *testing.T) {
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error { return forbidden },
 		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return forbidden },
 	})
-	w.reconciler.Counted = (&DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}).Count
+	counter, id := &DeliveryCounter{Client: refusing, Namespace: "scanner-operator-system", Store: w.store}, w.store.ID()
+	w.reconciler.Counted = counter.Count
 	w.found(finding.Critical)
 	if told := w.messages(); len(told) != 1 {
 		t.Errorf("%d messages, want one", len(told))
+	}
+	w.must(w.client.Delete(t.Context(), w.kept()))
+	rolledBack, err := counter.Check(t.Context())
+	if !apierrors.IsForbidden(err) || rolledBack || w.store.ID() != id {
+		t.Errorf("rolled back: %t, error %v, store %s; want the refusal, and store %s as it was", rolledBack, err, w.store.ID(), id)
 	}
 }
 
@@ -195,15 +221,17 @@ func TestStoreIsCompared(t *testing.T) {
 		says  map[string]string
 		want  bool
 	}{
-		"no ConfigMap":               {1, nil, false},
+		"no ConfigMap":               {1, nil, true},
+		"the first start":            {0, nil, false},
 		"the same":                   {2, map[string]string{"store": "this", "deliveries": "2"}, false},
 		"crashed before it was kept": {2, map[string]string{"store": "this", "deliveries": "1"}, false},
 		"older":                      {1, map[string]string{"store": "this", "deliveries": "2"}, true},
 		"from before it was counted": {0, map[string]string{"store": "this", "deliveries": "1"}, true},
 		"a new store":                {0, map[string]string{"store": "lost", "deliveries": "7"}, false},
 		"another store with content": {1, map[string]string{"store": "restored", "deliveries": "7"}, true},
-		"no number":                  {1, map[string]string{"store": "this", "deliveries": "many"}, false},
-		"nothing":                    {1, map[string]string{}, false},
+		"no number":                  {1, map[string]string{"store": "this", "deliveries": "many"}, true},
+		"nothing":                    {1, map[string]string{}, true},
+		"nothing, and none begun":    {0, map[string]string{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newNotifyWorld(t, nil)

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/scanner-operator/scanner-operator/controllers"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
@@ -74,8 +75,9 @@ func (op *operator) recogniseRollback(ctx context.Context) error {
 	before := op.store.ID()
 	rolledBack, err := op.deliveries.Check(ctx)
 	if rolledBack {
-		ctrl.Log.Info("The store is older than the messages that were sent: its volume was put back to an earlier state. It is treated as restored",
-			"contentOf", op.store.RestoredFrom(), "id", op.store.ID(), "before", before)
+		ctrl.Log.Info("The store is older than the messages that were sent, or their number is missing: its volume was put back to an earlier state. "+
+			"It is treated as restored",
+			"configMap", controllers.DeliveriesConfigMap, "contentOf", op.store.RestoredFrom(), "id", op.store.ID(), "before", before)
 	}
 	if apierrors.IsForbidden(err) {
 		ctrl.Log.Error(err, "A rollback of the store's volume would go unnoticed")
