@@ -55,7 +55,7 @@ func (m Message) told() []string {
 }
 
 var (
-	summaryTitle  = regexp.MustCompile(`^(First scan of|Baseline renewed for|Engine changed for|Engine updated for|Wider filter for) `)
+	summaryTitle  = regexp.MustCompile(`^(First scan of|Baseline renewed for|Engine changed for|Engine updated for|Wider filter for|Restored from a backup for) `)
 	headlineCount = regexp.MustCompile(`(\d+) (?:new )?findings?`)
 	sectionTitle  = regexp.MustCompile(`^\*([^*\s]+)\*`)
 	noticeTitle   = regexp.MustCompile(`^\*([^*]+)\*$`)

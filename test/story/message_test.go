@@ -124,6 +124,22 @@ func TestReadMessageOfASummary(t *testing.T) {
 	}
 }
 
+// Each kind of summary is read as one, and the findings in it as none that is new.
+func TestReadMessageOfEachSummary(t *testing.T) {
+	for _, kind := range []notify.Kind{
+		notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored,
+	} {
+		got := read(t, notify.Digest{
+			Kind: kind, Namespace: "shop", Scanner: "scanner", Totals: finding.Counts{High: 1}, Images: 1, Untold: 1,
+			Worst: []notify.Item{{ID: "CVE-1", Severity: finding.High, Package: "curl", Version: "1", FixState: finding.FixStateNotFixed, Repository: "shop/web"}},
+		})
+		want := []Line{{Repository: "shop/web", ID: "CVE-1", Severity: "High", Package: "curl", Version: "1"}}
+		if diff := cmp.Diff(want, got.Lines); diff != "" || !got.Summary {
+			t.Errorf("%s: want a summary, got summary=%v in %q; lines (-want +got):\n%s", kind, got.Summary, got.Headline, diff)
+		}
+	}
+}
+
 func TestReadMessageOfANotice(t *testing.T) {
 	got := read(t, notify.Digest{
 		Kind: notify.KindNews, Namespace: "shop", Scanner: "scanner",
