@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -55,9 +56,11 @@ const (
 	knownTime     = time.Minute
 	refusedTime   = 10 * time.Second
 	maxTokenBytes = 16 << 10
-	// maxReviews is how many questions about tokens the API server has at a time; others wait, no longer than reviewTime.
-	maxReviews = 32
-	reviewTime = 15 * time.Second
+	// maxReviews is how many questions about tokens the API server has at a time, and maxClientReviews how many of them are for one client
+	// address; others wait, no longer than reviewTime.
+	maxReviews       = 32
+	maxClientReviews = 4
+	reviewTime       = 15 * time.Second
 )
 
 // errReviews puts off a caller whose token could not be reviewed in time.
@@ -72,12 +75,12 @@ type authenticator struct {
 
 	known   *cache.LRUExpireCache // identity by hash
 	refused *cache.LRUExpireCache // *refusal by hash, apart, so that made-up tokens push no worker out
-	asking  slots
+	asking  *clientSlots
 }
 
 func newAuthenticator(i *Ingest) authenticator {
 	return authenticator{
-		client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage, asking: make(slots, maxReviews),
+		client: i.Client, reader: i.Reader, jobs: i.Store, worker: i.WorkerImage, asking: newClientSlots(maxReviews, maxClientReviews),
 		known: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock), refused: cache.NewLRUExpireCacheWithClock(maxTokens, i.Clock),
 	}
 }
@@ -128,7 +131,7 @@ func (a *authenticator) identify(r *http.Request) (identity, error) {
 	if err, found := a.refused.Get(hash); found {
 		return identity{}, err.(*refusal)
 	}
-	caller, err := a.ask(r.Context(), token)
+	caller, err := a.ask(r.Context(), clientAddress(r), token)
 	var refused *refusal
 	switch {
 	case err == nil:
@@ -139,19 +142,28 @@ func (a *authenticator) identify(r *http.Request) (identity, error) {
 	return caller, err
 }
 
-// ask has the API server review a token, and reads the pod that the token is bound to.
-func (a *authenticator) ask(ctx context.Context, token string) (identity, error) {
+// clientAddress is the address that a request comes from, without its port: the IP of a pod, or of a node that hides its pods' IPs.
+func clientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// ask has the API server review a client's token, and reads the pod that the token is bound to.
+func (a *authenticator) ask(ctx context.Context, client, token string) (identity, error) {
 	bounded, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
-	caller, err := a.askInTime(bounded, token)
+	caller, err := a.askInTime(bounded, client, token)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return identity{}, errReviews
 	}
 	return caller, err
 }
 
-func (a *authenticator) askInTime(ctx context.Context, token string) (identity, error) {
-	release, err := a.asking.acquire(ctx)
+func (a *authenticator) askInTime(ctx context.Context, client, token string) (identity, error) {
+	release, err := a.asking.acquire(ctx, client)
 	if err != nil {
 		return identity{}, err
 	}

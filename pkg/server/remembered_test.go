@@ -1,8 +1,11 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,18 +79,62 @@ func TestMadeUpTokens(t *testing.T) {
 // TestReviewsAreLimited: while too many tokens are reviewed, others wait for a bounded time. Who is known does not wait.
 func TestReviewsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := authenticator{asking: make(slots, 1)}
-		release, err := full.asking.acquire(t.Context())
+		full := authenticator{asking: newClientSlots(1, 1)}
+		release, err := full.asking.acquire(t.Context(), "192.0.2.1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer release()
 		began := time.Now()
-		if _, err := full.ask(t.Context(), "token"); err != errReviews { //nolint:errorlint // it is that one
+		if _, err := full.ask(t.Context(), "192.0.2.2", "token"); err != errReviews { //nolint:errorlint // it is that one
 			t.Errorf("the answer is %v, want %v", err, errReviews)
 		}
 		if waited := time.Since(began); waited != reviewTime {
 			t.Errorf("it waited %s, want %s", waited, reviewTime)
 		}
 	})
+}
+
+// TestTokensOfOneClientDelayNoOther: however many tokens one client makes up, others do not wait for their review. A client that has gone takes
+// no memory.
+func TestTokensOfOneClientDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asking := newClientSlots(maxReviews, maxClientReviews)
+		requests, cancel := context.WithCancel(t.Context())
+		var flood sync.WaitGroup
+		var held atomic.Int32
+		for range 10 * maxReviews {
+			flood.Go(func() {
+				if release, err := asking.acquire(requests, "192.0.2.1"); err == nil {
+					held.Add(1)
+					<-requests.Done()
+					release()
+				}
+			})
+		}
+		synctest.Wait()
+		if held.Load() != maxClientReviews {
+			t.Errorf("%d tokens of one client are reviewed at once, want %d", held.Load(), maxClientReviews)
+		}
+		began := time.Now()
+		release, err := asking.acquire(t.Context(), "192.0.2.2")
+		if err != nil || time.Since(began) != 0 {
+			t.Fatalf("another client waited %s, error %v; want no wait", time.Since(began), err)
+		}
+		release()
+		cancel()
+		flood.Wait()
+		if len(asking.clients) != 0 || len(asking.all) != 0 {
+			t.Errorf("%d clients are remembered and %d slots are held, want none", len(asking.clients), len(asking.all))
+		}
+	})
+}
+
+// TestClientAddress: a client's requests count together whatever port they come from.
+func TestClientAddress(t *testing.T) {
+	for remote, want := range map[string]string{"192.0.2.1:4711": "192.0.2.1", "[2001:db8::1]:4711": "2001:db8::1", "": ""} {
+		if got := clientAddress(&http.Request{RemoteAddr: remote}); got != want {
+			t.Errorf("%q is of client %q, want %q", remote, got, want)
+		}
+	}
 }
