@@ -2,10 +2,12 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // madeAt is a Scanner of a name and an age.
@@ -221,5 +224,31 @@ func TestStoreBudget(t *testing.T) {
 	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
 	if !strings.HasPrefix(ready.Message, "1 of 1 images are not scanned") || !strings.Contains(ready.Message, "ingest.storeSizePerNamespace") {
 		t.Errorf("the message does not say how many and what to do: %s", ready.Message)
+	}
+}
+
+// TestHangingRequestDelaysOtherPods: an ImageScan that the API server never finishes to make keeps other pods waiting for seconds, and not for ever.
+func TestHangingRequestDelaysOtherPods(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner)
+	img := runningImage{podImage: podImage{Container: "c", Reference: image.Reference{Repository: "example.com/web", Tag: "1"}}, Key: keyOfImage(web)}
+	working := u.pods.Client
+	u.pods.Client = interceptor.NewClient(u.client, interceptor.Funcs{
+		Create: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ ...client.CreateOption) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	})
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := u.pods.ensureImageScan(t.Context(), scanner, img)
+		if waited := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || waited != ensureTimeout {
+			t.Errorf("it waited %s for the API server, error %v; want %s and a timeout", waited, err, ensureTimeout)
+		}
+	})
+	u.pods.Client = working
+	u.must(u.pods.ensureImageScan(t.Context(), scanner, img))
+	if scan, err := u.pods.inventory().imageScan(t.Context(), scanner, img.Key); err != nil || scan == nil {
+		t.Errorf("ImageScan %v, error %v; want it made by the next pod", scan, err)
 	}
 }

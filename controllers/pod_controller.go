@@ -168,6 +168,9 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 	return handled, full, errors.Join(errs...)
 }
 
+// ensureTimeout bounds how long one pod keeps others waiting, since an API server or a webhook may hold a request for ever.
+const ensureTimeout = 10 * time.Second
+
 // errFull says that a namespace has as many ImageScans as it may.
 var errFull = errors.New("the namespace has too many ImageScans")
 
@@ -175,6 +178,8 @@ var errFull = errors.New("the namespace has too many ImageScans")
 func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
 	r.creating.Lock()
 	defer r.creating.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
+	defer cancel()
 	scan, err := r.inventory().imageScan(ctx, scanner, img.Key)
 	switch {
 	case err != nil:
