@@ -19,32 +19,47 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// matchRequested lets those updates pass by which a new match was asked for.
-var matchRequested = predicate.Funcs{
-	CreateFunc: func(event.CreateEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		now, asked := e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationMatchRequested]
-		before, had := e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationMatchRequested]
-		return asked && (!had || now != before)
-	},
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
+// matchRequested selects updates that request a new match of an image, and rescanRequested those that request a rescan of all images.
+var (
+	matchRequested  = requestedBy(v1alpha1.AnnotationMatchRequested)
+	rescanRequested = requestedBy(v1alpha1.AnnotationRequestedAt)
+)
+
+// requestedBy returns a predicate for updates that set an annotation, or change its value. The annotation requests something of an object.
+func requestedBy(annotation string) predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			now, requested := e.ObjectNew.GetAnnotations()[annotation]
+			before, had := e.ObjectOld.GetAnnotations()[annotation]
+			return requested && (!had || now != before)
+		},
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
 }
 
 // prompt has the engine look for newer data, and takes the request away. It comes after the image is
 // listed and before it is matched: while the Scanner is suspended, the image unused, failed or not listed, the request stays.
-// Engines that cannot be prompted look often enough by themselves.
 func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	request, asked := s.scan.Annotations[v1alpha1.AnnotationMatchRequested]
 	if !asked {
 		return 0, nil
 	}
-	if engine, ok := s.backend.(backend.Prompted); ok {
-		if err := engine.Prompt(ctx); err != nil {
-			return 0, fmt.Errorf("prompt the engine: %w", err)
-		}
+	if err := promptEngine(ctx, s.backend); err != nil {
+		return 0, err
 	}
 	return 0, r.forgetRequest(ctx, s.scan, request)
+}
+
+// promptEngine has an engine check for newer data. Engines that cannot be prompted check often enough by themselves.
+func promptEngine(ctx context.Context, engine backend.Backend) error {
+	if prompted, ok := engine.(backend.Prompted); ok {
+		if err := prompted.Prompt(ctx); err != nil {
+			return fmt.Errorf("prompt the engine: %w", err)
+		}
+	}
+	return nil
 }
 
 // forgetRequest takes a request away, unless there is another one by now, which comes with an event of its own.

@@ -7,23 +7,9 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
-	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
-
-// rescanRequested lets those updates pass by which a rescan of all images was requested.
-var rescanRequested = predicate.Funcs{
-	CreateFunc: func(event.CreateEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		now := e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationRequestedAt]
-		return now != "" && now != e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationRequestedAt]
-	},
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-}
 
 // requestOf is the rescan that a Scanner's annotation requests; empty if it requests none.
 func requestOf(scanner *v1alpha1.Scanner) string {
@@ -50,10 +36,8 @@ func (r *ImageScanReconciler) followRequest(ctx context.Context, s *imageScanSco
 		if err := r.Store.RequestMatch(ctx, s.subject()); err != nil {
 			return 0, err
 		}
-		if engine, ok := s.backend.(backend.Prompted); ok {
-			if err := engine.Prompt(ctx); err != nil {
-				return 0, err
-			}
+		if err := promptEngine(ctx, s.backend); err != nil {
+			return 0, err
 		}
 	}
 	status.NextAttemptTime, status.HandledRequest = nil, request

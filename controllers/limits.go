@@ -88,12 +88,7 @@ func (l Limits) tooManyScanners() string {
 
 // overStoreBudget says that images are not scanned for want of room in the store; empty if there is none.
 func overStoreBudget(images []coveredImage) string {
-	n := 0
-	for _, img := range images {
-		if img.Reason == v1alpha1.ReasonStoreBudgetExceeded {
-			n++
-		}
-	}
+	n := countReason(images, v1alpha1.ReasonStoreBudgetExceeded)
 	if n == 0 {
 		return ""
 	}
@@ -103,15 +98,20 @@ func overStoreBudget(images []coveredImage) string {
 
 // tooManyImages says what images without an ImageScan wait for; empty if no image does.
 func (l Limits) tooManyImages(images []coveredImage) string {
-	n := 0
-	for _, img := range images {
-		if img.Reason == v1alpha1.ReasonTooManyImages {
-			n++
-		}
-	}
+	n := countReason(images, v1alpha1.ReasonTooManyImages)
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d images are not scanned: the namespace has %d ImageScans, and no more are made. Have a shorter "+
 		"spec.unusedImageRetention, or limits.imageScansPerNamespace raised in the operator's configuration", n, len(images), l.ImageScans)
+}
+
+// countReason returns how many images are not scanned for a reason.
+func countReason(images []coveredImage, reason string) (n int) {
+	for _, img := range images {
+		if img.Reason == reason {
+			n++
+		}
+	}
+	return n
 }
