@@ -108,7 +108,16 @@ func (use imageUse) isLatest(e EndedWorkload, known leftWorkload) bool {
 		return e.At.After(known.leftAt)
 	}
 	// A pod that ended before the workload was last recorded as running is not the one that ran then: that one is gone.
-	return !known.ended || !e.At.Before(use.recordedAt)
+	return !known.ended || e.At.After(use.recordedAt)
+}
+
+// hasEndBeside says whether a pod ended since the workloads were recorded, beside another one of its workload that runs on. Recording them
+// once more keeps that end from being taken for the end of the workload later.
+func (use imageUse) hasEndBeside(u Used, now time.Time) bool {
+	return slices.ContainsFunc(u.Ended, func(e EndedWorkload) bool {
+		return e.At.After(use.recordedAt) && !e.At.After(now) &&
+			slices.ContainsFunc(u.Workloads, func(w Workload) bool { return nameOf(w) == nameOf(e.Workload) })
+	})
 }
 
 // latest returns the workloads that are kept. The order is total: the same ones are kept when their pods are listed again.

@@ -74,7 +74,11 @@ func TestRecentUse(t *testing.T) {
 		"an older pod ended long before the one that ran until now": {
 			[]step{{"old", both(runs(job), ended(job, 23*time.Hour)), time.Minute}, {"old", ended(job, 23*time.Hour), 2 * time.Hour}, {"old", gone, 0}}, []string{"r job"}, true,
 		},
-		"the same, and the one that ran is not the Scanner's any more": {
+		"a pod ended beside the one that ran until now": {
+			[]step{{"old", runs(job), time.Hour}, {"old", both(runs(job), ended(job, time.Minute)), 23 * time.Hour}, {"old", ended(job, 23*time.Hour+time.Minute), 2 * time.Hour}, {"old", gone, 0}},
+			[]string{"r job"}, true,
+		},
+		"an older pod ended, and the one that ran is not the Scanner's any more": {
 			[]step{{"old", both(runs(job), ended(job, 23*time.Hour)), time.Minute}, {"old", both(ended(job, 23*time.Hour), dropped(job)), 2 * time.Hour}, {"old", gone, 0}}, nil, false,
 		},
 		"an older pod of a Deployment was evicted, and now it is deleted": {

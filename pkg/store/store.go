@@ -408,7 +408,7 @@ type Used struct {
 	Suspended bool
 	// Workloads that run it now. Empty: the image is kept matched and is not counted.
 	Workloads []Workload
-	// Ended are workloads that do not run it now and whose ended pods are still there. The image stays in use, which means that its
+	// Ended are workloads whose ended pods are still there, whether or not others of their pods run it now. The image stays in use, which means that its
 	// findings are announced, until all that ended did so before EndedSince, or one of its workloads has run another image of the
 	// repository. Workloads that no longer run the image are kept up to a bound, those that left last.
 	Ended      []EndedWorkload

@@ -27,7 +27,7 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 			return err
 		}
 		use, same, err := loadUse(ctx, q, complete)
-		known = same && slices.Equal(use.running, u.Workloads) && slices.EqualFunc(ordered(use.left), use.next(u, s.now()), equalLeft)
+		known = same && !use.hasEndBeside(complete, s.now()) && slices.Equal(use.running, u.Workloads) && slices.EqualFunc(ordered(use.left), use.next(u, s.now()), equalLeft)
 		return err
 	})
 	if err != nil || known {
