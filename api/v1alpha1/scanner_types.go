@@ -45,13 +45,13 @@ type ScannerSpec struct {
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
 
-	// addPodAnnotation says whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes,
+	// addPodAnnotation specifies whether each selected pod gets the annotation <scanner>.scanner-operator.io/image-hashes,
 	// a JSON map of container name to the image digest that was handled. It is output only: nothing is decided by it.
 	// +kubebuilder:default=true
 	// +optional
 	AddPodAnnotation *bool `json:"addPodAnnotation,omitempty"`
 
-	// addPodFinalizer says whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release, which holds
+	// addPodFinalizer specifies whether each selected pod gets the finalizer <scanner>.scanner-operator.io/release, which holds
 	// its deletion until it is recorded that the pod no longer uses its images: for one API call while the operator
 	// runs. Without the operator such pods cannot go: "manager cleanup" takes the finalizers away.
 	// +kubebuilder:default=false
@@ -305,7 +305,7 @@ type Receiver struct {
 	// +optional
 	Workloads WorkloadPolicy `json:"workloads,omitempty"`
 
-	// healthNotices says whether the receiver gets notices about the Scanner itself: scans that fail, old vulnerability data, exceptions that
+	// healthNotices specifies whether the receiver gets notices about the Scanner itself: scans that fail, old vulnerability data, exceptions that
 	// are about to expire.
 	// +kubebuilder:default=true
 	// +optional
