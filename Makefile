@@ -88,7 +88,8 @@ generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated f
 
 # Messages of which docs/notifications.md has a picture.
 PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
-	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires
+	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires \
+	unconfirmed
 
 .PHONY: manifests
 manifests: bin/controller-gen ## Write only the CRDs and the manager's RBAC role, from the markers in the code

@@ -14,9 +14,13 @@ type run struct {
 	style style
 }
 
-// parse reads mrkdwn as far as the notifier writes it: bold, code, links and the three entities
+// emoji are those that the notifier uses, by their names in Slack.
+var emoji = strings.NewReplacer(":warning:", "⚠")
+
+// parse reads mrkdwn as far as the notifier writes it: bold, code, links, emoji and the three entities
 // (https://docs.slack.dev/messaging/formatting-message-text).
 func parse(s string) []run {
+	s = emoji.Replace(s)
 	var runs []run
 	var now style
 	start := 0

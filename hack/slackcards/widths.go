@@ -12,7 +12,7 @@ var widths = [...]float64{
 }
 
 // Widths of other characters: those that messages are made of, and any.
-var otherWidths = map[rune]float64{'·': 333, '•': 350, '→': 1000, '…': 1000}
+var otherWidths = map[rune]float64{'·': 333, '•': 350, '→': 1000, '…': 1000, '⚠': 1000}
 
 const anyWidth = 600
 

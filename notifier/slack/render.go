@@ -121,7 +121,7 @@ func unconfirmed(u *notify.Unconfirmed) string {
 	if u == nil {
 		return ""
 	}
-	return fmt.Sprintf(":warning: %s sent since %s and never confirmed, the last one: %s. They may be missing here, and are not sent again.",
+	return fmt.Sprintf(":warning: No answer came to %s since %s, the last one: %s. What was not answered may be missing here, and is not sent again.",
 		count(u.Count, "earlier message"), moment(u.Since), name(u.Title, maxHeaderText))
 }
 
