@@ -48,7 +48,7 @@ type circumstances struct {
 
 // notices are what the Scanner has to say about itself. Those about the same trouble have the same id.
 func (c circumstances) notices() []notify.Notice {
-	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataSuspect(), c.imagesFailed(), c.exceptionsExpire())
+	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataAnomaly(), c.imagesFailed(), c.exceptionsExpire())
 	slices.SortStableFunc(all, func(a, b notify.Notice) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
@@ -119,12 +119,12 @@ func (c circumstances) dataOutdated() []notify.Notice {
 	}}
 }
 
-func (c circumstances) dataSuspect() []notify.Notice {
+func (c circumstances) dataAnomaly() []notify.Notice {
 	if c.anomaly == nil {
 		return nil
 	}
 	return []notify.Notice{{
-		ID: string(notify.NoticeDataSuspect), Kind: notify.NoticeDataSuspect, Since: c.anomaly.Since, Count: c.anomaly.Missing,
+		ID: string(notify.NoticeDataAnomaly), Kind: notify.NoticeDataAnomaly, Since: c.anomaly.Since, Count: c.anomaly.Missing,
 		Detail: lostFindings(c.anomaly) + " are gone",
 	}}
 }

@@ -116,7 +116,7 @@ func TestNotices(t *testing.T) {
 		"data of which no age is": {circumstances{data: store.DataVersion{Built: ago(99 * day)}}, nil},
 		"suspicious data": {
 			circumstances{anomaly: &store.DataAnomaly{DataVersion: "2", Missing: 312, Of: 1020, Since: ago(day)}},
-			[]notify.Notice{{ID: "DataSuspect", Kind: notify.NoticeDataSuspect, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
+			[]notify.Notice{{ID: "DataAnomaly", Kind: notify.NoticeDataAnomaly, Since: ago(day), Count: 312, Detail: "312 of 1020 findings are gone"}},
 		},
 
 		"exceptions": {

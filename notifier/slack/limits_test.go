@@ -212,7 +212,7 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 			Sections: rapid.SliceOfN(anySection(), 0, 60).Draw(t, "sections"), Rest: anyRest().Draw(t, "rest"),
 			Changes:   rapid.MapOfN(anyChange(), rapid.IntRange(0, 1_000_000), 0, 8).Draw(t, "changes"),
 			NewImages: rapid.SliceOfN(anyText(), 0, 12).Draw(t, "new images"), MoreNewImages: rapid.IntRange(0, 1000).Draw(t, "more new images"),
-			Notices: anyNotices(t, "notice", notify.NoticeScansFailing, notify.NoticeDataOutdated, notify.NoticeDataSuspect, notify.NoticeImagesFailed,
+			Notices: anyNotices(t, "notice", notify.NoticeScansFailing, notify.NoticeDataOutdated, notify.NoticeDataAnomaly, notify.NoticeImagesFailed,
 				notify.NoticeUnconfirmed, notify.NoticeExceptionExpires),
 			Unconfirmed: rapid.Ptr(rapid.Custom(func(t *rapid.T) notify.Unconfirmed {
 				return notify.Unconfirmed{

@@ -249,7 +249,7 @@ func troubles() notify.Digest {
 	d.Notices = []notify.Notice{
 		{ID: "ScansFailing", Kind: notify.NoticeScansFailing, Since: daysAgo(1), Reason: "NoVulnerabilityData", Detail: "The vulnerability database cannot be downloaded: no route to host"},
 		{ID: "DataOutdated", Kind: notify.NoticeDataOutdated, Since: daysAgo(2), Detail: "The database was built on 2026-04-27: newer data cannot be downloaded: no route to host"},
-		{ID: "DataSuspect", Kind: notify.NoticeDataSuspect, Since: noon, Count: 312, Detail: "312 of 840 findings are gone"},
+		{ID: "DataAnomaly", Kind: notify.NoticeDataAnomaly, Since: noon, Count: 312, Detail: "312 of 840 findings are gone"},
 		imagesFailed(),
 	}
 	return d

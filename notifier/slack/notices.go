@@ -51,7 +51,7 @@ func isWrong(n notify.Notice) string {
 		return text
 	case notify.NoticeDataOutdated:
 		return "The vulnerability data is out of date" + since(n.Since)
-	case notify.NoticeDataSuspect:
+	case notify.NoticeDataAnomaly:
 		return "The vulnerability data looks wrong: too many findings went with one version of it"
 	case notify.NoticeImagesFailed:
 		return fmt.Sprintf("%s cannot be scanned: %s", count(n.Count, "image"), name(n.Reason, maxReason))
@@ -73,7 +73,7 @@ func isOver(n notify.Notice) string {
 		return "Scans succeed again"
 	case notify.NoticeDataOutdated:
 		return "The vulnerability data is up to date again"
-	case notify.NoticeDataSuspect:
+	case notify.NoticeDataAnomaly:
 		return "The vulnerability data is trusted again: what is fixed is told from now on"
 	case notify.NoticeImagesFailed:
 		return "No image fails any more with " + name(n.Reason, maxReason)
@@ -92,7 +92,7 @@ func whatToDo(d notify.Digest, n notify.Notice) string {
 		return "What is published meanwhile may go unnoticed. See why: " + describe(d)
 	case notify.NoticeDataOutdated:
 		return "What was published since is not found. See why there is no newer data: " + describe(d)
-	case notify.NoticeDataSuspect:
+	case notify.NoticeDataAnomaly:
 		return "Nothing is said to be fixed until they are back, for at most 14 days. See which data it is: " + describe(d)
 	case notify.NoticeImagesFailed:
 		return "See why: " + code("kubectl -n "+d.Namespace+" get imagescans")

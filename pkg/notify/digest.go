@@ -137,8 +137,8 @@ const (
 	NoticeScansFailing NoticeKind = "ScansFailing"
 	// NoticeDataOutdated: the vulnerability data is older than the operator's configuration allows.
 	NoticeDataOutdated NoticeKind = "DataOutdated"
-	// NoticeDataSuspect: too many findings have gone with one version of the data.
-	NoticeDataSuspect NoticeKind = "DataSuspect"
+	// NoticeDataAnomaly: too many findings have gone with one version of the data.
+	NoticeDataAnomaly NoticeKind = "DataAnomaly"
 	// NoticeImagesFailed: images cannot be scanned for one reason.
 	NoticeImagesFailed NoticeKind = "ImagesFailed"
 	// NoticeUnconfirmed: messages to another receiver of the Scanner are not answered.

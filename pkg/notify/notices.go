@@ -83,7 +83,7 @@ func (l *look) untoldNotices() (notices []Notice, next time.Time) {
 
 // noticeOrder puts first what concerns most.
 var noticeOrder = map[NoticeKind]int{
-	NoticeScansFailing: 1, NoticeDataOutdated: 2, NoticeDataSuspect: 3, NoticeImagesFailed: 4, NoticeUnconfirmed: 5, NoticeExceptionExpires: 6,
+	NoticeScansFailing: 1, NoticeDataOutdated: 2, NoticeDataAnomaly: 3, NoticeImagesFailed: 4, NoticeUnconfirmed: 5, NoticeExceptionExpires: 6,
 }
 
 // newNotice is a notice within bounds. Its id is the operator's own and stays as it is.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -127,5 +128,23 @@ func TestRecentDropsTheOldest(t *testing.T) {
 	}
 	if n, found := r.get(name(9)); !found || n != 9 {
 		t.Error("the latest entry is gone")
+	}
+}
+
+// TestNoticesOfOlderStores: a receiver that knows of a data anomaly by the name that it had in older versions knows of it after an upgrade.
+// Texts stay as they are.
+func TestNoticesOfOlderStores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	const (
+		before = `{"notices":{"DataSuspect":{"notice":{"id":"DataSuspect","kind":"DataSuspect","detail":"\"id\":\"DataSuspect\", DataSuspect"}}}}`
+		after  = `{"notices":{"DataAnomaly":{"notice":{"id":"DataAnomaly","kind":"DataAnomaly","detail":"\"id\":\"DataSuspect\", DataSuspect"}}}}`
+	)
+	olderStore(t, path, 16,
+		`INSERT INTO meta (name, value) VALUES ('id', 'older')`,
+		`INSERT INTO receivers (scanner, name, state) VALUES ('s', 'slack', CAST('`+before+`' AS BLOB)), ('s', 'mail', CAST('{}' AS BLOB)), ('s', 'new', NULL)`,
+	)
+	f := openStore(t, path)
+	for receiver, want := range map[string]string{"slack": after, "mail": "{}", "new": ""} {
+		equal(t, "state of "+receiver, string(got[[]byte](t)(f.ReceiverState(t.Context(), "s", receiver))), want)
 	}
 }
