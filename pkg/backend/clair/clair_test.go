@@ -254,7 +254,6 @@ func TestDatabaseLost(t *testing.T) {
 			w.Eventually(data).Should(lost)
 			for range 23 {
 				w.pass(time.Hour)
-				time.Sleep(5 * time.Millisecond)
 				_ = w.step(shop, img)
 				w.Expect(w.findings(shop, img)).To(Equal([]string{"CVE-2099-0001"}))
 			}

@@ -94,6 +94,13 @@ func (c *scriptedClair) change(change func()) {
 	change()
 }
 
+// asked is the number of requests.
+func (c *scriptedClair) asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests
+}
+
 func (c *scriptedClair) posted() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,6 +275,8 @@ type world struct {
 	forbidden, broken map[string]bool
 	options           Options
 	stop              func()
+	// ended is closed when the Engines that run have ended.
+	ended chan struct{}
 
 	mu    sync.Mutex
 	woken []string
@@ -277,7 +286,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, clair: newScriptedClair(t), clock: clocktesting.NewFakeClock(noon), forbidden: map[string]bool{}, broken: map[string]bool{}}
-	w.SetDefaultEventuallyTimeout(10 * time.Second) // machines are slow at times
+	w.SetDefaultEventuallyTimeout(30 * time.Second) // machines are slow at times
 	w.SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
 	w.registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -320,6 +329,7 @@ func (w *world) start() {
 	w.Engines = NewEngines(w.options)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
+	w.ended = ended
 	engines := w.Engines
 	go func() { defer close(ended); _ = engines.Run(ctx) }()
 	stop := sync.OnceFunc(func() { cancel(); <-ended })
@@ -434,8 +444,58 @@ func (w *world) step(scanner *v1alpha1.Scanner, img backend.Image) string {
 	return "scanned"
 }
 
-// pass moves the time, once all loops wait for it.
-func (w *world) pass(d time.Duration) { w.clock.Step(d) }
+// pass moves the time, once nothing is left to do before: however slow the machine is, no lease ends while a report is read.
+func (w *world) pass(d time.Duration) {
+	w.t.Helper()
+	w.rest()
+	w.clock.Step(d)
+}
+
+// rest waits until there is nothing to do at this time: every loop has come round without a question to Clair, and no image is
+// being indexed.
+func (w *world) rest() {
+	w.t.Helper()
+	for before := -1; before != w.clair.asked(); {
+		before = w.clair.asked()
+		for _, i := range w.instances {
+			for _, loop := range []chan struct{}{i.polling, i.indexing, i.reading, i.tidying} {
+				w.comesRound(loop)
+			}
+			w.Eventually(i.indexed).Should(BeZero())
+		}
+	}
+}
+
+// prompted has Clair asked for newer data, as soon as that may be, and waits for what comes of it.
+func (w *world) prompted(scanner *v1alpha1.Scanner) {
+	w.t.Helper()
+	w.For(scanner)
+	w.pass(promptPause)
+	w.must(w.For(scanner).(*Backend).Prompt(w.t.Context()))
+	w.rest()
+}
+
+// comesRound wakes a loop and waits until it has come round once, from start to end, unless the Engines have ended. The third of
+// these can only be taken when what the first one began has ended.
+func (w *world) comesRound(loop chan struct{}) {
+	w.t.Helper()
+	for range 3 {
+		select {
+		case loop <- struct{}{}:
+		case <-w.ended:
+			return
+		case <-time.After(time.Minute):
+			w.t.Fatal("a loop hangs")
+		}
+	}
+}
+
+// indexed is how many images are being indexed.
+func (i *instance) indexed() int {
+	i.line.mu.Lock()
+	defer i.line.mu.Unlock()
+	return len(i.line.busy)
+}
 
 // findings are the ids of what an image has.
 func (w *world) findings(scanner *v1alpha1.Scanner, img backend.Image) []string {
