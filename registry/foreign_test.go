@@ -73,6 +73,14 @@ func TestAddressesOfLayersAreDropped(t *testing.T) {
 			if asked > 0 {
 				t.Errorf("the other host was asked %d times", asked)
 			}
+			located := workerapi.Failure{}
+			if _, err := p.Locate(t.Context(), []string{reference}, amd64); err != nil {
+				located = failure.Describe(err, "none")
+				located.Message = ""
+			}
+			if diff := cmp.Diff(c.want, located); diff != "" {
+				t.Errorf("for those who are told where the layers are (-want +got):\n%s", diff)
+			}
 			byDigest, err := pulled.Content.LayerByDigest(hash(t, digest))
 			if err != nil {
 				t.Fatal(err)

@@ -47,7 +47,7 @@ type Layer struct {
 }
 
 // Locate resolves the first of the references that the registry has to the image for the platform, as Pull does, and
-// says where its layers are, without asking for any. Errors are *failure.Error.
+// says where its layers are. It asks only for those that do not have to be in the registry. Errors are *failure.Error.
 func (p *Puller) Locate(ctx context.Context, references []string, platform v1.Platform) (*Location, error) {
 	for {
 		image, err := p.Pull(ctx, references, platform)
@@ -74,11 +74,11 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	}
 	location := &Location{Reference: image.Reference, Mirror: image.Mirror, Root: image.Root, Digest: image.Digest}
 	for i, layer := range manifest.Layers {
-		if !layer.MediaType.IsDistributable() {
-			return nil, errForeign(layer)
-		}
 		if err := checkLayer(layer); err != nil {
 			return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("layer %d of %d (%s): %w", i+1, len(manifest.Layers), layer.Digest, err))
+		}
+		if err := requireForeign(image, layer); err != nil {
+			return nil, image.guard.classify(err)
 		}
 	}
 	if len(manifest.Layers) == 0 {
@@ -96,6 +96,23 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 		})
 	}
 	return location, nil
+}
+
+// requireForeign fails for a foreign layer that the registry does not have. Whoever gets the layers would only see that one is missing.
+func requireForeign(image *Image, descriptor v1.Descriptor) error {
+	if !isForeign(descriptor) {
+		return nil
+	}
+	layer, err := image.Content.LayerByDigest(descriptor.Digest)
+	if err != nil {
+		return err
+	}
+	content, err := layer.Compressed()
+	if err != nil {
+		return err
+	}
+	_ = content.Close()
+	return nil
 }
 
 // checkLayer refuses what is no archive of files. The addresses that a descriptor may have are dropped: who wrote them
@@ -117,7 +134,7 @@ func checkLayer(layer v1.Descriptor) error {
 // https://github.com/distribution/distribution/blob/v3.0.0/docs/content/spec/manifest-v2-2.md#media-types).
 func isArchive(mediaType types.MediaType) bool {
 	switch mediaType {
-	case types.DockerLayer, "application/gzip", "application/x-gzip", "application/zstd", "application/x-tar":
+	case types.DockerLayer, types.DockerForeignLayer, "application/gzip", "application/x-gzip", "application/zstd", "application/x-tar":
 		return true
 	}
 	for _, suffix := range []string{".tar", ".tar+gzip", ".tar+zstd"} {

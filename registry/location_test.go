@@ -325,6 +325,11 @@ func TestLocationsOfNoImages(t *testing.T) {
 	ofType := func(mediaType types.MediaType) func(*v1.Descriptor) {
 		return func(layer *v1.Descriptor) { layer.MediaType = mediaType }
 	}
+	missing := func(mediaType types.MediaType) func(*v1.Descriptor) {
+		return func(layer *v1.Descriptor) {
+			layer.MediaType, layer.Digest = mediaType, hash(t, "sha256:"+strings.Repeat("0", 64))
+		}
+	}
 	for what, c := range map[string]struct {
 		push   func() string
 		reason string
@@ -363,8 +368,8 @@ func TestLocationsOfNoImages(t *testing.T) {
 		"a signature": {func() string {
 			return server.Push(t, "app/signature:1", registrytest.RawImage(t, "application/vnd.dev.cosign.simplesigning.v1+json", []byte("{}")))
 		}, workerapi.ReasonNotAnImage, "simplesigning"},
-		"a foreign layer":             {func() string { return second(ofType(types.DockerForeignLayer)) }, workerapi.ReasonForeignLayer, "not in the registry"},
-		"a layer not to be passed on": {func() string { return second(ofType(types.OCIRestrictedLayer)) }, workerapi.ReasonForeignLayer, "not in the registry"},
+		"a foreign layer":             {func() string { return second(missing(types.DockerForeignLayer)) }, workerapi.ReasonForeignLayer, "not in the registry"},
+		"a layer not to be passed on": {func() string { return second(missing(types.OCIRestrictedLayer)) }, workerapi.ReasonForeignLayer, "not in the registry"},
 		"a layer of an odd type":      {func() string { return second(ofType("application/json")) }, workerapi.ReasonNotAnImage, "layer 2 of 2"},
 		"a layer without a type":      {func() string { return second(ofType("")) }, workerapi.ReasonNotAnImage, "layer 2 of 2"},
 		"a layer without size":        {func() string { return second(func(layer *v1.Descriptor) { layer.Size = 0 }) }, workerapi.ReasonNotAnImage, "it has no size"},
