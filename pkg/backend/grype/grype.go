@@ -131,11 +131,11 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 		return backend.Progress{}, err
 	}
 	if failure := b.failures.recent(img); failure != nil {
-		b.line.leave(img.Key, img.Scope)
+		b.line.withdraw(img)
 		return backend.Progress{}, failure
 	}
 	if progress, throttled := b.throttled(img); throttled {
-		b.line.leave(img.Key, img.Scope)
+		b.line.withdraw(img)
 		return progress, nil
 	}
 	return b.catalog(ctx, img)

@@ -119,14 +119,15 @@ func (w *waitingLine) length() (n int) {
 	return n
 }
 
-// leave takes an image out of the line that has got otherwise what it waited for, or does not want it now.
+// leave takes an image out of the line for all Scanners: it is cataloged, or a Job is on its way.
 func (w *waitingLine) leave(key image.Key, scope store.Scope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.remove(key, scope)
 }
 
-// withdraw takes an image out of the line for its own Scanner alone: others that wait for it keep their place.
+// withdraw takes an image out of the line for its own Scanner alone, whose references, credentials or namespace keep it from being
+// cataloged now: others that wait for it keep their place.
 func (w *waitingLine) withdraw(img backend.Image) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // of is an image that a Scanner wants.
@@ -244,6 +245,38 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 			}
 			if got := e.index(last); got != v1alpha1.ReasonCataloging {
 				t.Errorf("who waits behind it is told %q, want %q", got, v1alpha1.ReasonCataloging)
+			}
+		})
+	}
+}
+
+// TestOthersKeepTheirPlace: what keeps one Scanner from an image, by the references that its pods name, takes the place of nobody else
+// who waits for it.
+func TestOthersKeepTheirPlace(t *testing.T) {
+	for name, keep := range map[string]func(*engine, backend.Image){
+		"it has failed": func(e *engine, img backend.Image) { e.failures.remember(img, podDeleted) },
+		"its registry throttles": func(e *engine, img backend.Image) {
+			e.throttles.Note(e.clock.Now(), img.Scope, &backend.Failure{Reason: workerapi.ReasonRegistryThrottled, Registry: "busy.example.com", RetryAfter: time.Hour})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, limits(1, 1))
+			first, mine, theirs, last := of("one", "first"), of("two", "shared"), of("three", "shared"), of("four", "last")
+			theirs.PullReferences = []string{"busy.example.com/shared@" + theirs.Key.Digest}
+			e.uses(first, mine, theirs, last)
+			for _, img := range []backend.Image{first, mine, theirs, last} {
+				e.index(img)
+			}
+			keep(e, theirs)
+			if got := e.index(theirs); got == v1alpha1.ReasonPending || got == v1alpha1.ReasonCataloging {
+				t.Fatalf("the Scanner that cannot have the image is told %q", got)
+			}
+			e.finishes(first)
+			if got := e.index(last); got != v1alpha1.ReasonPending {
+				t.Errorf("who came later is told %q, want that it waits", got)
+			}
+			if got := e.index(mine); got != v1alpha1.ReasonCataloging {
+				t.Errorf("the other Scanner of the image is told %q, want its place", got)
 			}
 		})
 	}
