@@ -101,10 +101,11 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 		Catalogued: store.Catalogued{
 			Engine: i.Engine.Engine(), Key: job.Key, Scope: job.Scope, PlatformDigest: platformDigest,
 			Distro: clip(brought.result.Distro), Packages: brought.result.Packages, Tool: clip(brought.result.Tool), CataloguedAt: i.Clock.Now(),
+			Namespace: namespaceOf(job),
 		},
 		JobUID: job.UID, Digest: digest, Size: brought.result.SBOMSize + brought.result.MatchInputSize,
 		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: brought.sbom, store.ArtifactMatchInput: brought.matchInput},
-		Namespace: namespaceOf(job), Budget: i.StoreBytes,
+		Budget:    i.StoreBytes,
 	})
 	if err != nil {
 		return i.notSaved(err, job)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -61,7 +62,7 @@ func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[
 		return err
 	}
 	return s.write(ctx, "save catalogue of "+c.Key.String(), func(ctx context.Context, tx *sql.Tx) error {
-		return s.saveCatalogue(ctx, tx, c, string(c.Scope), artifacts)
+		return s.saveCatalogue(ctx, tx, c, artifacts)
 	})
 }
 
@@ -72,10 +73,9 @@ func (c Catalogued) check() error {
 	return nil
 }
 
-// saveCatalogue replaces what the engine knows of a manifest. What is stored of the manifest counts in the budget of a namespace; an empty
-// one leaves it where it counts.
-func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, namespace string, artifacts map[Artifact]io.Reader) error {
-	now := s.now()
+// saveCatalogue replaces what the engine knows of a manifest. Who brings no artifacts does not change in whose budget the manifest counts.
+func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, artifacts map[Artifact]io.Reader) error {
+	now, namespace := s.now(), cmp.Or(string(c.Scope), c.Namespace)
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
 	if err != nil {
 		return err
@@ -83,7 +83,8 @@ func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, na
 	if err := saveAlias(ctx, tx, c.Key, c.Scope, manifest, now); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?1 WHERE id = ?2 AND ?1 <> ''`, namespace, manifest); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE manifests SET namespace = ?1 WHERE id = ?2 AND ?1 <> '' AND (?3 OR namespace = '')`,
+		namespace, manifest, len(artifacts) > 0); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `

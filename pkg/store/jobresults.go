@@ -29,9 +29,8 @@ type JobResult struct {
 	// Artifacts are read to their end, and Size is the sum of their bytes.
 	Artifacts map[Artifact]io.Reader
 	Size      int64
-	// Namespace is where the bytes count, and Budget the most that may count there; 0 for no bound.
-	Namespace string
-	Budget    int64
+	// Budget is the most that may count in Namespace; 0 for no bound.
+	Budget int64
 }
 
 // SaveJobResult implements Jobs.
@@ -55,7 +54,7 @@ func (s *SQLite) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err
 			return err
 		}
 		kept = true
-		return s.saveCatalogue(ctx, tx, r.Catalogued, r.Namespace, r.Artifacts)
+		return s.saveCatalogue(ctx, tx, r.Catalogued, r.Artifacts)
 	})
 	return kept && err == nil, err
 }

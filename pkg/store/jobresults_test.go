@@ -14,9 +14,11 @@ import (
 func (f fixture) brought(t *testing.T, job, name, sbom string) JobResult {
 	t.Helper()
 	must(t, f.SaveJob(t.Context(), catalogJob(f, job, "uid-of-"+job)))
+	c := catalogued(name, f.clock.Now())
+	c.Namespace = "shop"
 	return JobResult{
-		Catalogued: catalogued(name, f.clock.Now()), JobUID: "uid-of-" + job, Digest: digest("upload of " + job),
-		Artifacts: artifacts(map[Artifact]string{ArtifactSBOM: sbom}), Size: int64(len(sbom)), Namespace: "shop",
+		Catalogued: c, JobUID: "uid-of-" + job, Digest: digest("upload of " + job),
+		Artifacts: artifacts(map[Artifact]string{ArtifactSBOM: sbom}), Size: int64(len(sbom)),
 	}
 }
 
@@ -115,6 +117,18 @@ func TestFindingsCount(t *testing.T) {
 	equal(t, "stored for shop", got[int64](t)(f.StoredBytes(t.Context(), "shop")), int64(len("SBOM")+2*findingBytes))
 	f.searched(t, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
 		[]any{sql.Named("finding", findingBytes), sql.Named("namespace", "shop")}, "manifests_by_namespace")
+}
+
+// TestFindingsOfAnImageThatIsSharedCount: what an engine knows without artifacts counts for the namespace that was first, whatever the scope.
+func TestFindingsOfAnImageThatIsSharedCount(t *testing.T) {
+	f := newStore(t)
+	for _, namespace := range []string{"shop", "bank"} {
+		c := catalogued("app", f.clock.Now())
+		c.Namespace = namespace
+		must(t, f.SaveCatalogue(t.Context(), c, nil))
+	}
+	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
+	equal(t, "stored", got[map[string]int64](t)(f.StoredByNamespace(t.Context())), map[string]int64{"shop": findingBytes})
 }
 
 // TestAReplacedResultMakesRoom: an image that is listed anew needs no more than the difference.

@@ -84,6 +84,9 @@ type Catalogued struct {
 	// Tool is what listed it, and its version.
 	Tool         string
 	CataloguedAt time.Time
+	// Namespace in whose budget SBOM and findings count: the one on whose behalf the artifacts were brought, or else the first. Empty for
+	// that of the scope. It is for saving only.
+	Namespace string
 }
 
 // Artifact is one of the files that cataloguing an image gives.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/room"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
@@ -72,6 +73,7 @@ type Engines struct {
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttle.Registries
+	room      *room.Budget
 	// readings bounds how many reports, of indexers too, are in memory at a time.
 	readings chan struct{}
 }
@@ -80,6 +82,7 @@ type Engines struct {
 func NewEngines(o Options) *Engines {
 	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
+	e.room = room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace)
 	network := api.NewNetwork()
 	network.Through = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
 	for _, settings := range o.Config.Clair.Instances {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -435,6 +436,32 @@ func TestReadingsOfAll(t *testing.T) {
 	w.Expect(here.beginReading(ctx)).To(MatchError(context.DeadlineExceeded))
 	there.endReading()
 	w.must(here.beginReading(t.Context()))
+}
+
+// TestStoreBudget: a namespace whose findings take all its room in the store has no new image indexed, and keeps those that it has. Others
+// do not notice.
+func TestStoreBudget(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
+	shop, blog := w.scanner("shop"), w.scanner("blog")
+	w.clair.change(func() {
+		w.clair.advisories = []string{"CVE-2099-0001", "CVE-2099-0002", "CVE-2099-0003", "CVE-2099-0004"}
+	})
+	first := anImage()(w, shop)
+	w.scan(shop, first)
+	digest := w.push("next", registrytest.Image(t, files("next")))
+	next := w.run(shop, "next", digest)
+	w.pass(time.Minute) // what the namespace had is remembered for a moment
+	w.Eventually(func() string { return w.step(shop, next) }).Should(HavePrefix("StoreBudgetExceeded: "))
+	w.Expect(w.clair.posted()).To(Equal(1))
+	w.Expect(w.step(shop, first)).To(Equal("scanned"))
+	w.scan(blog, w.run(blog, "next", digest))
+	w.must(w.store.Release(t.Context(), "shop-uid", first.Key))
+	w.pass(48 * time.Hour)
+	_, err := w.store.Sweep(t.Context(), w.clock.Now().Add(-24*time.Hour))
+	w.must(err)
+	w.pass(time.Minute)
+	third := w.run(shop, "third", w.push("third", registrytest.Image(t, files("third"))))
+	w.Eventually(func() string { return w.step(shop, third) }).Should(Equal("scanned"), "there is room again")
 }
 
 // TestBoundedIndexing: Clair never has more to do at a time than is configured, in all and for each namespace.

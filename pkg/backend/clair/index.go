@@ -149,6 +149,12 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return nil // for another Scanner, meanwhile
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return err
+	case err != nil: // a new image; what is known goes on
+		if full, err := i.room.Exceeded(ctx, t.img.Namespace); err != nil {
+			return err
+		} else if full != nil {
+			return full
+		}
 	}
 	located, err := i.locate(ctx, t)
 	if err != nil {
@@ -160,7 +166,7 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return err
 	}
 	defer unlock()
-	catalogue := store.Catalogued{Engine: i.engine, Key: t.img.Key, Scope: t.img.Scope, PlatformDigest: digest, CataloguedAt: i.Clock.Now()}
+	catalogue := store.Catalogued{Engine: i.engine, Key: t.img.Key, Scope: t.img.Scope, PlatformDigest: digest, CataloguedAt: i.Clock.Now(), Namespace: t.img.Namespace}
 	if len(located.Layers) == 0 {
 		log.Info("The image has no layers: there is nothing to scan")
 		catalogue.Tool = toolNobody

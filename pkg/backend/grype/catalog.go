@@ -24,7 +24,7 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
 		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
 	}
-	full, err := b.noRoom(ctx, img)
+	full, err := b.room.Exceeded(ctx, img.Namespace)
 	if err != nil {
 		return backend.Progress{}, err
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/backend/room"
 	"github.com/scanner-operator/scanner-operator/pkg/backend/throttle"
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 	"github.com/scanner-operator/scanner-operator/pkg/metrics"
@@ -89,7 +90,7 @@ type Backend struct {
 	throttles throttle.Registries
 	data      dataState
 	line      waitingLine
-	room      roomMemo
+	room      *room.Budget
 	asked     asked
 	troubles  troubles
 	contacts  contacts
@@ -110,7 +111,7 @@ var (
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
-		Options: o, failures: failureMemo{clock: o.Clock}, room: roomMemo{clock: o.Clock}, work: make(chan struct{}, 1),
+		Options: o, failures: failureMemo{clock: o.Clock}, room: room.NewBudget(o.Store, o.Clock, o.Config.Ingest.StoreSizePerNamespace), work: make(chan struct{}, 1),
 		lanes: lanes{after: time.After},
 	}
 	b.register()

@@ -162,8 +162,8 @@ func fill(ctx context.Context, db *store.SQLite, w *watch) {
 // jobResult is what a catalog Job uploads of an image.
 func jobResult(i int) store.JobResult {
 	return store.JobResult{
-		Catalogued: store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft"},
-		JobUID:     fmt.Sprintf("catalog-%05d", i), Digest: digest(i), Namespace: used(i).Namespace, Budget: 1 << 30, Size: sbomBytes,
+		Catalogued: store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft", Namespace: used(i).Namespace},
+		JobUID:     fmt.Sprintf("catalog-%05d", i), Digest: digest(i), Budget: 1 << 30, Size: sbomBytes,
 		Artifacts: map[store.Artifact]io.Reader{store.ArtifactSBOM: io.LimitReader(rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}), sbomBytes)},
 	}
 }
