@@ -66,7 +66,12 @@ const (
 	MaxReportContentBytes     = 128 << 20
 )
 
-// MaxPackages bounds the packages of one image: a match worker holds all of them in memory. More is refused with 422.
+// MaxWindowBytes bounds the memory that decompression takes, whatever a body's header claims: of a larger zstd window, nothing is read.
+// Encoders use 8 MiB by default.
+const MaxWindowBytes = 32 << 20
+
+// MaxPackages bounds the packages of one image, and how many relationships say that one belongs to another: a match worker holds all of
+// them in memory. More is refused with 422.
 const MaxPackages = 100_000
 
 // Limits inside a report, because a few bytes of JSON can become many in memory. More is refused with 413.

@@ -18,10 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/cyclonedx"
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
-
-// maxWindow bounds the memory of a zstd decoder. It is that of the ingest API, which takes nothing with a larger one.
-const maxWindow = 64 << 20
 
 // GetSBOM implements restv1.StrictServerInterface.
 func (a operations) GetSBOM(ctx context.Context, r restv1.GetSBOMRequestObject) (restv1.GetSBOMResponseObject, error) {
@@ -97,7 +95,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 		_, err := io.Copy(w, d.content)
 		return err
 	}
-	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(workerapi.MaxWindowBytes))
 	if err != nil {
 		return err
 	}

@@ -98,13 +98,17 @@ func TestUploadsThatAreRefused(t *testing.T) {
 		"junk after it":                     {is(append(bytes.Clone(whole), "junk"...)), http.StatusBadRequest, "not whole zstd"},
 		"too large":                         {is(bytes.Repeat([]byte("x"), 1<<20)), http.StatusRequestEntityTooLarge, "the body is too large"},
 		"too large unpacked":                {is(bomb), http.StatusRequestEntityTooLarge, "the body is too large"},
-		"a window of 512 MiB":               {is(windowOf512MiB()), http.StatusBadRequest, "not whole zstd"},
+		"the largest window":                {is(windowOf(25)), http.StatusNoContent, ""},
+		"a window that no worker takes":     {is(windowOf(26)), http.StatusBadRequest, "not whole zstd"},
 		"a match input that is not zstd":    {func(p *parcel) { p.matchInput = []byte("plain text") }, http.StatusBadRequest, "the match input is not whole"},
 		"a match input that is no document": {func(p *parcel) { p.matchInput = compressed(t, []byte("hello")) }, http.StatusBadRequest, "the match input is not whole"},
 		"a match input that is cut short":   {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"artifacts":[{}`)) }, http.StatusBadRequest, "the match input is not whole"},
 		"a match input that is a list":      {func(p *parcel) { p.matchInput = compressed(t, []byte(`[]`)) }, http.StatusBadRequest, "it is no object"},
 		"as many packages as fit":           {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages) }, http.StatusNoContent, ""},
 		"more packages than a worker holds": {func(p *parcel) { p.matchInput = inputOf(t, workerapi.MaxPackages+1) }, http.StatusUnprocessableEntity, "exclude the image"},
+		"more relationships than a worker holds": {func(p *parcel) {
+			p.matchInput = compressed(t, []byte(`{"artifacts":[{}],"artifactRelationships":[`+strings.Repeat(`{},`, workerapi.MaxPackages)+`{}]}`))
+		}, http.StatusUnprocessableEntity, "belong to another one; exclude the image"},
 		"a match input that is nested deeply": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":`+strings.Repeat("[", maxNesting+1))) },
 			http.StatusUnprocessableEntity, "levels of lists and objects"},
 		"a match input with an endless text": {func(p *parcel) { p.matchInput = compressed(t, []byte(`{"a":"`+strings.Repeat("x", 3<<20))) }, http.StatusRequestEntityTooLarge, "a part of the document"},
@@ -167,12 +171,12 @@ func damaged(body []byte) []byte {
 	return body
 }
 
-// windowOf512MiB asks the decoder for as much memory (https://datatracker.ietf.org/doc/html/rfc8878#name-window-descriptor).
-func windowOf512MiB() []byte {
+// windowOf asks the decoder for two to that power bytes of memory (https://datatracker.ietf.org/doc/html/rfc8878#name-window-descriptor).
+func windowOf(power byte) []byte {
 	body := binary.LittleEndian.AppendUint32(nil, 0xFD2FB528) // magic number
 	body = append(body, 0)                                    // frame header: a window descriptor follows, no size
-	body = append(body, (29-10)<<3)                           // 2^29
-	return append(body, 1, 0, 0)                              // a last, empty, raw block
+	body = append(body, (power-10)<<3)
+	return append(body, 1, 0, 0) // a last, empty, raw block
 }
 
 // TestGoneInTheMiddle: a worker whose connection breaks leaves nothing behind.

@@ -10,7 +10,7 @@ import (
 )
 
 // verifyMatchInput reads a match input to its end: it must be whole zstd of at most limit bytes, and a document of syft-json with no more
-// packages than a match worker can hold. A few bytes of it can become a thousand in the worker's memory, whatever the size says.
+// packages and relationships than a match worker can hold. A few bytes of it can become a thousand in the worker's memory, whatever the size says.
 func verifyMatchInput(compressed io.Reader, limit int64) error {
 	content, err := decompress(compressed, limit)
 	if err != nil {
@@ -18,7 +18,7 @@ func verifyMatchInput(compressed io.Reader, limit int64) error {
 	}
 	defer content.Close()
 	pieces := &pieceReader{from: content}
-	err = (&packageCounter{json: json.NewDecoder(pieces), pieces: pieces}).read()
+	err = (&entryCounter{json: json.NewDecoder(pieces), pieces: pieces, entries: map[string]int{}}).read()
 	if err == nil {
 		// The end of the document is not yet that of the content.
 		_, err = io.Copy(io.Discard, content)
@@ -30,14 +30,18 @@ func verifyMatchInput(compressed io.Reader, limit int64) error {
 	return refuse(http.StatusBadRequest, "the match input is not whole: %v", err)
 }
 
-// packageCounter walks through a document token by token, so that nothing of it is in memory as a whole.
-type packageCounter struct {
-	json     *json.Decoder
-	pieces   *pieceReader
-	packages int
+// bounded are the lists of which a match worker holds all entries, with what these are.
+var bounded = map[string]string{"artifacts": "packages", "artifactRelationships": "packages that belong to another one"}
+
+// entryCounter walks through a document token by token, so that nothing of it is in memory as a whole.
+type entryCounter struct {
+	json   *json.Decoder
+	pieces *pieceReader
+	// entries counts those of the lists that are bounded, by name.
+	entries map[string]int
 }
 
-func (c *packageCounter) read() error {
+func (c *entryCounter) read() error {
 	switch start, err := c.next(); {
 	case err != nil:
 		return err
@@ -49,7 +53,8 @@ func (c *packageCounter) read() error {
 		if err != nil {
 			return err
 		}
-		if err := c.value(name == "artifacts"); err != nil {
+		key, _ := name.(string)
+		if err := c.value(key); err != nil {
 			return err
 		}
 	}
@@ -61,16 +66,17 @@ func (c *packageCounter) read() error {
 // zstd are enough. json.Unmarshal has the same bound.
 const maxNesting = 10_000
 
-// value reads a value of any kind. counted says that the elements of the list that it is are packages.
-func (c *packageCounter) value(counted bool) error {
+// value reads a value of any kind, which the document has under that name.
+func (c *entryCounter) value(name string) error {
+	what, counted := bounded[name]
 	for depth := 0; ; {
 		token, err := c.next()
 		if err != nil {
 			return err
 		}
 		if counted && depth == 1 && token != json.Delim(']') && token != json.Delim('}') {
-			if c.packages++; c.packages > workerapi.MaxPackages {
-				return refuse(http.StatusUnprocessableEntity, "the match input has more than %d packages; exclude the image", workerapi.MaxPackages)
+			if c.entries[name]++; c.entries[name] > workerapi.MaxPackages {
+				return refuse(http.StatusUnprocessableEntity, "the match input has more than %d %s; exclude the image", workerapi.MaxPackages, what)
 			}
 		}
 		switch token {
@@ -87,7 +93,7 @@ func (c *packageCounter) value(counted bool) error {
 	}
 }
 
-func (c *packageCounter) next() (json.Token, error) {
+func (c *entryCounter) next() (json.Token, error) {
 	c.pieces.next()
 	return c.json.Token()
 }

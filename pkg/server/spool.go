@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
 // errContentTooLarge says that a body is too large once decompressed.
 var errContentTooLarge = errors.New("too large after decompression")
-
-// maxWindow bounds the memory of a zstd decoder whatever a body's header claims. Encoders use 8 MiB by default.
-const maxWindow = 64 << 20
 
 // spoolRetry is when to come back to a full spool: most uploads are in the store within seconds.
 const spoolRetry = 10 * time.Second
@@ -224,7 +223,7 @@ func verifyZstd(compressed io.Reader, limit int64) error {
 
 // decompress returns a reader that fails with errContentTooLarge beyond limit bytes.
 func decompress(r io.Reader, limit int64) (io.ReadCloser, error) {
-	decoder, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	decoder, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(workerapi.MaxWindowBytes))
 	if err != nil {
 		return nil, fmt.Errorf("zstd: %w", err)
 	}

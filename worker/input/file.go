@@ -13,15 +13,12 @@ import (
 // MaxBytes bounds an uncompressed match input, to protect the other images of a worker from one.
 const MaxBytes = workerapi.MaxMatchInputContentBytes
 
-// maxWindow bounds the memory of decompression; the cataloguer's encoder uses 8 MiB or less.
-const maxWindow = 32 << 20
-
 // File is an SBOM in a temporary file, for which Grype's reader wants a path.
 type File struct{ path string }
 
 // Receive unpacks a zstd-compressed SBOM into a temporary file in dir.
 func Receive(from io.Reader, dir string) (*File, error) {
-	decoder, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	decoder, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(workerapi.MaxWindowBytes))
 	if err != nil {
 		return nil, err
 	}

@@ -160,6 +160,7 @@ func TestReceiveRefuses(t *testing.T) {
 	}{
 		"more than a worker can bear": {compressed(t, io.LimitReader(zeros{}, input.MaxBytes+1)), fmt.Sprintf("larger than %d MiB", input.MaxBytes>>20)},
 		"a truncated body":            {bytes.NewReader(whole[:len(whole)-5]), "unexpected EOF"},
+		"a window of 64 MiB":          {bytes.NewReader([]byte{0x28, 0xB5, 0x2F, 0xFD, 0, (26 - 10) << 3, 1, 0, 0}), "window size exceeded"},
 		"what is not compressed":      {strings.NewReader("{}"), "unpacking"},
 	} {
 		t.Run(what, func(t *testing.T) {
