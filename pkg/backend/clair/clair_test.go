@@ -188,8 +188,8 @@ func TestWrongSettings(t *testing.T) {
 			change: func(w *world) { w.forbidden["psk"] = true },
 			broken: withSecret("psk"),
 			want: "ClairSecretForbidden: spec.backend.clair.authSecretRef: the operator may not read the Secret; to allow it: " +
-				"kubectl -n blog create role scanner-manager-psk --verb=get --resource=secrets --resource-name=psk && " +
-				"kubectl -n blog create rolebinding scanner-manager-psk --role=scanner-manager-psk --serviceaccount=scanner-operator-system:scanner-operator-manager",
+				"kubectl -n blog create role scanner-operator-manager-psk --verb=get --resource=secrets --resource-name=psk && " +
+				"kubectl -n blog create rolebinding scanner-operator-manager-psk --role=scanner-operator-manager-psk --serviceaccount=scanner-operator-system:scanner-operator-manager",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			},
 			guard: privately,
 			want: "PullSecretForbidden: the operator may not read pull secrets of the image's pods; to allow it: " +
-				"kubectl -n shop create role scanner-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
+				"kubectl -n shop create role scanner-operator-manager-5924983d --verb=get --resource=secrets --resource-name=pull-a --resource-name=pull-b && ",
 		},
 		"ServiceAccount not granted": {
 			image: func(w *world, s *v1alpha1.Scanner) backend.Image {
@@ -106,7 +106,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 			},
 			guard: privately,
 			want: "PullSecretMissing: pull secrets that ServiceAccount web was given after the pods were made are not used, since the operator may not read it; to allow it: " +
-				"kubectl -n shop create role scanner-manager-serviceaccounts-web --verb=get --resource=serviceaccounts --resource-name=web && ",
+				"kubectl -n shop create role scanner-operator-manager-serviceaccounts-web --verb=get --resource=serviceaccounts --resource-name=web && ",
 		},
 		"ServiceAccount of pods without pull secrets": {
 			image: anImage(withAccount), guard: privately,

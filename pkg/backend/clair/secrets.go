@@ -187,7 +187,7 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, fo
 
 // howToGrant is what to run so that the manager may read these objects of a namespace and nothing else.
 func (e *Engines) howToGrant(namespace, resource string, names ...string) string {
-	prefix := "scanner-manager-"
+	prefix := "scanner-operator-manager-"
 	if resource != grant.Secrets {
 		prefix += resource + "-"
 	}
