@@ -58,9 +58,6 @@ func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, c
 	}
 	if coverage.Known {
 		settings.Filter.Settled = coverage.settledRepositories()
-		if err := c.Store.FollowUp(ctx, scanner, settings.Receiver, settings.Filter, state.followUp()); err != nil {
-			return Progress{Before: state, After: state}, fmt.Errorf("follow up what receiver %s was told: %w", settings.Receiver, err)
-		}
 	}
 	v := &visit{Courier: c, scanner: scanner, settings: settings, stored: stored, state: state}
 	v.progress = Progress{Before: state, After: state}
@@ -84,6 +81,9 @@ type visit struct {
 // run plans and carries out until there is nothing left to do now.
 func (v *visit) run(ctx context.Context, coverage Coverage) error {
 	source := FromStore(v.Store, v.scanner, v.settings.Receiver)
+	if err := v.followUp(ctx, coverage); err != nil {
+		return err
+	}
 	for range maxSteps {
 		state, action, err := v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source)
 		if err != nil {
@@ -110,11 +110,28 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 			return err
 		}
 		v.progress.After = v.state
+		if before.Outbox != nil && v.state.Outbox == nil {
+			// A summary may come next, which forgets what is not found under the id that it was announced by.
+			if err := v.followUp(ctx, coverage); err != nil {
+				return err
+			}
+		}
 		if action.Send == nil && action.Mark == nil {
 			return nil
 		}
 	}
 	v.progress.Next = v.Now()
+	return nil
+}
+
+// followUp brings what is recorded of the receiver up to date, as far as its state allows.
+func (v *visit) followUp(ctx context.Context, coverage Coverage) error {
+	if !coverage.Known {
+		return nil
+	}
+	if err := v.Store.FollowUp(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, v.state.followUp()); err != nil {
+		return fmt.Errorf("follow up what was announced: %w", err)
+	}
 	return nil
 }
 

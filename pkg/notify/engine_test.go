@@ -306,3 +306,33 @@ func TestExceptionEndsDuringASummary(t *testing.T) {
 		t.Errorf("message %+v, want the finding whose exception has ended", d)
 	}
 }
+
+// TestEngineChangedDuringDelivery: what was announced by a CVE stays announced when another engine finds it by an alias, though a notice is on
+// its way meanwhile, and the baseline ends in the moment of its delivery.
+func TestEngineChangedDuringDelivery(t *testing.T) {
+	const advisory = "GHSA-aaaa-bbbb-cccc"
+	byAdvisory := func(f *finding.Finding) { f.ID, f.Aliases = advisory, nil }
+	s := newStory(t)
+	s.settings.FirstScan, s.settings.Notices = FirstScanSilent, true
+	s.find("web", finding.Critical, 1, 1, func(f *finding.Finding) { f.Aliases = []string{advisory} })
+	s.visit()
+	s.next()
+	s.wantIdle()
+	s.pass(time.Hour)
+	s.switchTo(clair)
+	s.visit()
+	s.coverage.Notices = []Notice{{ID: "one", Kind: NoticeScansFailing}}
+	s.visit()
+	s.outcomes = []Outcome{answerLost}
+	only(t, s.next())
+	s.find("web", finding.Medium, 1, 1, byAdvisory)
+	s.pass(time.Minute)
+	only(t, s.visit())
+	if s.last.After.Baseline.Phase != BaselineDone {
+		t.Fatalf("state %+v, want the baseline to end with the message", s.last.After)
+	}
+	s.pass(time.Hour)
+	s.find("web", finding.Critical, 1, 1, byAdvisory)
+	none(t, s.visit(), "it was announced as critical")
+	s.wantIdle()
+}

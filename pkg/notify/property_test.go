@@ -98,9 +98,10 @@ func (l *life) deliver(d Delivery, id string) Outcome {
 func (l *life) visit() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
-	state := l.state()
-	l.followUp(l.audience.recorded, state.followUp())
-	l.followUp(l.audience.heard, state.followUp())
+	l.archive.followed = func(extent store.Extent) {
+		l.followUp(l.audience.recorded, extent)
+		l.followUp(l.audience.heard, extent)
+	}
 	courier := Courier{Store: l.archive, Sender: l, Planner: Planner{Random: l.random}, Now: func() time.Time { return l.now }}
 	progress, err := courier.Visit(context.Background(), scannerUID, l.settings, l.coverage())
 	if err != nil {

@@ -34,6 +34,8 @@ type archive struct {
 	recordedOnly bool
 	// looked is called when everything was looked at, saved and marked when a state or what was said is recorded; nil for nothing.
 	looked func()
+	// followed is called when what is recorded is brought up to date; nil for nothing.
+	followed func(store.Extent)
 	saved  func(state []byte)
 	marked func(store.Announced)
 }
@@ -55,6 +57,14 @@ func (a *archive) write() error {
 		return errBroken
 	}
 	return nil
+}
+
+// FollowUp implements store.Announcements.
+func (a *archive) FollowUp(ctx context.Context, scanner, receiver string, f store.NewsFilter, extent store.Extent) error {
+	if a.followed != nil {
+		a.followed(extent)
+	}
+	return a.SQLite.FollowUp(ctx, scanner, receiver, f, extent)
 }
 
 // Present implements store.Announcements.
