@@ -85,16 +85,17 @@ func (i *instance) readSome(ctx context.Context) (bool, error) {
 	if l == nil {
 		return false, nil
 	}
-	// Before anything is read: what is read later is made with this data or newer.
+	now := i.Clock.Now()
+	leases, err := i.Store.LeaseMatches(ctx, i.engine, holder, leaseBatch, now, now.Add(leaseTime))
+	if err != nil {
+		return false, err
+	}
+	// Before anything is read: what is read later is made with this data or newer. After the lease: what is leased because the data has
+	// just changed would otherwise count as made with the data before, and be read once more.
 	version, err := i.Store.DataVersion(ctx, i.engine)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	now := i.Clock.Now()
-	leases, err := i.Store.LeaseMatches(ctx, i.engine, holder, leaseBatch, now, now.Add(leaseTime))
 	if err != nil {
 		return false, err
 	}
