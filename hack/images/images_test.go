@@ -29,7 +29,8 @@ images:
 	}
 }
 
-// The manager is told to use the image that was pushed, and the admission policy allows that one and no other.
+// The manager is told to use the image that was pushed, and the admission policy allows that one and no other. The operator may scan what
+// is in that registry, which speaks plain HTTP.
 func TestOverlayPinsTheWorkersImage(t *testing.T) {
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
@@ -56,7 +57,10 @@ func TestOverlayPinsTheWorkersImage(t *testing.T) {
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v\n%s", err, text)
 	}
-	for _, want := range []string{"value: " + worker, "expression: '''" + worker + "'''"} {
+	for _, want := range []string{
+		"value: " + worker, "expression: '''" + worker + "'''",
+		"registries:\n    - host: 198.51.100.10:5000\n      plainHTTP: true\n", "url: https://grype.anchore.io/databases",
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("want %q in what is deployed", want)
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
 // imageFields tells kustomize that an environment variable of a Deployment can name an image too: the manager learns the
@@ -17,6 +19,17 @@ const imageFields = `images:
 
 // replacementsFile tells the admission policies what else is in a kustomization.
 const replacementsFile = "policy_replacements.yaml"
+
+// A registry beside a trial cluster speaks plain HTTP. The operator reads from it only if its configuration says so.
+const (
+	plainHTTP = `registries:
+- host: %s
+  plainHTTP: true
+`
+	settingsGenerator = `configMapGenerator:
+  - {name: scanner-operator-config, namespace: scanner-operator-system, behavior: replace, files: [config.yaml]}
+`
+)
 
 // writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It lies
 // under out, so that a deployment never changes a file that is under version control.
@@ -42,16 +55,33 @@ func writeOverlay(out, registry string) error {
 	if err != nil {
 		return err
 	}
+	files := map[string]string{"kustomization.yaml": overlay(base, pushed), "image-fields.yaml": imageFields, replacementsFile: string(replacements)}
+	if err := allowPlainHTTP(files, registry); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, content := range map[string]string{
-		"kustomization.yaml": overlay(base, pushed), "image-fields.yaml": imageFields, replacementsFile: string(replacements),
-	} {
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// allowPlainHTTP adds the operator's configuration to an overlay if the registry speaks plain HTTP.
+func allowPlainHTTP(files map[string]string, registry string) error {
+	image, err := build.ParseReference(registry + "/image:tag")
+	if err != nil || image.Context().Scheme() != "http" {
+		return err
+	}
+	settings, err := os.ReadFile(filepath.Join("config", "manager", "config.yaml"))
+	if err != nil {
+		return err
+	}
+	files["config.yaml"] = string(settings) + fmt.Sprintf(plainHTTP, image.Context().RegistryStr())
+	files["kustomization.yaml"] += settingsGenerator
 	return nil
 }
 
