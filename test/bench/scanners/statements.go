@@ -89,11 +89,13 @@ func measureStatements(ctx context.Context, progress func(format string, args ..
 	progress("a store of %d Scanners with %d images each", scanners, images)
 	w := &watch{}
 	fill(ctx, db, w)
+	announce(ctx, db, w)
 	progress("a rematch")
 	askAll(ctx, db, w, "")
 	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(2)) })
 	askAll(ctx, db, w, ", all due")
 	rematch(ctx, db, w)
+	follow(ctx, db, w)
 	askAll(ctx, db, w, "")
 	tidy(ctx, db, w)
 	return w.statements, w.err
@@ -183,8 +185,10 @@ func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
 	}
 }
 
+// filter is that of every receiver.
+var filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
+
 func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string) {
-	filter := store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
 	w.call("Reported", func() error { _, err := db.Reported(ctx, scanner, engine); return err })
 	w.call("RecentImages", func() error { _, err := db.RecentImages(ctx, scanner, engine); return err })
 	w.call("ScannerTotals", func() error { _, err := db.ScannerTotals(ctx, scanner, exception.Set{}); return err })
@@ -193,6 +197,50 @@ func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string)
 	w.call("FollowUp", func() error { return db.FollowUp(ctx, scanner, "team", filter, store.FollowAll) })
 	w.call("News", func() error { _, _, err := db.News(ctx, scanner, "team", filter, 100); return err })
 	w.call("KeepReceivers", func() error { return db.KeepReceivers(ctx, scanner, []string{"team"}) })
+}
+
+// announce has some Scanners' receivers get their first summaries: as in the notification loop, what is there is read and recorded in one
+// transaction.
+func announce(ctx context.Context, db *store.SQLite, w *watch) {
+	for i := range rounds {
+		scanner := scannerUID(i * scanners / rounds)
+		w.call("Present", func() error { _, err := db.Present(ctx, scanner, "team", filter, 10); return err })
+		w.call("DecideAndMark, a summary", func() error {
+			return db.DecideAndMark(ctx, scanner, "team", func(ctx context.Context) (store.Announced, error) {
+				present, err := db.Present(ctx, scanner, "team", filter, 10)
+				all := &store.All{Filter: filter, Moment: present.Moment}
+				return store.Announced{DigestID: "summary", At: time.Now(), All: all, Repositories: present.Repositories}, err
+			})
+		})
+		w.call("BeginDelivery", func() error { _, err := db.BeginDelivery(ctx, scanner, "team", []byte("{}")); return err })
+	}
+}
+
+// follow has the same receivers get a message about one image that has ten new findings.
+func follow(ctx context.Context, db *store.SQLite, w *watch) {
+	for i := range rounds {
+		image := i * scanners / rounds
+		scanner := scannerUID(image)
+		w.call("RequestMatch", func() error { return db.RequestMatch(ctx, report(image, 2).Subject) })
+		newer := report(image, 2)
+		newer.Findings = append(newer.Findings, report(image+10*scanners, 1).Findings[:10]...)
+		w.call("SaveReport, with new findings", func() error { _, err := db.SaveReport(ctx, newer, ""); return err })
+		var said []store.Said
+		w.call("News, of ten", func() error {
+			news, _, err := db.News(ctx, scanner, "team", filter, 100)
+			for _, n := range news {
+				key := store.AnnouncementKey{Repository: n.Repository, ID: n.Finding.ID, Package: n.Finding.Package.Name}
+				said = append(said, store.Said{AnnouncementKey: key, Change: n.Change, Severity: n.Finding.Severity})
+			}
+			return err
+		})
+		if len(said) == 0 && w.err == nil {
+			w.err = fmt.Errorf("%s has no new finding to announce", scanner)
+		}
+		w.call("MarkAnnounced", func() error {
+			return db.MarkAnnounced(ctx, scanner, "team", store.Announced{DigestID: "message", At: time.Now(), Said: said})
+		})
+	}
 }
 
 // rematch goes through the queue as match workers do, and looks at the data after each report as Scanners do.
