@@ -83,7 +83,7 @@ type download struct {
 func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 	defer d.turn.release()
 	defer d.content.Close()
-	d.turn.sends(func() { endSending(w) })
+	to := d.turn.sends(w)
 	header := w.Header()
 	// An error after the first byte breaks the connection off, which is how the caller notices that something is missing.
 	header.Set("Content-Type", "application/vnd.syft+json")
@@ -92,7 +92,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 	if d.compressed {
 		header.Set("Content-Encoding", "zstd")
 		header.Set("Content-Length", strconv.FormatInt(d.size, 10))
-		_, err := io.Copy(w, d.content)
+		_, err := io.Copy(to, d.content)
 		return err
 	}
 	decoder, err := zstd.NewReader(d.content, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(workerapi.MaxWindowBytes))
@@ -100,7 +100,7 @@ func (d *download) VisitGetSBOMResponse(w http.ResponseWriter) error {
 		return err
 	}
 	defer decoder.Close()
-	_, err = io.Copy(w, decoder)
+	_, err = io.Copy(to, decoder)
 	return err
 }
 

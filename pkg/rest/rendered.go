@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"time"
 )
 
 // rendered is a document that was made whole, in a temporary file: what it was made of is not in memory any more while it is sent, and
@@ -62,18 +61,12 @@ type renderedAnswer struct {
 func (a *renderedAnswer) visit(w http.ResponseWriter) error {
 	defer a.turn.release()
 	defer a.close()
-	a.turn.sends(func() { endSending(w) })
 	header := w.Header()
 	header.Set("Content-Type", a.contentType)
 	header.Set("Content-Length", strconv.FormatInt(a.size, 10))
 	header.Set("ETag", a.tag)
-	_, err := io.Copy(w, a.file)
+	_, err := io.Copy(a.turn.sends(w), a.file)
 	return err
-}
-
-// endSending has a write to a reader that does not read, and all that follow, fail at once. Writers without a connection cannot be slow.
-func endSending(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 }
 
 // VisitGetCycloneDXResponse implements restv1.GetCycloneDXResponseObject.

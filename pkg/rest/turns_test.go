@@ -2,16 +2,22 @@ package rest
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
 
 	restv1 "github.com/scanner-operator/scanner-operator/api/rest/v1"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -76,34 +82,129 @@ func TestOneTurnForEachUser(t *testing.T) {
 	})
 }
 
-// TestSlowReadersMakeWay: a slot is a tenant's own for a while. Then the slowest makes way for a tenant that waits.
+// reader is a connection whose reader takes this much per second, after the buffers of the network.
+type reader struct {
+	http.ResponseWriter
+	perSecond, buffer int
+	timer             *time.Timer
+	expired           chan struct{}
+	ended             chan error
+}
+
+func (r *reader) Write(p []byte) (int, error) {
+	if r.buffer -= len(p); r.buffer >= 0 {
+		return len(p), nil
+	}
+	taken := make(<-chan time.Time)
+	if r.perSecond > 0 {
+		taken = time.After(time.Duration(len(p)) * time.Second / time.Duration(r.perSecond))
+	}
+	select {
+	case <-taken:
+		return len(p), nil
+	case <-r.expired:
+		return 0, os.ErrDeadlineExceeded
+	}
+}
+
+func (r *reader) SetWriteDeadline(at time.Time) error {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.timer = time.AfterFunc(time.Until(at), sync.OnceFunc(func() { close(r.expired) }))
+	return nil
+}
+
+// reads has a user read 16 MiB at such a pace. Its turn lasts until then, or until it is broken off.
+func reads(t *testing.T, all *turns, user string, perSecond int) *reader {
+	t.Helper()
+	turn := mustTurn(t, all, user)
+	r := &reader{perSecond: perSecond, buffer: 4 << 20, expired: make(chan struct{}), ended: make(chan error, 1)}
+	go func() {
+		_, err := io.Copy(turn.sends(r), io.LimitReader(rand.Reader, 16<<20))
+		r.timer.Stop()
+		turn.release()
+		r.ended <- err
+	}()
+	return r
+}
+
+// TestSlowReadersMakeWay: whoever waits gets a slot before being sent away, also when all slots are those of slow readers: that take
+// nothing, or little, once the network's buffers are full. A reader that is not slow keeps its slot.
 func TestSlowReadersMakeWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newTurns(2)
-		var broken []string
-		for i, user := range []string{"slow", "slower"} {
-			turn := mustTurn(t, all, user)
-			turn.sends(func() {
-				broken = append(broken, user)
-				go turn.release()
+	for name, perSecond := range map[string]int{"nothing": 0, "little": fairRate / 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newTurns(4)
+				fast := reads(t, all, "fast", 2*fairRate)
+				var slow []*reader
+				for _, namespace := range []string{"a", "b", "c"} {
+					slow = append(slow, reads(t, all, "system:serviceaccount:"+namespace+":reader", perSecond))
+				}
+				var waited []*turn
+				for _, user := range []string{"jane", "john", "system:serviceaccount:shop:reader"} {
+					waited = append(waited, mustTurn(t, all, user))
+				}
+				for _, r := range slow {
+					if err := <-r.ended; err == nil {
+						t.Error("a slow reader has read all, want it broken off")
+					}
+				}
+				refusedTurn(t, all, "joe") // whose documents are made, and who reads fast, makes no way
+				if err := <-fast.ended; err != nil {
+					t.Errorf("the reader that is not slow is broken off: %v", err)
+				}
+				for _, turn := range waited {
+					turn.release()
+				}
 			})
-			time.Sleep(time.Duration(1-i) * time.Second) // of the test's own time
+		})
+	}
+}
+
+// TestSlowReadersOfOneNamespace take one slot, however many they are.
+func TestSlowReadersOfOneNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(4)
+		slow := reads(t, all, "system:serviceaccount:a:0", 0)
+		for i := range 4 {
+			go refusedTurn(t, all, fmt.Sprintf("system:serviceaccount:a:%d", i))
 		}
+		synctest.Wait()
+		for _, user := range []string{"jane", "john", "joe"} {
+			began, turn := time.Now(), mustTurn(t, all, user)
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("%s waited %s, want a slot at once", user, waited)
+			}
+			defer turn.release()
+		}
+		if err := <-slow.ended; err == nil {
+			t.Error("the slow reader has read all")
+		}
+	})
+}
+
+// TestFairTime: a reader that is not slow makes way for who waits once it has had its time.
+func TestFairTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(1)
+		long := reads(t, all, "long", fairRate)
+		time.Sleep(fairTime - turnTime - time.Second) // of the test's own time
 		refusedTurn(t, all, "early")
-		if len(broken) > 0 {
-			t.Errorf("%v are broken off early", broken)
+		mustTurn(t, all, "late").release()
+		if err := <-long.ended; err == nil {
+			t.Error("the reader has read all, want it broken off")
 		}
-		time.Sleep(fairTime - turnTime - 2*time.Second)
-		waiting := mustTurn(t, all, "late") // from a moment before the first has had its time
-		if len(broken) != 1 || broken[0] != "slow" {
-			t.Errorf("%v are broken off, want the one that has been sending for longest", broken)
+	})
+}
+
+// TestReaderThatTakesNothing is broken off, whether others wait or not.
+func TestReaderThatTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if err := <-reads(t, newTurns(1), "slow", 0).ended; err == nil || time.Since(began) != writeTime {
+			t.Errorf("%v after %s, want it broken off after %s", err, time.Since(began), writeTime)
 		}
-		time.Sleep(fairTime)
-		mustTurn(t, all, "later").release()
-		if len(broken) != 2 {
-			t.Errorf("%v are broken off, want both slow ones, and not the one whose document is being made", broken)
-		}
-		waiting.release()
 	})
 }
 
@@ -137,36 +238,48 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestASlowReaderKeepsNobodyFromADocument: documents are made before they are sent, so that a reader who does not read is in nobody's way.
-func TestASlowReaderKeepsNobodyFromADocument(t *testing.T) {
-	w, api := imaginary(t)
-	jane := api.tokens[anyone]
-	jane.Username = "jane"
-	api.tokens["jane"] = jane
-	many := make([]finding.Finding, 5000)
-	for i := range many {
-		many[i] = vulnerable(fmt.Sprintf("CVE-2026-%06d", i), strings.Repeat("a", 500))
-	}
-	w.scanned(w.scanner("shop", "main"), "web", many...)
-	const path = "/api/v1/namespaces/shop/imagescans/web/cyclonedx"
+// slowly asks for a path and reads the first byte of the answer only.
+func (w *world) slowly(path, token string) {
+	w.t.Helper()
 	address := strings.TrimPrefix(w.url, "https://")
-	connection, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	connection, err := new(net.Dialer).DialContext(w.t.Context(), "tcp", address)
 	w.must(err)
-	defer connection.Close()
+	w.t.Cleanup(func() { _ = connection.Close() })
 	w.must(connection.(*net.TCPConn).SetReadBuffer(4 << 10))
 	slow := tls.Client(connection, &tls.Config{RootCAs: w.http.Transport.(*conforming).next.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"})
-	_, err = fmt.Fprintf(slow, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", path, address, anyone)
+	_, err = fmt.Fprintf(slow, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", path, address, token)
 	w.must(err)
 	_, err = slow.Read(make([]byte, 1))
 	w.must(err)
-	if n := w.api.downloads.taken(); n != 1 {
-		t.Fatalf("%d downloads run, want that of the reader who does not read: the document is too small for this test", n)
+}
+
+// TestASlowReaderKeepsNobodyFromADocument: readers who do not read are in nobody's way, also as many as there are slots, each of another
+// namespace. Documents are made before they are sent.
+func TestASlowReaderKeepsNobodyFromADocument(t *testing.T) {
+	for _, document := range []string{"cyclonedx", "sbom"} {
+		t.Run(document, func(t *testing.T) {
+			w, api := imaginary(t)
+			w.api.downloads.slowTime = 0 // they are known to be slow
+			many := make([]finding.Finding, 5000)
+			for i := range many {
+				many[i] = vulnerable(fmt.Sprintf("CVE-2026-%06d", i), strings.Repeat("a", 500))
+			}
+			w.scanned(w.scanner("shop", "main"), "web", many...)
+			w.catalogued("web", store.Cluster, `{"artifacts":["`+strings.Repeat("a", 16<<20)+`"]}`)
+			path := "/api/v1/namespaces/shop/imagescans/web/" + document
+			for i := range maxDownloads {
+				token := fmt.Sprintf("token-%d", i)
+				api.tokens[token] = authenticationv1.UserInfo{Username: fmt.Sprintf("system:serviceaccount:slow-%d:reader", i)}
+				w.slowly(path, token)
+			}
+			if n := w.api.downloads.taken(); n != maxDownloads {
+				t.Fatalf("%d downloads run, want those of %d readers who do not read: the document is too small for this test", n, maxDownloads)
+			}
+			if response, body := w.gets(path, anyone); response.StatusCode != http.StatusOK {
+				t.Errorf("the next reader gets %d, %d bytes", response.StatusCode, len(body))
+			}
+		})
 	}
-	if response, body := w.gets(path, "jane"); response.StatusCode != http.StatusOK {
-		t.Errorf("jane gets %d, %d bytes", response.StatusCode, len(body))
-	}
-	w.must(connection.Close())
-	w.nothingLasts()
 }
 
 // TestDownloadsOfOneUser: what a user downloads already is in the way of that user only.
