@@ -36,8 +36,8 @@ type archive struct {
 	looked func()
 	// followed is called when what is recorded is brought up to date; nil for nothing.
 	followed func(store.Extent)
-	saved  func(state []byte)
-	marked func(store.Announced)
+	saved    func(state []byte)
+	marked   func(store.Announced)
 }
 
 var errBroken = errors.New("the store is gone")
