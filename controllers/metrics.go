@@ -243,7 +243,7 @@ var failureReasons = []string{
 	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID, v1alpha1.ReasonTooManyImages,
 	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 	workerapi.ReasonPlatformMismatch, workerapi.ReasonNotAnImage, workerapi.ReasonForeignLayer, workerapi.ReasonImageTooLarge, workerapi.ReasonScratchFull,
-	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonIngestUnreachable,
+	workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail, workerapi.ReasonUploadRefused, workerapi.ReasonSpoolBudget, workerapi.ReasonIngestUnreachable,
 	workerapi.ReasonCatalogFailed, workerapi.ReasonMatchFailed, workerapi.ReasonMatchTimedOut, workerapi.ReasonDatabaseUnreadable, store.ReasonMatchWorkerDied,
 	grype.ReasonJobRejected, grype.ReasonNoPod, grype.ReasonResourceQuota, grype.ReasonLimitRange, grype.ReasonPodSecurity,
 	grype.ReasonPolicyDenied, grype.ReasonPolicyUnavailable, grype.ReasonUnschedulable, grype.ReasonWorkerNotPulled, grype.ReasonNotStarted,

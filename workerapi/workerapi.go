@@ -29,7 +29,7 @@ const (
 // from the manager's own record of the Job that the token's pod belongs to.
 const (
 	// PathCatalogResult takes PUT with everything that a catalog Job brings, as ContentTypeCatalog. A Job brings one result: the same
-	// upload again is answered as before, another one is refused with 409.
+	// upload again is answered as before, another one is refused with 409. 507 says that there is no room for it now.
 	PathCatalogResult = "/v1/catalog/result"
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
@@ -143,6 +143,7 @@ const (
 	ReasonRegistryThrottled  = "RegistryThrottled"   // 429
 	ReasonRegistryUnavail    = "RegistryUnavailable" // network, TLS, 5xx
 	ReasonUploadRefused      = "UploadRefused"       // the ingest API said no
+	ReasonSpoolBudget        = "SpoolBudgetExceeded" // the ingest API had no room for the upload for as long as the worker waits
 	ReasonIngestUnreachable  = "IngestUnreachable"   // the ingest API cannot be reached
 	ReasonCatalogFailed      = "CatalogFailed"       // anything else while cataloguing
 	ReasonMatchFailed        = "MatchFailed"         // anything else while matching

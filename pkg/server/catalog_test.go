@@ -329,7 +329,7 @@ func TestAfterTheJob(t *testing.T) {
 
 // TestSpoolIsEmptiedAtStart: what a former process left belongs to nobody.
 func TestSpoolIsEmptiedAtStart(t *testing.T) {
-	s := newSpool(t.TempDir()+"/spool", 1, 1)
+	s := newSpool(t.TempDir()+"/spool", 1, 1, newMetrics(nil, 1, 1).spooled)
 	for range 2 {
 		if err := s.reset(); err != nil {
 			t.Fatal(err)

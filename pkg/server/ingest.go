@@ -114,12 +114,12 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	// A body that never fits is refused as too large, instead of being put off for ever.
 	i.Limits.Catalog = min(i.Limits.Catalog, i.SpoolBytes, i.SpoolShare)
 	i.auth = newAuthenticator(i)
-	i.spool = newSpool(i.SpoolDir, i.SpoolBytes, i.SpoolShare)
+	i.metrics = newMetrics(i.Metrics, i.SpoolShare, i.StoreBytes)
+	i.spool = newSpool(i.SpoolDir, i.SpoolBytes, i.SpoolShare, i.metrics.spooled)
 	i.decoding, i.checking = make(slots, maxDecoding), make(slots, maxChecking)
 	if err := i.spool.reset(); err != nil {
 		return nil, err
 	}
-	i.metrics = newMetrics(i.Metrics, i.spool, i.StoreBytes)
 	mux := http.NewServeMux()
 	route := func(method, path string, purpose store.JobPurpose, serve func(http.ResponseWriter, *http.Request, store.Job) error) {
 		mux.Handle(method+" "+path, i.metrics.counted(method+" "+path, func(w http.ResponseWriter, r *http.Request) {

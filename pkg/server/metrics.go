@@ -14,15 +14,16 @@ type metrics struct {
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 	overBudget *prometheus.CounterVec
+	spooled    *prometheus.GaugeVec
 	stored     *prometheus.GaugeVec
 }
 
-func newMetrics(registry prometheus.Registerer, spool *spool, storeLimit int64) metrics {
+func newMetrics(registry prometheus.Registerer, spoolShare, storeLimit int64) metrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "scanner_operator_ingest_spool_bytes",
-		Help: "Bytes of catalog Jobs' uploads that are being received, checked or stored.",
-	}, func() float64 { return float64(spool.bytes()) })
+		Name: "scanner_operator_ingest_spool_limit_bytes",
+		Help: "Bytes that uploads for one namespace may have at a time (ingest.spoolSizePerNamespace).",
+	}, func() float64 { return float64(spoolShare) })
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "scanner_operator_ingest_stored_limit_bytes",
 		Help: "Bytes that may be stored on behalf of one namespace (ingest.storeSizePerNamespace).",
@@ -41,6 +42,10 @@ func newMetrics(registry prometheus.Registerer, spool *spool, storeLimit int64) 
 			Name: "scanner_operator_ingest_over_budget_total",
 			Help: "Uploads of catalog Jobs that were refused or put off for want of room, by what was full: spool, spool-namespace or store.",
 		}, []string{"budget"}),
+		spooled: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scanner_operator_ingest_spool_bytes",
+			Help: "Bytes of catalog Jobs' uploads for a namespace that are being received, checked or stored.",
+		}, []string{"namespace"}),
 		stored: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "scanner_operator_ingest_stored_bytes",
 			Help: "Bytes stored on behalf of a namespace: SBOMs, match inputs, and findings by their usual size. Empty for what counts in no namespace.",

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -36,15 +37,18 @@ type spool struct {
 	limit, share int64
 
 	mu    sync.Mutex
-	total int64            // bytes, those that are being received included
-	used  map[string]int64 // of them, by namespace
+	total int64                // bytes, those that are being received included
+	used  map[string]int64     // of them, by namespace
+	gauge *prometheus.GaugeVec // shows used
 	// receiving ends the request that a Job has at work, and refused counts the uploads that were, both by Job UID.
 	receiving map[string]func()
 	refused   map[string]int
 }
 
-func newSpool(dir string, limit, share int64) *spool {
-	return &spool{dir: dir, limit: limit, share: share, used: map[string]int64{}, receiving: map[string]func(){}, refused: map[string]int{}}
+func newSpool(dir string, limit, share int64, gauge *prometheus.GaugeVec) *spool {
+	return &spool{
+		dir: dir, limit: limit, share: share, used: map[string]int64{}, gauge: gauge, receiving: map[string]func(){}, refused: map[string]int{},
+	}
 }
 
 // reset empties the directory: what a former process left belongs to nobody. The directory itself stays, because
@@ -117,11 +121,16 @@ func (s *spool) end(jobUID string) {
 	}
 }
 
-// bytes of all uploads.
-func (s *spool) bytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.total
+// add counts bytes for a namespace, or gives them back. A namespace without uploads has no time series. s.mu is held.
+func (s *spool) add(namespace string, bytes int64) {
+	s.total += bytes
+	s.used[namespace] += bytes
+	if s.used[namespace] == 0 {
+		delete(s.used, namespace)
+		s.gauge.DeleteLabelValues(namespace)
+		return
+	}
+	s.gauge.WithLabelValues(namespace).Set(float64(s.used[namespace]))
 }
 
 // upload is a body that was received whole, in a temporary file.
@@ -170,11 +179,13 @@ type reservation struct {
 	bytes     int64
 }
 
-// Errors of a spool without room. The second one is about one namespace only.
+// Errors of a spool without room. The second one is about one namespace only. Their status is that of nothing else, so that a worker which
+// finds no room until its deadline reports that, and not an operator that it does not reach.
 var (
-	errSpoolFull  = putOff(http.StatusServiceUnavailable, spoolRetry, "too many uploads at once (ingest.spoolSize in the operator's configuration)")
-	errSpoolShare = putOff(http.StatusServiceUnavailable, spoolRetry,
-		"too many uploads for this namespace at once (ingest.spoolSizePerNamespace in the operator's configuration)")
+	errSpoolFull = putOff(http.StatusInsufficientStorage, spoolRetry,
+		"too many uploads at once: allow fewer Jobs at a time (grype.catalog.maxJobs in the operator's configuration), or raise ingest.spoolSize there")
+	errSpoolShare = putOff(http.StatusInsufficientStorage, spoolRetry, "too many uploads for this namespace at once: "+
+		"allow it fewer Jobs at a time (grype.catalog.maxJobsPerNamespace in the operator's configuration), or raise ingest.spoolSizePerNamespace there")
 )
 
 // Write implements io.Writer.
@@ -188,8 +199,7 @@ func (r *reservation) Write(p []byte) (int, error) {
 	case r.spool.total+n > r.spool.limit:
 		return 0, errSpoolFull
 	}
-	r.spool.used[r.namespace] += n
-	r.spool.total += n
+	r.spool.add(r.namespace, n)
 	r.bytes += n
 	return len(p), nil
 }
@@ -197,10 +207,7 @@ func (r *reservation) Write(p []byte) (int, error) {
 func (r *reservation) release() {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
-	r.spool.total -= r.bytes
-	if r.spool.used[r.namespace] -= r.bytes; r.spool.used[r.namespace] == 0 {
-		delete(r.spool.used, r.namespace)
-	}
+	r.spool.add(r.namespace, -r.bytes)
 }
 
 func digestOf(sum hash.Hash) string { return "sha256:" + hex.EncodeToString(sum.Sum(nil)) }

@@ -13,6 +13,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
+// bytes of all uploads.
+func (s *spool) bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
 // spoolHolds compares files on disk and the bytes that are counted.
 func (a *ingestAPI) spoolHolds(files int, bytes int64) {
 	a.t.Helper()
@@ -74,7 +81,7 @@ func TestSpoolOfANamespace(t *testing.T) {
 	a.eventuallyHolds(2 * share)
 	third := a.tenant("hostile", "three", web)
 	got := third.brings(aParcel(t))
-	third.want(got, http.StatusServiceUnavailable, "ingest.spoolSizePerNamespace")
+	third.want(got, http.StatusInsufficientStorage, "ingest.spoolSizePerNamespace")
 	if got.retryAfter != "10" {
 		t.Errorf("Retry-After is %q, want 10", got.retryAfter)
 	}
@@ -92,7 +99,7 @@ func TestFullSpool(t *testing.T) {
 	a.tenant("slow", "catalog", web).stalls(1 << 10)
 	a.eventuallyHolds(1 << 10)
 	w := a.tenant("shop", "catalog", web)
-	w.want(w.brings(aParcel(t)), http.StatusServiceUnavailable, "ingest.spoolSize in")
+	w.want(w.brings(aParcel(t)), http.StatusInsufficientStorage, "ingest.spoolSize there")
 	a.spoolHolds(1, 1<<10)
 	a.must(a.store.DeleteJob(t.Context(), "slow", "catalog"))
 	a.must(a.ingest.Tidy(t.Context()))
@@ -180,7 +187,7 @@ func TestAnUploadThatNeverFits(t *testing.T) {
 
 // TestMountedSpool: the directory itself stays, because a volume may be mounted on it.
 func TestMountedSpool(t *testing.T) {
-	s := newSpool(t.TempDir(), 1, 1)
+	s := newSpool(t.TempDir(), 1, 1, newMetrics(nil, 1, 1).spooled)
 	before, err := os.Stat(s.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/registry/failure"
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 	"github.com/scanner-operator/scanner-operator/worker/ingest"
@@ -127,6 +128,28 @@ func TestDeadline(t *testing.T) {
 	}
 	if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline || waited > ingest.DefaultDeadline+time.Minute || calls > 60 {
 		t.Errorf("gave up after %s and %d calls, want about %s and less than 60", waited, calls, ingest.DefaultDeadline)
+	}
+}
+
+// A server without room for an upload is not one that cannot be reached: what fails in the end says so, with the way out.
+func TestNoRoomUntilTheDeadline(t *testing.T) {
+	server := fixture.NewIngest(t)
+	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		http.Error(w, "too many uploads (ingest.spoolSizePerNamespace)", http.StatusInsufficientStorage)
+		return true
+	}
+	fake := clock.NewFake(time.Now())
+	start := fake.Now()
+	err := client(t, server, fake).PutBytes(t.Context(), workerapi.PathCatalogResult, []byte("x"))
+	if err == nil || errors.Is(err, ingest.ErrUnreachable) || ingest.Refused(err) {
+		t.Fatalf("got %v, want an error about room alone", err)
+	}
+	got := failure.Describe(err, workerapi.ReasonCatalogFailed)
+	if got.Reason != workerapi.ReasonSpoolBudget || !strings.Contains(got.Message, "ingest.spoolSizePerNamespace") {
+		t.Errorf("got %s: %s, want %s with the setting's name", got.Reason, got.Message, workerapi.ReasonSpoolBudget)
+	}
+	if waited := fake.Now().Sub(start); waited < ingest.DefaultDeadline {
+		t.Errorf("gave up after %s, want %s at least", waited, ingest.DefaultDeadline)
 	}
 }
 

@@ -29,7 +29,7 @@ type temporary struct {
 func (t *temporary) Error() string { return t.err.Error() }
 func (t *temporary) Unwrap() error { return t.err }
 
-// ErrUnreachable is wrapped by the error of a call whose deadline has passed without an answer.
+// ErrUnreachable is wrapped by the error of a call whose deadline has passed, unless the server had no room.
 var ErrUnreachable = errors.New("the ingest API could not be reached")
 
 // call repeats the request until it succeeds, is refused, or the deadline has passed.
@@ -48,8 +48,7 @@ func (c *Client) call(ctx context.Context, call call) error {
 		}
 		// Looked at after the attempt: a call is always tried once.
 		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
-			return failure.New(workerapi.ReasonIngestUnreachable,
-				fmt.Errorf("%w for %s: %s %s: %w", ErrUnreachable, elapsed.Round(time.Second), call.method, call.path, err))
+			return givenUp(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err))
 		}
 		// The server may ask for more time than we would leave it, up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
@@ -60,6 +59,14 @@ func (c *Client) call(ctx context.Context, call call) error {
 		}
 		wait = min(2*wait, lastWait)
 	}
+}
+
+// givenUp gives the last error of a call whose deadline has passed its reason. A server without room for an upload was reached.
+func givenUp(err error) error {
+	if Answered(err, http.StatusInsufficientStorage) {
+		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload %w", err))
+	}
+	return failure.New(workerapi.ReasonIngestUnreachable, fmt.Errorf("%w %w", ErrUnreachable, err))
 }
 
 // retryAfter reads the header of the same name, in seconds or as a date (RFC 9110, 10.2.3).
