@@ -7,6 +7,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +30,10 @@ type Backend interface {
 	// DataVersion is the vulnerability data in use. A *Failure says that there is none, and why.
 	DataVersion(ctx context.Context) (store.DataVersion, error)
 }
+
+// ErrWorkerReplaced refuses a worker whose version of the engine another worker's has replaced while the manager runs.
+var ErrWorkerReplaced = errors.New("another build of the worker image with another version of the engine has replaced this one: " +
+	"name the image by its digest, or restart the manager to go back")
 
 // DataReporter is a Backend that can say how its vulnerability data fares.
 type DataReporter interface {

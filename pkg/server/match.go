@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -29,7 +30,10 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 		return err
 	}
 	wanted, err := i.Engine.DatabaseReported(r.Context(), status)
-	if err != nil {
+	switch {
+	case errors.Is(err, backend.ErrWorkerReplaced):
+		return refuse(http.StatusForbidden, "%v", err)
+	case err != nil:
 		return err
 	}
 	return writeJSON(w, workerapi.DatabaseOrder{Wanted: wanted})

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -149,6 +151,14 @@ func TestReportOfAnotherTool(t *testing.T) {
 	if len(a.engine.reports) != 0 {
 		t.Error("the engine gets the report")
 	}
+}
+
+// TestWorkerThatWasReplaced: it is refused for good, with what to do, so that it ends.
+func TestWorkerThatWasReplaced(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	a.engine.err = fmt.Errorf("%w (grype 0.110.0)", backend.ErrWorkerReplaced)
+	w := a.job(store.JobMatch, "match")
+	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype 0.110.0"}, nil), http.StatusForbidden, "name the image by its digest")
 }
 
 // TestEachRequestIsAContact: each request of a match worker shows that it is alive, also one that does nothing else.

@@ -41,6 +41,8 @@ type dataState struct {
 	crashed        time.Time
 	crashedProblem string
 	crashes        int
+	// replaced are the versions of Grype that reports were made by earlier in this process.
+	replaced map[string]bool
 	// workers are what keeps match workers from starting, by the UID of their Jobs; empty for one that works.
 	workers map[string]string
 }
@@ -216,8 +218,12 @@ func listingURL(base string) string {
 }
 
 // DatabaseReported takes note of a match worker's database and returns the build that it should have. What is
-// installed becomes the data that reports are to be made with, unless that is newer already.
+// installed becomes the data that reports are to be made with, unless that is newer already. A worker whose Grype another worker's has
+// replaced is refused with backend.ErrWorkerReplaced: two builds of the worker under one tag would take turns in setting the data version.
 func (b *Backend) DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
+	if b.data.isReplaced(status.Tool) {
+		return time.Time{}, fmt.Errorf("%w (%s)", backend.ErrWorkerReplaced, status.Tool)
+	}
 	b.noteRefusal(status)
 	if status.Installed != nil {
 		if err := b.installed(ctx, *status.Installed, status.Tool); err != nil {
@@ -265,9 +271,29 @@ func (b *Backend) installed(ctx context.Context, database workerapi.Database, to
 	if err := b.Store.SetDataVersion(ctx, Engine, version); err != nil {
 		return err
 	}
+	if current.Tool != "" && current.Tool != tool {
+		b.data.replace(current.Tool)
+	}
 	b.counts.installs.WithLabelValues("installed").Inc()
 	b.DataChanged(ctx)
 	return nil
+}
+
+// replace records that reports are no longer made by a version of Grype. Going back to it takes another process of the manager, as each
+// deployment has.
+func (d *dataState) replace(tool string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.replaced == nil {
+		d.replaced = map[string]bool{}
+	}
+	d.replaced[tool] = true
+}
+
+func (d *dataState) isReplaced(tool string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.replaced[tool]
 }
 
 func versionOf(database workerapi.Database, tool string) store.DataVersion {

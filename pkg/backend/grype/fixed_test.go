@@ -1,8 +1,10 @@
 package grype
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
@@ -38,5 +40,39 @@ func TestAnotherGrypeProvesNothing(t *testing.T) {
 		if got := matchedBy(step.hours, step.tool); got != step.want {
 			t.Errorf("missing by %s in build %d: fixed is %t, want %t", step.tool, step.hours, got, step.want)
 		}
+	}
+}
+
+// TestTwoBuildsOfOneTag: two builds of the worker with different versions of Grype under one name of the image do not take turns in setting
+// the data version. The one that was replaced is refused, until the manager is started with it.
+func TestTwoBuildsOfOneTag(t *testing.T) {
+	const before, after = "grype 0.110.0", "grype 0.111.0"
+	e := newEngine(t)
+	for n, step := range []struct {
+		tool    string
+		refused bool
+		current string
+	}{
+		{before, false, before},
+		{before, false, before},
+		{after, false, after},
+		{before, true, after},
+		{after, false, after},
+	} {
+		database := build(n) // also one that is newer changes nothing
+		_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: step.tool, Installed: &database})
+		if refused := errors.Is(err, backend.ErrWorkerReplaced); refused != step.refused || err != nil && !refused {
+			t.Errorf("step %d: %s reports its database: %v, want that it is refused: %t", n, step.tool, err, step.refused)
+		}
+		current, err := e.Store.DataVersion(t.Context(), Engine)
+		e.must(err)
+		if current.Tool != step.current {
+			t.Errorf("step %d: reports are made by %s, want %s", n, current.Tool, step.current)
+		}
+	}
+	e.Backend = New(e.Options)
+	database := build(9)
+	if _, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: before, Installed: &database}); err != nil {
+		t.Errorf("after another start with %s: %v, want that it is taken", before, err)
 	}
 }
