@@ -53,6 +53,8 @@ var (
 		"scanner_namespace", "scanner", "state")
 	failedGauge = describe("scanner_operator_images_failed", "Failed images of a Scanner by reason (docs/troubleshooting.md).",
 		"scanner_namespace", "scanner", "reason")
+	recentGauge = describe("scanner_operator_images_recently_used", "Further images of a Scanner that nothing runs now and whose last pods ended within unusedImageRetention.",
+		"scanner_namespace", "scanner")
 	findingsGauge = describe("scanner_operator_findings", "Findings of a Scanner by severity, without those that exceptions cover.",
 		"scanner_namespace", "scanner", "severity")
 	fixableGauge = describe("scanner_operator_findings_fixable", "Findings of a Scanner that have a fixed version.",
@@ -84,7 +86,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		imagesGauge, failedGauge, findingsGauge, fixableGauge, exploitedGauge, suppressedGauge, conditionGauge,
+		imagesGauge, failedGauge, recentGauge, findingsGauge, fixableGauge, exploitedGauge, suppressedGauge, conditionGauge,
 		oldestGauge, waitingGauge, dataGauge, maxAgeGauge, receiversGauge, untoldGauge,
 	} {
 		into <- desc
@@ -157,6 +159,7 @@ func (g *gauges) images(images []coveredImage) {
 	} {
 		g.add(imagesGauge, float64(n), string(state))
 	}
+	g.add(recentGauge, float64(counts.RecentlyUsed))
 	failed, oldest, waiting := map[string]int{}, time.Time{}, time.Time{}
 	for _, img := range images {
 		switch img.State {

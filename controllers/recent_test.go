@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -88,7 +89,12 @@ func TestImageOfEndedPods(t *testing.T) {
 	if after.Status.Phase != v1alpha1.PhaseScanned || after.Status.WorkloadCount != 0 || wait != 23*time.Hour {
 		t.Errorf("phase %s, %d workloads, next in %s; want it scanned, run by none, for 23h", after.Status.Phase, after.Status.WorkloadCount, wait)
 	}
+	registry := prometheus.NewRegistry()
+	u.scanners.Metrics = NewMetrics(registry)
 	status := u.reconcileScanner().Status
+	if n := measured(t, registry)["images_recently_used"]; n != 1 {
+		t.Errorf("%v images are measured as recently used, want 1", n)
+	}
 	if want := (v1alpha1.ImageCounts{RecentlyUsed: 1}); status.Images != want || status.Findings.Critical != 0 {
 		t.Errorf("images %+v with %d critical findings, want one that was used recently and is counted nowhere else", status.Images, status.Findings.Critical)
 	}

@@ -166,7 +166,7 @@ func (a operations) scannerOf(s *v1alpha1.Scanner) restv1.Scanner {
 		Namespace: s.Namespace, Name: s.Name, Engine: string(s.Spec.Backend.Type), Suspended: ptr.Deref(s.Spec.Suspend, false),
 		Images: restv1.ImageCounts{
 			Total: int(images.Total), Scanned: int(images.Scanned), Pending: int(images.Pending),
-			Failed: int(images.Failed), Excluded: int(images.Excluded),
+			Failed: int(images.Failed), Excluded: int(images.Excluded), RecentlyUsed: int(images.RecentlyUsed),
 		},
 		Findings: countsOf(s.Status.Findings), Conditions: conditionsOf(s.Status.Conditions),
 	}

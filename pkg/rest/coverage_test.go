@@ -21,7 +21,7 @@ func TestScannerCoverage(t *testing.T) {
 	w.scanner("shop", "main", func(s *v1alpha1.Scanner) {
 		s.Spec.Suspend = ptr.To(true)
 		s.Status = v1alpha1.ScannerStatus{
-			Images:            v1alpha1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1},
+			Images:            v1alpha1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1, RecentlyUsed: 7},
 			Findings:          v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: 8},
 			VulnerabilityData: &v1alpha1.VulnerabilityData{BuildTime: metav1.NewTime(noon.Add(-2 * time.Hour)), Tool: "grype 0.110.0"},
 			Conditions:        []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: metav1.NewTime(noon)}},
@@ -30,7 +30,7 @@ func TestScannerCoverage(t *testing.T) {
 	w.scanner("shop", "new")
 	want := restv1.Scanner{
 		Namespace: "shop", Name: "main", Engine: "Grype", Suspended: true,
-		Images:            restv1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1},
+		Images:            restv1.ImageCounts{Total: 10, Scanned: 4, Pending: 3, Failed: 2, Excluded: 1, RecentlyUsed: 7},
 		Findings:          restv1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: 8},
 		VulnerabilityData: restv1.VulnerabilityData{BuildTime: noon.Add(-2 * time.Hour), AgeSeconds: 7200, Tool: "grype 0.110.0"},
 		Conditions:        []restv1.Condition{{Type: "Ready", Status: "False", Reason: "Scanning", Message: "3 of 10 images have no result yet", LastTransitionTime: noon}},

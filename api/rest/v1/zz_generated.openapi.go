@@ -238,8 +238,12 @@ type ImageCounts struct {
 	Excluded int `json:"excluded"`
 	Failed   int `json:"failed"`
 	Pending  int `json:"pending"`
-	Scanned  int `json:"scanned"`
-	Total    int `json:"total"`
+
+	// RecentlyUsed Further images that nothing runs now and whose last pods ended within spec.unusedImageRetention. They are in none of
+	// the other numbers.
+	RecentlyUsed int `json:"recentlyUsed"`
+	Scanned      int `json:"scanned"`
+	Total        int `json:"total"`
 }
 
 // ImageScan defines model for ImageScan.
