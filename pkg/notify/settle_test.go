@@ -210,6 +210,20 @@ func TestCrashBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// TestDeliveryIsCountedBeforeItIsSent: each attempt is counted outside the store after it is stored and before the message is handed over,
+// so that a store which is put back to an older snapshot is noticed, whenever the manager was stopped.
+func TestDeliveryIsCountedBeforeItIsSent(t *testing.T) {
+	s := onItsWay(t, Outcome{Result: Temporary, Reason: ReasonReceiverFailed})
+	for attempt := s.count + 1; len(s.sent) < 2; attempt++ {
+		s.taken = func() {
+			if s.count != attempt {
+				t.Errorf("%d deliveries are counted outside the store when delivery %d is handed over", s.count, attempt)
+			}
+		}
+		only(t, s.next())
+	}
+}
+
 // TestCrash: a crash before the sending or after it leads to the same message again.
 func TestCrash(t *testing.T) {
 	s := onItsWay(t)

@@ -147,6 +147,8 @@ type story struct {
 	last Progress
 	// taken is called when a message has been taken, before the courier hears of it.
 	taken func()
+	// count is the number of deliveries that is kept outside the store.
+	count int64
 	// data is the version of the vulnerability data.
 	data int
 	// random is the same in every run.
@@ -346,9 +348,18 @@ func (s *story) Send(_ context.Context, d Delivery) Outcome {
 	return outcome
 }
 
+// counted keeps the number of a delivery.
+func (s *story) counted(ctx context.Context, number int64) {
+	s.t.Helper()
+	if stored, err := s.store.Deliveries(ctx); err != nil || stored != number {
+		s.t.Errorf("delivery %d is counted while the store counts %d (%v)", number, stored, err)
+	}
+	s.count = number
+}
+
 // tryVisit lets the courier work once, as a fresh process would: all that it knows is in the ledger.
 func (s *story) tryVisit() error {
-	courier := Courier{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }}
+	courier := Courier{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }, Counted: s.counted}
 	progress, err := courier.Visit(context.Background(), scannerUID, s.settings, s.coverage)
 	if err == nil {
 		s.last = progress
