@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -66,4 +70,42 @@ func TestHelp(t *testing.T) {
 			t.Errorf("--%s is listed: %t", f.Name, shown)
 		}
 	})
+}
+
+// TestErrorsNameTheCommand: the error of each command begins with what the user typed.
+func TestErrorsNameTheCommand(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = full.Close() })
+	none := "--data-dir=" + filepath.Join(t.TempDir(), "none")
+	for name, tt := range map[string]struct {
+		arguments []string
+		want      string
+	}{
+		"operator, a wrong flag":    {[]string{"--none"}, "scanner-operator: "},
+		"operator, a wrong value":   {[]string{"--log-level=loud"}, "scanner-operator: "},
+		"operator, an argument":     {[]string{"none"}, "scanner-operator: "},
+		"findings, a wrong flag":    {[]string{"findings", "--none"}, "scanner-operator findings: "},
+		"findings, without a store": {[]string{"findings", none}, "scanner-operator findings: "},
+		"backup, without a store":   {[]string{"backup", none}, "scanner-operator backup: "},
+		"restore, without a backup": {[]string{"restore", none, "none"}, "scanner-operator restore: "},
+		"cleanup, an argument":      {[]string{"cleanup", "none"}, "scanner-operator cleanup: "},
+		"crds, which nobody takes":  {[]string{"crds"}, "scanner-operator crds: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var says bytes.Buffer
+			command := exec.CommandContext(t.Context(), os.Args[0], tt.arguments...)
+			command.Env = append(os.Environ(), asManager+"=1")
+			command.Stdout, command.Stderr = full, &says
+			var ended *exec.ExitError
+			if err := command.Run(); !errors.As(err, &ended) || ended.ExitCode() != 1 {
+				t.Fatalf("%v, want exit code 1", err)
+			}
+			if !strings.Contains("\n"+says.String(), "\n"+tt.want) {
+				t.Errorf("it says %q, want an error that begins with %q", says.String(), tt.want)
+			}
+		})
+	}
 }

@@ -52,6 +52,9 @@ func TestMetricsOfARunningManager(t *testing.T) {
 		`scanner_operator_registries_backed_off{engine="clair"} 0`,
 		`scanner_operator_client_requests_total{code="`,
 		`controller_runtime_reconcile_total{controller="notification"`,
+		// One that waits for the API server or an engine does not hold up the others.
+		`controller_runtime_max_concurrent_reconciles{controller="scanner"} 4`,
+		`controller_runtime_max_concurrent_reconciles{controller="pod"} 8`,
 	} {
 		c.Expect(text).To(ContainSubstring("\n"+line), "what the manager says of itself")
 	}
