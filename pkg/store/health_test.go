@@ -56,6 +56,36 @@ func TestStoreVolumeSwept(t *testing.T)    { onVolume(t, "swept") }
 func TestStoreVolumeReadOnly(t *testing.T) { onVolume(t, "read-only") }
 func TestStoreVolumeFailing(t *testing.T)  { onVolume(t, "failing") }
 
+// TestRoomForWhatIsWrittenNext: free pages of the file are room for content, and what the log has grown to is room for the log. Only the
+// volume has room for a log that has not grown.
+func TestRoomForWhatIsWrittenNext(t *testing.T) {
+	for what, c := range map[string]struct {
+		available, free uint64
+		log             int64 // its bytes; none if 0
+		want            bool
+	}{
+		"room on the volume":                      {available: minRoom, want: false},
+		"a byte less":                             {available: minRoom - 1, want: true},
+		"free pages instead":                      {available: minLogRoom, free: minRoom - minLogRoom, want: false},
+		"too few free pages":                      {available: minLogRoom, free: minRoom - minLogRoom - 1, want: true},
+		"free pages, and no room for the log":     {available: minLogRoom - 1, free: minRoom, want: true},
+		"free pages, and a log that has grown":    {available: 0, free: minRoom, log: minLogRoom, want: false},
+		"free pages, and a log that is too small": {available: 0, free: minRoom, log: minLogRoom - 1, want: true},
+		"no free pages, and a log that has grown": {available: minRoom - 1, log: minRoom, want: true},
+	} {
+		s := &SQLite{path: filepath.Join(t.TempDir(), "store.db")}
+		s.health.free = c.free
+		if c.log > 0 {
+			if err := errors.Join(os.WriteFile(s.path+"-wal", nil, 0o600), os.Truncate(s.path+"-wal", c.log)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := s.isFull(c.available); got != c.want {
+			t.Errorf("%s: the volume counts as full: %t, want %t", what, got, c.want)
+		}
+	}
+}
+
 // playFullVolume: a volume is filled while the store is open, and while it is not.
 func playFullVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=48m"); err != nil {
