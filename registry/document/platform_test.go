@@ -3,6 +3,7 @@ package document_test
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 
@@ -58,17 +59,19 @@ func TestOrderIsThatOfContainerd(t *testing.T) {
 		"", "/amd64", "linux/amd64", "linux/amd64/v1", "linux/amd64/v2", "linux/amd64/v3", "linux/amd64/v9", "linux/386", "linux/x86_64",
 		"linux/arm", "linux/arm/v5", "linux/arm/v6", "linux/arm/v7", "linux/arm/v8", "linux/arm/v9", "linux/arm/7", "linux/armhf", "linux/aarch64",
 		"linux/arm64", "linux/arm64/v8", "linux/arm64/v8.1", "linux/arm64/v9", "linux/arm64/x", "linux/ppc64le", "linux/s390x", "windows/amd64", "unknown/unknown",
+		"windows/amd64//10.0.17763.1", "windows/amd64//10.0.20348.5", "windows/amd64//10.0.20348.9", "linux/amd64//10.0.20348.5",
 	}
 	nodes := []string{
-		"linux/amd64", "linux/amd64/v3", "linux/386", "linux/arm", "linux/arm/v6", "linux/arm/v8", "linux/arm64", "linux/arm64/v8.2", "linux/s390x", "windows/amd64",
+		"linux/amd64", "linux/amd64/v3", "linux/386", "linux/arm", "linux/arm/v6", "linux/arm/v8", "linux/arm64", "linux/arm64/v8.2", "linux/s390x", "windows/amd64", "windows/amd64//10.0.20348.7",
 	}
 	for _, node := range nodes {
 		for _, a := range all {
 			for _, b := range all {
-				for _, c := range []string{"linux/amd64", "linux/arm/v6", ""} {
-					children, _ := document.Children(index(a, b, c), platform(node))
-					if want := containerd(platform(node), index(a, b, c)); !slices.Equal(names(children[:min(1, len(children))]), want) {
-						t.Errorf("a node of %s takes %v of %q, %q and %q, want %v", node, names(children), a, b, c, want)
+				for _, c := range []string{"linux/amd64", "linux/arm/v6", "windows/amd64//10.0.20348.5", ""} {
+					made := index(a, b, c)
+					children, _ := document.Children(made, platform(node))
+					if want := containerd(platform(node), made); !slices.Equal(digests(children[:min(1, len(children))]), want) {
+						t.Errorf("a node of %s takes %v of %q, %q and %q, want %v", node, digests(children), a, b, c, want)
 					}
 				}
 			}
@@ -76,36 +79,36 @@ func TestOrderIsThatOfContainerd(t *testing.T) {
 	}
 }
 
-// containerd is what images.Manifest of containerd does to the manifests of an index, in its own words
-// (https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go). It returns the platform of the one that it takes.
+// containerd is what images.Manifest of containerd does to the manifests of an index
+// (https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go). It returns the digest of the one that it takes.
 func containerd(node v1.Platform, index *v1.IndexManifest) []string {
-	asSpec := func(p v1.Platform) specs.Platform {
+	type child struct {
+		platform *specs.Platform
+		digest   string
+	}
+	asSpec := func(p v1.Platform) *specs.Platform {
 		if p.OS == "" {
 			p.OS = node.OS // the one that containerd runs on
 		}
-		return specs.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
+		return &specs.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, OSVersion: p.OSVersion}
 	}
-	platform := platforms.Only(asSpec(node))
-	var descs []v1.Descriptor
+	matcher := platforms.Only(*asSpec(node))
+	var matching []child
 	for _, d := range index.Manifests {
-		if d.Platform == nil || platform.Match(asSpec(*d.Platform)) {
-			descs = append(descs, d)
+		if d.Platform == nil {
+			matching = append(matching, child{nil, d.Digest.String()})
+		} else if p := asSpec(*d.Platform); matcher.Match(*p) {
+			matching = append(matching, child{p, d.Digest.String()})
 		}
 	}
-	best := -1
-	for i, d := range descs {
-		switch {
-		case best < 0:
-			best = i
-		case d.Platform == nil: // never before another one
-		case descs[best].Platform == nil, platform.Less(asSpec(*d.Platform), asSpec(*descs[best].Platform)):
-			best = i
-		}
-	}
-	if best < 0 {
+	sort.SliceStable(matching, func(a, b int) bool {
+		first, second := matching[a].platform, matching[b].platform
+		return first != nil && (second == nil || matcher.Less(*first, *second))
+	})
+	if len(matching) == 0 {
 		return nil
 	}
-	return names(descs[best : best+1])
+	return []string{matching[0].digest}
 }
 
 // TestRuns: a configuration is held to the same platforms.
@@ -117,9 +120,18 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// platform reads os/architecture/variant/os.version, of which the end may be missing.
 func platform(text string) v1.Platform {
-	parts := strings.Split(text+"//", "/")
-	return v1.Platform{OS: parts[0], Architecture: parts[1], Variant: parts[2]}
+	parts := strings.Split(text+"///", "/")
+	return v1.Platform{OS: parts[0], Architecture: parts[1], Variant: parts[2], OSVersion: parts[3]}
+}
+
+// digests say which of several descriptors for one platform they are.
+func digests(children []v1.Descriptor) (digests []string) {
+	for _, child := range children {
+		digests = append(digests, child.Digest.String())
+	}
+	return digests
 }
 
 // names are the platforms of descriptors, as index takes them.
