@@ -9,12 +9,23 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// TestMaterialsOfEachPlatform: a bill of materials is attested to the image of its platform, and not to the index.
+// TestMaterialsOfEachPlatform: a bill of materials is attested to the image of its program and platform, and not to the index.
 func TestMaterialsOfEachPlatform(t *testing.T) {
 	r := complete(t)
 	var out bytes.Buffer
 	must(t, r.listMaterials("registry.example:5000/trial", &out))
 
+	files := map[string]string{} // of each platform's image, by its reference
+	for _, program := range programs {
+		index, err := r.index(program)
+		must(t, err)
+		manifest, err := index.IndexManifest()
+		must(t, err)
+		for _, image := range manifest.Manifests {
+			files["registry.example:5000/trial/"+program+"@"+image.Digest.String()] =
+				r.path("sbom", program+"_"+image.Platform.OS+"_"+image.Platform.Architecture+".spdx.json")
+		}
+	}
 	digests := map[string]bool{}
 	for line := range strings.Lines(out.String()) {
 		reference, file, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -24,6 +35,9 @@ func TestMaterialsOfEachPlatform(t *testing.T) {
 			continue
 		}
 		digests[digest.DigestStr()] = true
+		if want := files[reference]; file != want {
+			t.Errorf("%s has the bill of materials %q, want %q", reference, file, want)
+		}
 		if _, err := os.Stat(file); err != nil {
 			t.Errorf("the bill of materials of %s: %v", reference, err)
 		}
