@@ -16,7 +16,8 @@ registry_address() { docker inspect --format '{{.NetworkSettings.Networks.kind.I
 
 up() {
   "$KIND" create cluster --name "$NAME" --kubeconfig "$KUBECONFIG_FILE" --wait 120s
-  docker run --detach --network kind --name "$NAME-registry" registry:3 >/dev/null
+  docker run --detach --network kind --name "$NAME-registry" \
+    registry:3@sha256:1be55279f18a2fe1a74edf2664cac61c1bea305b7b4642dab412e7affdcb3e33 >/dev/null
   local address node
   address=$(registry_address)
   for node in $("$KIND" get nodes --name "$NAME"); do
