@@ -27,9 +27,10 @@ type imageFindings struct {
 	PlatformDigest string   `json:"platformDigest,omitempty"`
 	Scope          string   `json:"scope"`
 	Engine         string   `json:"engine"`
-	// DataVersion is empty as long as there is no report; then Findings says nothing.
-	DataVersion string            `json:"dataVersion,omitempty"`
-	Findings    []finding.Finding `json:"findings"`
+	// DataVersion is empty as long as there is no report.
+	DataVersion string `json:"dataVersion,omitempty"`
+	// Findings is never null. Without a report it is empty, as for an image without vulnerabilities: DataVersion makes the difference.
+	Findings []finding.Finding `json:"findings"`
 }
 
 // printFindings prints what the store knows, beside the running manager.
@@ -85,6 +86,7 @@ func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.Im
 		img := imageFindings{
 			Namespace: use.Namespace, Scanner: use.Scanner, References: use.References, Digest: use.Key.Digest,
 			Platform: use.Key.Platform.String(), PlatformDigest: use.PlatformDigest, Scope: string(use.Scope), Engine: use.Engine,
+			Findings: []finding.Finding{},
 		}
 		summary, err := db.Summary(ctx, use.Subject, store.Excepting{})
 		if errors.Is(err, store.ErrNotFound) {
@@ -95,9 +97,11 @@ func collectFindings(ctx context.Context, db *store.SQLite, wanted func(store.Im
 			return nil, err
 		}
 		img.DataVersion = summary.DataVersion
-		if img.Findings, err = db.Findings(ctx, use.Subject); err != nil {
+		findings, err := db.Findings(ctx, use.Subject)
+		if err != nil {
 			return nil, err
 		}
+		img.Findings = append(img.Findings, findings...)
 		images = append(images, img)
 	}
 	return images, nil

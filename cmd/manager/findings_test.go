@@ -144,7 +144,7 @@ func TestFindingsJSON(t *testing.T) {
 	if len(images) != 2 {
 		t.Fatalf("%d images, want 2", len(images))
 	}
-	if images[0].Namespace != "blog" || images[0].DataVersion != "" || len(images[0].Findings) != 0 {
+	if images[0].Namespace != "blog" || images[0].DataVersion != "" || images[0].Findings == nil || len(images[0].Findings) != 0 {
 		t.Errorf("the image without a result is %+v", images[0])
 	}
 	if images[1].DataVersion != "v1" || len(images[1].Findings) != 1 || images[1].Findings[0].ID != "CVE-2024-0001" {
