@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/scanner-operator/scanner-operator/registry/document"
@@ -59,6 +61,12 @@ func TestMemoryOfDocuments(t *testing.T) {
 		return fmt.Sprintf(`{"mediaType": %q, "size": %d, "digest": %q, "platform": {"os": "linux", "architecture": "amd64"}}`,
 			types.OCIManifestSchema1, size, document.Digest([]byte(raw)))
 	}
+	// indexOfNothing pushes an index of as many elements as fit, and returns the descriptor by which another index has it for amd64.
+	indexOfNothing := func(s *registrytest.Registry) string {
+		junk := filled(`{"schemaVersion": 2, "manifests": [`, "{}", "]}")
+		s.PushManifest(t, "app:junk", types.OCIImageIndex, []byte(junk))
+		return strings.Replace(descriptor(junk, len(junk)), string(types.OCIManifestSchema1), string(types.OCIImageIndex), 1)
+	}
 	for what, c := range map[string]struct {
 		// push returns what is to be located.
 		push func(server *registrytest.Registry) string
@@ -85,6 +93,34 @@ func TestMemoryOfDocuments(t *testing.T) {
 			s.PushManifest(t, "app:junk", types.OCIManifestSchema1, []byte(junk))
 			return s.PushManifest(t, "app:1", types.OCIImageIndex, []byte(`{"schemaVersion": 2, "manifests": [`+child+`]}`))
 		}, workerapi.ReasonNotAnImage},
+		"an index of nothing in the index": {func(s *registrytest.Registry) string {
+			return s.PushManifest(t, "app:1", types.OCIImageIndex, []byte(`{"schemaVersion": 2, "manifests": [`+indexOfNothing(s)+`]}`))
+		}, workerapi.ReasonNotAnImage},
+		"an index of nothing, for a variant that no node has, before the image": {func(s *registrytest.Registry) string {
+			s.Push(t, "app:good", good)
+			raw, err := good.RawManifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.PushManifest(t, "app:1", types.OCIImageIndex, []byte(`{"schemaVersion": 2, "manifests": [`+
+				strings.Replace(indexOfNothing(s), `"amd64"`, `"amd64", "variant": "v9"`, 1)+","+
+				strings.Replace(descriptor(string(raw), len(raw)), string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), 1)+`]}`))
+		}, ""},
+		"as many layers as may be, with addresses": {func(s *registrytest.Registry) string {
+			s.Push(t, "app:good", good)
+			manifest, err := good.Manifest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			layer := manifest.Layers[0]
+			layer.URLs = slices.Repeat([]string{"https://files.example/" + strings.Repeat("x", 70)}, 15)
+			manifest.Layers = slices.Repeat([]v1.Descriptor{layer}, 1990)
+			raw, err := json.Marshal(manifest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.PushManifest(t, "app:1", types.DockerManifestSchema2, raw)
+		}, ""},
 		"as many and as large documents as may be": {func(s *registrytest.Registry) string {
 			element := `{"annotations": {` + strings.TrimSuffix(strings.Repeat(`"a":"`+strings.Repeat("x", 60)+`",`, 20), ",") + `}}`
 			var children []string
