@@ -229,15 +229,20 @@ func (r *ImageScanReconciler) RecordUse(ctx context.Context, scan *v1alpha1.Imag
 	return err
 }
 
+// workload is what runs the container, without receivers.
+func (u use) workload() store.Workload {
+	kind, name := workloadOf(u.pod)
+	return store.Workload{
+		Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
+		Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(), Completes: completes(u.pod),
+	}
+}
+
 // workloadsOf lists each workload once, with the receivers of all its pods.
 func workloadsOf(uses []use) []store.Workload {
 	named := map[store.Workload][]string{}
 	for _, u := range uses {
-		kind, name := workloadOf(u.pod)
-		w := store.Workload{
-			Namespace: u.pod.Namespace, Kind: kind, Name: name, Container: u.img.Container,
-			Repository: u.img.Reference.Repository, Reference: u.img.Reference.String(), Completes: completes(u.pod),
-		}
+		w := u.workload()
 		named[w] = append(named[w], u.receivers...)
 	}
 	var workloads []store.Workload
@@ -249,17 +254,19 @@ func workloadsOf(uses []use) []store.Workload {
 	return workloads
 }
 
-// endedWorkloads lists each workload once, with the time when its last pod ended.
+// endedWorkloads lists each workload once, with the time when its last pod ended. A namespace may have thousands of ended pods, each of them a
+// workload of its own, so each pod is handled once.
 func endedWorkloads(uses []use) (ended []store.EndedWorkload) {
-	for _, w := range workloadsOf(uses) {
-		e := store.EndedWorkload{Workload: w}
-		for _, u := range uses {
-			kind, name := workloadOf(u.pod)
-			if kind == w.Kind && name == w.Name && u.img.Container == w.Container && u.img.Reference.String() == w.Reference && u.endedAt.After(e.At) {
-				e.At = u.endedAt
-			}
+	last := map[store.Workload]time.Time{}
+	for _, u := range uses {
+		if w := u.workload(); u.endedAt.After(last[w]) {
+			last[w] = u.endedAt
 		}
-		ended = append(ended, e)
+	}
+	for _, w := range workloadsOf(uses) {
+		named := w
+		named.Receivers = ""
+		ended = append(ended, store.EndedWorkload{Workload: w, At: last[named]})
 	}
 	return ended
 }

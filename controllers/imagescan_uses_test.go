@@ -1,10 +1,13 @@
 package controllers
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
@@ -27,5 +30,28 @@ func TestReferencesAreInOneOrder(t *testing.T) {
 		if diff := cmp.Diff(want, references(uses...)); diff != "" {
 			t.Errorf("references by the order of pods (-want +got):\n%s", diff)
 		}
+	}
+}
+
+// TestEndedPodsAreHandledOnce: of each workload the end of its last pod counts, and ten times as many ended Jobs take about ten times the work.
+func TestEndedPodsAreHandledOnce(t *testing.T) {
+	began, controls := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), true
+	ended := func(jobs int) (uses []use) {
+		for i := range 2 * jobs {
+			pod := aPod(shop, fmt.Sprint("pod-", i))
+			pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: fmt.Sprint("job-", i/2), Controller: &controls}}
+			uses = append(uses, use{pod: pod, img: runningImage{podImage: podImage{Container: "main"}}, endedAt: began.Add(time.Duration(i) * time.Second)})
+		}
+		return uses
+	}
+	for i, e := range endedWorkloads(ended(2)) {
+		if last := began.Add(time.Duration(2*i+1) * time.Second); e.Name != fmt.Sprint("job-", i) || !e.At.Equal(last) {
+			t.Errorf("%s ended at %s, want job-%d at %s", e.Name, e.At, i, last)
+		}
+	}
+	few, many := ended(50), ended(500)
+	work := testing.AllocsPerRun(1, func() { endedWorkloads(few) })
+	if more := testing.AllocsPerRun(1, func() { endedWorkloads(many) }); more > 20*work {
+		t.Errorf("%.0f allocations for 500 Jobs and %.0f for 50", more, work)
 	}
 }
