@@ -95,6 +95,47 @@ func TestAddressesOfLayersAreDropped(t *testing.T) {
 	}
 }
 
+// TestMirrorWithoutAForeignLayer: mirrors need not have such layers, and the registry may. The mirror is passed over, as for any other layer.
+func TestMirrorWithoutAForeignLayer(t *testing.T) {
+	plain := registrytest.Image(t, registrytest.Files{"a": "b"})
+	layers, err := plain.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := mutate.Append(empty.Image, mutate.Addendum{Layer: layers[0], MediaType: types.DockerForeignLayer, URLs: []string{"https://elsewhere.example/layer"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image = registrytest.Declaring(t, image, amd64)
+	origin := registrytest.NewRegistry(t, nil)
+	mirror := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/blobs/"+registrytest.Digest(t, layers[0])) {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	origin.Push(t, "team/app:2", plain) // with the layer, which the client library does not push as a foreign one
+	origin.Push(t, "team/app:1", image)
+	reference := origin.Host + "/team/app@" + registrytest.Digest(t, image)
+	mirror.Push(t, "team/app:1", image)
+	p := puller(mirror.Host)
+	p.Registries = append(p.Registries, workerapi.Registry{Host: origin.Host, PlainHTTP: true, Mirrors: []string{mirror.Host}})
+	pulled, err := p.Pull(t.Context(), []string{reference}, amd64)
+	if err != nil || pulled.Mirror != mirror.Host {
+		t.Fatalf("pulled %+v, error %v, want the mirror's manifest", pulled, err)
+	}
+	location, err := p.Locate(t.Context(), []string{reference}, amd64)
+	if err != nil || location.Mirror != "" {
+		t.Errorf("located %+v, error %v, want the layer in the registry itself", location, err)
+	}
+	if _, err = readLayer(t, pulled.Content); err == nil || !p.Avoid(pulled, err) {
+		t.Errorf("the mirror is not avoided after the error %v", err)
+	}
+}
+
 func hash(t *testing.T, digest string) v1.Hash {
 	t.Helper()
 	parsed, err := v1.NewHash(digest)

@@ -69,7 +69,8 @@ func (p *Puller) Avoid(image *Image, err error) bool {
 		return false
 	}
 	switch reason(err) {
-	case workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonRegistryThrottled, workerapi.ReasonRegistryUnavail:
+	case workerapi.ReasonImageNotFound, workerapi.ReasonForeignLayer, workerapi.ReasonUnauthorized, workerapi.ReasonRegistryThrottled,
+		workerapi.ReasonRegistryUnavail:
 		p.Avoided = append(p.Avoided, image.Mirror)
 		return true
 	}
