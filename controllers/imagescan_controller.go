@@ -60,6 +60,8 @@ type ImageScanReconciler struct {
 	concerned sync.Map
 	// swept is when sweepAfterDeletion last swept each namespace.
 	swept sync.Map
+	// deleted are ImageScans whose deletion requests that their image is scanned again.
+	deleted deletedScans
 }
 
 // imageScanScope is what the steps of one reconciliation share.
@@ -125,7 +127,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			err = errors.Join(err, r.patchStatus(ctx, before, s))
 		}
 	}()
-	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.followRequest, r.hold, r.findBackend, r.index, r.prompt, r.match} {
+	for _, step := range []imageScanStep{r.findUses, r.awaitStore, r.recordUse, r.recount, r.retire, r.followRequest, r.hold, r.findBackend, r.index, r.rematch, r.prompt, r.match} {
 		wait, err := step(ctx, s)
 		var failure *backend.Failure
 		if errors.As(err, &failure) {

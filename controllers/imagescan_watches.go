@@ -44,6 +44,7 @@ func (r *ImageScanReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.ImageScan{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, matchRequested, statusChanged))).
 		Watches(&v1alpha1.Scanner{}, handler.EnqueueRequestsFromMapFunc(r.ofScanner),
 			builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, rescanRequested))).
+		Watches(&v1alpha1.ImageScan{}, r.deletionEvents()).
 		Watches(&corev1.Pod{}, r.podEvents(), builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.Channel(r.Wakeups.Subscribe(), handler.EnqueueRequestsFromMapFunc(r.ofDigest))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).

@@ -87,16 +87,23 @@ func TestEvents(t *testing.T) {
 	}, patience).Should(ContainElements("ImageScan Warning ImageNotFound", "Scanner Warning SomeImagesFailed"))
 }
 
-// TestDeletedByUser: an ImageScan of an image that runs is made again, with its result.
+// TestDeletedByUser: an ImageScan of an image that runs is made again, and the image is matched again.
 func TestDeletedByUser(t *testing.T) {
 	p := newPlace(t)
-	scanner := aScanner(p.namespace, "all")
-	p.creates(scanner, aPod(p.namespace, "a", running("main", web)))
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	former := p.scan(scanner, web)
+	scanner, image := aScanner(p.namespace, "all"), p.unique("web")
+	matchedAt := func() time.Time {
+		subject := store.Subject{PlatformDigest: keyOfImage(image).Digest, Scope: store.Cluster, Engine: "fake"}
+		summary, err := p.store.Summary(t.Context(), subject, store.Excepting{})
+		p.must(err)
+		return summary.MatchedAt
+	}
+	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
+	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	former, before := p.scan(scanner, image), matchedAt()
 	p.deletes(former)
-	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned})
-	p.Expect(p.scan(scanner, web).UID).NotTo(Equal(former.UID))
+	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
+	p.Expect(p.scan(scanner, image).UID).NotTo(Equal(former.UID))
+	p.Eventually(matchedAt, patience).Should(BeTemporally(">", before))
 }
 
 // TestRetentionInTheCluster: an image that nobody runs any more goes when its time is over, and so does its use in

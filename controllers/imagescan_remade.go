@@ -1,0 +1,83 @@
+package controllers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+)
+
+// Bounds of deletedScans. Beyond them an image that is remade keeps its last result, and a failed match its retry time.
+const (
+	maxDeletedScans = 1000
+	deletedScanTime = 10 * time.Minute
+)
+
+// deletedScans remembers which ImageScans were deleted while their image was in use: the next one for the same image is a request to
+// scan it again. The zero value is empty. Safe for concurrent use.
+type deletedScans struct {
+	mu sync.Mutex
+	at map[imageOfScanner]time.Time
+}
+
+// add remembers a deletion, unless too many are remembered.
+func (d *deletedScans) add(img imageOfScanner, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil {
+		d.at = map[imageOfScanner]time.Time{}
+	}
+	if len(d.at) >= maxDeletedScans {
+		for other, at := range d.at {
+			if now.Sub(at) >= deletedScanTime {
+				delete(d.at, other)
+			}
+		}
+	}
+	if len(d.at) < maxDeletedScans {
+		d.at[img] = now
+	}
+}
+
+// take reports whether a deletion is remembered, and forgets it.
+func (d *deletedScans) take(img imageOfScanner, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, found := d.at[img]
+	delete(d.at, img)
+	return found && now.Sub(at) < deletedScanTime
+}
+
+// deletionEvents remembers deleted ImageScans. It enqueues nothing: a pod that runs the image has the ImageScan made anew.
+func (r *ImageScanReconciler) deletionEvents() handler.EventHandler {
+	return handler.Funcs{DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requestQueue) { r.rememberDeletion(e.Object) }}
+}
+
+func (r *ImageScanReconciler) rememberDeletion(o client.Object) {
+	scan, owner := o.(*v1alpha1.ImageScan), metav1.GetControllerOf(o)
+	key, err := keyOf(scan)
+	if err != nil || owner == nil || scan.Status.UnusedSinceTime != nil {
+		return
+	}
+	r.deleted.add(imageOfScanner{owner.UID, key}, r.Clock.Now())
+}
+
+// rematch has an image matched again whose ImageScan was deleted and made anew. A failed match is not waited for, and the last result
+// stays until the next one. That the content is indexed again at once needs nothing: the new ImageScan has no failed attempts.
+func (r *ImageScanReconciler) rematch(ctx context.Context, s *imageScanScope) (time.Duration, error) {
+	img := imageOfScanner{s.scanner.UID, s.key}
+	if !r.deleted.take(img, r.Clock.Now()) {
+		return 0, nil
+	}
+	if err := r.Store.RequestMatch(ctx, s.subject()); err != nil {
+		r.deleted.add(img, r.Clock.Now())
+		return 0, err
+	}
+	return 0, promptEngine(ctx, s.backend)
+}

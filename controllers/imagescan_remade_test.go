@@ -1,0 +1,127 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/backend"
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
+)
+
+// remade has an ImageScan deleted by a user, made anew for a pod, and reconciled once.
+func (u *unit) remade(scan *v1alpha1.ImageScan, pod *corev1.Pod) *v1alpha1.ImageScan {
+	u.t.Helper()
+	former := u.read(scan)
+	u.must(u.client.Delete(u.t.Context(), former))
+	u.scans.rememberDeletion(former)
+	u.reconcile(former)
+	_, err := u.pods.Reconcile(u.t.Context(), requestFor(pod))
+	u.must(err)
+	var scans v1alpha1.ImageScanList
+	u.must(u.client.List(u.t.Context(), &scans))
+	if len(scans.Items) != 1 {
+		u.t.Fatalf("%d ImageScans, want the one that was made anew", len(scans.Items))
+	}
+	after, _ := u.reconcile(&scans.Items[0])
+	return after
+}
+
+// TestDeletionTriesAFailedImageAtOnce: the engine is asked again however far away the next attempt was.
+func TestDeletionTriesAFailedImageAtOnce(t *testing.T) {
+	scanner := theScanner()
+	scan, pod := scanOf(scanner, web), aPod(shop, "a", running("main", web))
+	u := newUnit(t, scanner, scan, pod)
+	u.engine.index = says(backend.Progress{}, &backend.Failure{Reason: "ImageNotFound", RetryAfter: 6 * time.Hour})
+	for range 3 {
+		u.reconcile(scan)
+	}
+	if len(u.engine.asked) != 1 {
+		t.Fatalf("the engine was asked %d times before its next attempt was due, want once", len(u.engine.asked))
+	}
+	if after := u.remade(scan, pod); len(u.engine.asked) != 2 || after.Status.Attempts != 1 {
+		t.Errorf("the engine was asked %d times, with %d attempts of the new ImageScan; want 2 and 1", len(u.engine.asked), after.Status.Attempts)
+	}
+}
+
+// TestDeletionHasAnImageMatchedAgain: once, whether it has a result, which stays until the next, or its match failed and is to be tried
+// again later.
+func TestDeletionHasAnImageMatchedAgain(t *testing.T) {
+	for name, failed := range map[string]bool{"scanned": false, "failed": true} {
+		t.Run(name, func(t *testing.T) {
+			scanner := theScanner()
+			scan, pod := scanOf(scanner, web), aPod(shop, "a", running("main", web))
+			u := newUnit(t, scanner, scan, pod)
+			u.engine.match = says(backend.Waiting(v1alpha1.ReasonMatching, "", time.Minute), nil)
+			u.must(u.store.SetDataVersion(t.Context(), u.engine.Engine(), u.engine.version))
+			if failed {
+				u.catalogued(web, store.Cluster)
+				u.reconcile(scan)
+				leases, err := u.store.LeaseMatches(t.Context(), u.engine.Engine(), "job", 1, noon, noon.Add(time.Minute))
+				u.must(err)
+				u.must(u.store.FailMatch(t.Context(), leases[0].ID, "job", store.MatchFailure{Reason: "X", FailedAt: noon, RetryAt: noon.Add(6 * time.Hour)}))
+			} else {
+				u.reported(web, vulnerability("CVE-2026-0001", finding.Critical))
+				u.reconcile(scan)
+			}
+			if leases, err := u.store.LeaseMatches(t.Context(), u.engine.Engine(), "job", 1, noon, noon.Add(time.Minute)); err != nil || len(leases) != 0 {
+				t.Fatalf("%d images are due (%v) before the ImageScan was deleted, want none", len(leases), err)
+			}
+			after := u.remade(scan, pod)
+			if !failed && (after.Status.Phase != v1alpha1.PhaseScanned || after.Status.Findings.Critical != 1) {
+				t.Errorf("until the next result it is %s with %+v, want what was found", after.Status.Phase, after.Status.Findings)
+			}
+			leases, err := u.store.LeaseMatches(t.Context(), u.engine.Engine(), "job", 1, noon, noon.Add(time.Minute))
+			u.must(err)
+			if len(leases) != 1 {
+				t.Fatalf("%d images are due after the ImageScan was deleted, want 1", len(leases))
+			}
+			u.reported(web)
+			u.engine.match = says(backend.Done, nil)
+			u.reconcile(after)
+			if u.due() != 0 {
+				t.Error("one deletion has the image matched twice")
+			}
+		})
+	}
+}
+
+// TestRetiredImagesAreNotRequested: an ImageScan whose image was not in use any more was deleted by the operator itself.
+func TestRetiredImagesAreNotRequested(t *testing.T) {
+	scanner := theScanner()
+	u := newUnit(t, scanner)
+	scan := scanOf(scanner, web)
+	img := imageOfScanner{scanner.UID, keyOfImage(web)}
+	u.scans.rememberDeletion(scan)
+	if !u.scans.deleted.take(img, noon) || u.scans.deleted.take(img, noon) {
+		t.Error("the deletion of an ImageScan is remembered not once")
+	}
+	scan.Status.UnusedSinceTime = &metav1.Time{Time: noon}
+	u.scans.rememberDeletion(scan)
+	if u.scans.deleted.take(img, noon) {
+		t.Error("the operator's own deletion counts as a request")
+	}
+}
+
+// TestDeletedScansAreBounded: whoever deletes ImageScans without end takes little memory, and old deletions make room.
+func TestDeletedScansAreBounded(t *testing.T) {
+	var deleted deletedScans
+	imageNumber := func(i int) imageOfScanner { return imageOfScanner{types.UID(fmt.Sprint(i)), keyOfImage(web)} }
+	for i := range maxDeletedScans + 1 {
+		deleted.add(imageNumber(i), noon)
+	}
+	if len(deleted.at) != maxDeletedScans {
+		t.Errorf("%d deletions are remembered, want %d", len(deleted.at), maxDeletedScans)
+	}
+	later := noon.Add(deletedScanTime)
+	deleted.add(imageNumber(-1), later)
+	if len(deleted.at) != 1 || deleted.take(imageNumber(0), later) || !deleted.take(imageNumber(-1), later) {
+		t.Errorf("%d deletions are remembered, want only the last", len(deleted.at))
+	}
+}
