@@ -223,7 +223,11 @@ func follow(ctx context.Context, db *store.SQLite, w *watch) {
 		scanner := scannerUID(image)
 		w.call("RequestMatch", func() error { return db.RequestMatch(ctx, report(image, 2).Subject) })
 		newer := report(image, 2)
-		newer.Findings = append(newer.Findings, report(image+10*scanners, 1).Findings[:10]...)
+		for n := range 10 {
+			added := newer.Findings[0]
+			added.ID, added.Severity = fmt.Sprintf("CVE-2027-%05d", n), finding.Critical
+			newer.Findings = append(newer.Findings, added)
+		}
 		w.call("SaveReport, with new findings", func() error { _, err := db.SaveReport(ctx, newer, ""); return err })
 		var said []store.Said
 		w.call("News, of ten", func() error {
@@ -234,8 +238,8 @@ func follow(ctx context.Context, db *store.SQLite, w *watch) {
 			}
 			return err
 		})
-		if len(said) == 0 && w.err == nil {
-			w.err = fmt.Errorf("%s has no new finding to announce", scanner)
+		if len(said) < 10 && w.err == nil {
+			w.err = fmt.Errorf("%s has %d new findings to announce, want 10", scanner, len(said))
 		}
 		w.call("MarkAnnounced", func() error {
 			return db.MarkAnnounced(ctx, scanner, "team", store.Announced{DigestID: "message", At: time.Now(), Said: said})
@@ -273,5 +277,7 @@ func tidy(ctx context.Context, db *store.SQLite, w *watch) {
 	w.call("ForgetScanners", func() error { return db.ForgetScanners(ctx, []string{scannerUID(0)}) })
 	const sweep = "Sweep of ten images"
 	w.call(sweep, func() error { _, err := db.Sweep(ctx, time.Now()); return err })
-	w.statements[slices.IndexFunc(w.statements, func(s statement) bool { return s.name == sweep })].several = true
+	if i := slices.IndexFunc(w.statements, func(s statement) bool { return s.name == sweep }); i >= 0 {
+		w.statements[i].several = true
+	}
 }
