@@ -3,6 +3,7 @@ package registry_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,6 +134,29 @@ func TestMirrorWithoutAForeignLayer(t *testing.T) {
 	}
 	if _, err = readLayer(t, pulled.Content); err == nil || !p.Avoid(pulled, err) {
 		t.Errorf("the mirror is not avoided after the error %v", err)
+	}
+}
+
+// TestForeignLayersAreAskedForOnce: a manifest may list a layer as often as it likes.
+func TestForeignLayersAreAskedForOnce(t *testing.T) {
+	layer := registrytest.Layer(t, registrytest.Files{"a": "b"})
+	image, err := mutate.Append(empty.Image, slices.Repeat([]mutate.Addendum{{Layer: layer, URLs: []string{"https://elsewhere.example/layer"}}}, 100)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/blobs/"+registrytest.Digest(t, layer)) {
+				asked++
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	reference := server.Push(t, "team/app:1", registrytest.Declaring(t, image, amd64))
+	located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+	if err != nil || len(located.Layers) != 100 || asked != 1 {
+		t.Errorf("%d requests for the layer, error %v, want 1 request for 100 layers that are one", asked, err)
 	}
 }
 

@@ -77,9 +77,9 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 		if err := checkLayer(layer); err != nil {
 			return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("layer %d of %d (%s): %w", i+1, len(manifest.Layers), layer.Digest, err))
 		}
-		if err := requireForeign(image, layer); err != nil {
-			return nil, image.guard.classify(err)
-		}
+	}
+	if err := requireForeign(image, manifest.Layers); err != nil {
+		return nil, image.guard.classify(err)
 	}
 	if len(manifest.Layers) == 0 {
 		return location, nil
@@ -98,20 +98,25 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	return location, nil
 }
 
-// requireForeign fails for a foreign layer that the registry does not have. Whoever gets the layers would only see that one is missing.
-func requireForeign(image *Image, descriptor v1.Descriptor) error {
-	if !isForeign(descriptor) {
-		return nil
+// requireForeign fails for a foreign layer that the registry does not have. Whoever gets the layers would only see that one is missing. It
+// asks for each once, however often the manifest lists it.
+func requireForeign(image *Image, layers []v1.Descriptor) error {
+	asked := map[v1.Hash]bool{}
+	for _, descriptor := range layers {
+		if !isForeign(descriptor) || asked[descriptor.Digest] {
+			continue
+		}
+		asked[descriptor.Digest] = true
+		layer, err := image.Content.LayerByDigest(descriptor.Digest)
+		if err != nil {
+			return err
+		}
+		content, err := layer.Compressed()
+		if err != nil {
+			return err
+		}
+		_ = content.Close()
 	}
-	layer, err := image.Content.LayerByDigest(descriptor.Digest)
-	if err != nil {
-		return err
-	}
-	content, err := layer.Compressed()
-	if err != nil {
-		return err
-	}
-	_ = content.Close()
 	return nil
 }
 
