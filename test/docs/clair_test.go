@@ -1,0 +1,24 @@
+package docs
+
+import (
+	"regexp"
+	"testing"
+)
+
+// TestClairWebhooksAreForTheScanner: Clair's webhooks on its page go to the Scanner that the page makes.
+func TestClairWebhooksAreForTheScanner(t *testing.T) {
+	page := read(t, "docs/backends/clair.md")
+	scanner := regexp.MustCompile(`(?m)^ *kind: Scanner\n *metadata: \{name: (\S+), namespace: shop\}$`).FindStringSubmatch(page)
+	if scanner == nil {
+		t.Fatal("the page makes no Scanner in the namespace shop")
+	}
+	targets := regexp.MustCompile(`(?m)^ *target: \S+/clair/shop/(\S+)$`).FindAllStringSubmatch(page, -1)
+	if len(targets) == 0 {
+		t.Error("the page has no target of webhooks")
+	}
+	for _, target := range targets {
+		if target[1] != scanner[1] {
+			t.Errorf("webhooks go to the Scanner %s, but the page makes the Scanner %s", target[1], scanner[1])
+		}
+	}
+}
