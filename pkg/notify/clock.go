@@ -30,7 +30,7 @@ func (s State) settled(now time.Time) State {
 func (s *State) eachTime(visit func(*time.Time)) {
 	times := []*time.Time{&s.Baseline.Started, &s.PendingSince, &s.LastAttempt, &s.LastDelivery}
 	if s.Outbox != nil {
-		times = append(times, &s.Outbox.Digest.CreatedAt)
+		times = append(times, &s.Outbox.Digest.CreatedAt, &s.Outbox.RefusedSince)
 	}
 	if s.Stopped != nil {
 		times = append(times, &s.Stopped.Since)

@@ -138,7 +138,7 @@ func (l *look) deliver() (*Action, error) {
 	case outbox.InDoubt && l.state.Unanswered >= maxUnanswered:
 		said, err := giveUp(l.now, &l.state)
 		return &Action{Mark: said}, err
-	case !outbox.InDoubt && !l.now.Before(outbox.Digest.CreatedAt.Add(outbox.keeps())):
+	case !outbox.InDoubt && !l.now.Before(outbox.keptUntil()):
 		if outbox.EarlierInDoubt {
 			said, err := giveUp(l.now, &l.state)
 			return &Action{Mark: said}, err
@@ -154,6 +154,9 @@ func (l *look) deliver() (*Action, error) {
 	l.state.NextAttempt = l.now.Add(doubled(l.state.Unanswered, maxUnansweredBackoff))
 	sent := *outbox
 	sent.InDoubt, sent.EarlierInDoubt = true, outbox.InDoubt || outbox.EarlierInDoubt
+	if outbox.InDoubt {
+		sent.RefusedSince = time.Time{}
+	}
 	l.state.Outbox = &sent
 	if l.state.Stopped != nil {
 		stopped := *l.state.Stopped

@@ -47,6 +47,9 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 	answered.InDoubt = !refused
 	state.Outbox = &answered
 	if refused {
+		if answered.RefusedSince.IsZero() {
+			answered.RefusedSince = now
+		}
 		state.Unanswered = max(0, state.Unanswered-1)
 	}
 	switch outcome.Result {

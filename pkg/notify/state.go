@@ -169,15 +169,21 @@ type Outbox struct {
 	InDoubt bool `json:"inDoubt,omitempty"`
 	// EarlierInDoubt is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change that.
 	EarlierInDoubt bool `json:"earlierInDoubt,omitempty"`
+	// RefusedSince is when the first attempt after the latest one without an answer was refused; zero if none was.
+	RefusedSince time.Time `json:"refusedSince,omitzero"`
 }
 
-// keeps is how long the message stays as it was composed while its latest attempt was refused, or none was made. News that the receiver
-// certainly does not have is out of date soon.
-func (o *Outbox) keeps() time.Duration {
-	if o.Digest.Kind == KindNews && !o.EarlierInDoubt {
-		return newsAge
+// keptUntil is how long the message stays as it was composed while its latest attempt was refused, or none was made. News that the receiver
+// certainly does not have is out of date soon. What the receiver may have is refused for a day first: a manager that was away for as long
+// would give it up after a single attempt.
+func (o *Outbox) keptUntil() time.Time {
+	switch {
+	case o.EarlierInDoubt:
+		return later(o.Digest.CreatedAt, o.RefusedSince).Add(outboxAge)
+	case o.Digest.Kind == KindNews:
+		return o.Digest.CreatedAt.Add(newsAge)
 	}
-	return outboxAge
+	return o.Digest.CreatedAt.Add(outboxAge)
 }
 
 // Unconfirmed describes messages that were sent, never answered, and given up. The receiver may have them or not.

@@ -154,6 +154,25 @@ func TestAnsweredAfterRefusals(t *testing.T) {
 	s.wantIdle()
 }
 
+// TestRefusedOnceAfterADayAway: a message that the receiver may have is not given up when a manager that was away for days comes before the
+// notifier does.
+func TestRefusedOnceAfterADayAway(t *testing.T) {
+	s := onItsWay(t, answerLost)
+	first := only(t, s.next())
+	s.pass(60 * time.Hour)
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonNotifierUnavail}}
+	s.visit()
+	if log := s.log(); len(log) != 0 {
+		t.Fatalf("log %+v, want the message to be sent again after one refusal", log)
+	}
+	if d := only(t, s.next()); d.ID != first.ID {
+		t.Errorf("message %s is sent, want %s", d.ID, first.ID)
+	}
+	if log := s.log(); len(log) != 1 || log[0].Unconfirmed {
+		t.Errorf("log %+v, want one message, which is confirmed", log)
+	}
+}
+
 // TestUnansweredBetweenRefusals: a receiver that answers every other attempt, and only by refusing it, does not get the same findings for
 // ever.
 func TestUnansweredBetweenRefusals(t *testing.T) {
