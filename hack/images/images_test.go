@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
 func TestOverlayNamesEveryPushedImageByDigest(t *testing.T) {
@@ -64,6 +66,41 @@ func TestOverlayPinsTheWorkersImage(t *testing.T) {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("want %q in what is deployed", want)
 		}
+	}
+}
+
+// TestSettingsWithPlainHTTP: the operator reads the configuration also where that lists registries already, and what it says of this one stays.
+func TestSettingsWithPlainHTTP(t *testing.T) {
+	const host = "198.51.100.10:5000"
+	other := config.Registry{Host: "registry.example.com", Mirrors: []string{"mirror.example.com"}}
+	allowed := config.Registry{Host: host, PlainHTTP: true}
+	for what, c := range map[string]struct {
+		settings string
+		want     []config.Registry
+	}{
+		"nothing":         {"# nothing\n", []config.Registry{allowed}},
+		"no registries":   {"grype: {database: {url: https://db.example}}", []config.Registry{allowed}},
+		"another one":     {"registries:\n- host: registry.example.com\n  mirrors: [mirror.example.com]\n", []config.Registry{other, allowed}},
+		"this one":        {"registries: [{host: " + host + ", plainHTTP: true}]", []config.Registry{allowed}},
+		"this one, HTTPS": {"registries: [{host: " + host + "}]", []config.Registry{{Host: host}}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			settings, err := settingsWithPlainHTTP([]byte(c.settings), host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(file, settings, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := config.Load(file)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, settings)
+			}
+			if diff := cmp.Diff(c.want, loaded.Registries); diff != "" {
+				t.Errorf("registries (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

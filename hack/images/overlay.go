@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
@@ -20,16 +22,10 @@ const imageFields = `images:
 // replacementsFile tells the admission policies what else is in a kustomization.
 const replacementsFile = "policy_replacements.yaml"
 
-// A registry beside a trial cluster speaks plain HTTP. The operator reads from it only if its configuration says so.
-const (
-	plainHTTP = `registries:
-- host: %s
-  plainHTTP: true
-`
-	settingsGenerator = `configMapGenerator:
+// settingsGenerator puts a configuration in the place of the operator's.
+const settingsGenerator = `configMapGenerator:
   - {name: scanner-operator-config, namespace: scanner-operator-system, behavior: replace, files: [config.yaml]}
 `
-)
 
 // writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It lies
 // under out, so that a deployment never changes a file that is under version control.
@@ -70,7 +66,8 @@ func writeOverlay(out, registry string) error {
 	return nil
 }
 
-// allowPlainHTTP adds the operator's configuration to an overlay if the registry speaks plain HTTP.
+// allowPlainHTTP adds the operator's configuration to an overlay if the registry speaks plain HTTP, as one beside a trial cluster does: the
+// operator reads from it only if its configuration says so.
 func allowPlainHTTP(files map[string]string, registry string) error {
 	image, err := build.ParseReference(registry + "/image:tag")
 	if err != nil || image.Context().Scheme() != "http" {
@@ -80,9 +77,31 @@ func allowPlainHTTP(files map[string]string, registry string) error {
 	if err != nil {
 		return err
 	}
-	files["config.yaml"] = string(settings) + fmt.Sprintf(plainHTTP, image.Context().RegistryStr())
+	if settings, err = settingsWithPlainHTTP(settings, image.Context().RegistryStr()); err != nil {
+		return err
+	}
+	files["config.yaml"] = string(settings)
 	files["kustomization.yaml"] += settingsGenerator
 	return nil
+}
+
+// settingsWithPlainHTTP lets the operator's configuration allow plain HTTP for a host. What it says of that host already stays.
+func settingsWithPlainHTTP(settings []byte, host string) ([]byte, error) {
+	var fields map[string]any
+	if err := yaml.Unmarshal(settings, &fields); err != nil {
+		return nil, fmt.Errorf("the operator's configuration: %w", err)
+	}
+	registries, _ := fields["registries"].([]any)
+	for _, registry := range registries {
+		if known, isObject := registry.(map[string]any); isObject && known["host"] == host {
+			return settings, nil
+		}
+	}
+	if fields == nil { // it has comments only
+		fields = map[string]any{}
+	}
+	fields["registries"] = append(registries, map[string]any{"host": host, "plainHTTP": true})
+	return yaml.Marshal(fields)
 }
 
 // overlay is the text of the kustomization.
