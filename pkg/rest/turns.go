@@ -36,7 +36,7 @@ const (
 	// turnTime is how long a caller waits for a turn of what lasts. Who waits has a connection, of which there are few.
 	turnTime = 5 * time.Second
 	// slowTime is how long a reader may take less than fairRate, in bytes per second, while others wait for a slot. It ends within
-	// their turnTime, so that slow readers keep nobody out, however many they are.
+	// their turnTime, so that twice as many slow readers as there are slots keep nobody out.
 	slowTime = 2 * time.Second
 	fairRate = 256 << 10
 	// fairTime is how long an answer may be sent while others wait for the slot, however fast its reader is.
@@ -109,23 +109,33 @@ func (t *turns) acquire(ctx context.Context, user string) (*turn, error) {
 	return mine, nil
 }
 
-// takeSlot waits for a slot, and has a slow reader make way if all are taken.
+// takeSlot waits for a slot, in the order of arrival. If all are taken, slow readers make way meanwhile.
 func (t *turns) takeSlot(ctx context.Context) error {
+	select {
+	case t.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	t.makeRoom(time.Now())
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	// Beside the wait: whoever interrupts it goes back to the end of the queue.
+	go t.keepMakingRoom(waiting)
+	return t.slots.acquire(ctx)
+}
+
+// keepMakingRoom tries again and again until the context ends.
+func (t *turns) keepMakingRoom(waiting context.Context) {
 	ticker := time.NewTicker(roomInterval)
 	defer ticker.Stop()
 	for {
 		select {
-		case t.slots <- struct{}{}:
-			return nil
-		default:
-			t.makeRoom(time.Now())
-		}
-		select {
-		case t.slots <- struct{}{}:
-			return nil
 		case <-ticker.C:
-		case <-ctx.Done():
-			return busy("too much is asked at once; come back later")
+			if waiting.Err() == nil {
+				t.makeRoom(time.Now())
+			}
+		case <-waiting.Done():
+			return
 		}
 	}
 }

@@ -344,3 +344,60 @@ func (t *turns) taken() int {
 	defer t.mu.Unlock()
 	return len(t.held)
 }
+
+// TestWhoWaitsFirstIsFirst: who waits for a slot keeps the place while trying to make room.
+func TestWhoWaitsFirstIsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(1)
+		held := mustTurn(t, all, "jane")
+		var served []string
+		var waiting sync.WaitGroup
+		for _, user := range []string{"first", "second", "third"} {
+			waiting.Go(func() {
+				turn := mustTurn(t, all, user)
+				served = append(served, user)
+				turn.release()
+			})
+			time.Sleep(roomInterval * 9 / 10)
+		}
+		held.release()
+		waiting.Wait()
+		if got := strings.Join(served, " "); got != "first second third" {
+			t.Errorf("served: %s, want those first who came first", got)
+		}
+	})
+}
+
+// TestACrowdOfSlowReaders: eight tenants that read nothing, and ask again at once, keep nobody from four slots.
+func TestACrowdOfSlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(4)
+		stopped, stop := context.WithCancel(t.Context())
+		var crowd sync.WaitGroup
+		for n := range 8 {
+			crowd.Go(func() {
+				for time.Sleep(time.Duration(n) * 37 * time.Millisecond); stopped.Err() == nil; {
+					turn, err := all.acquire(t.Context(), fmt.Sprint("slow", n))
+					if err != nil {
+						continue
+					}
+					r := &reader{expired: make(chan struct{})}
+					_, _ = io.Copy(turn.sends(r), strings.NewReader("never read"))
+					r.timer.Stop()
+					turn.release()
+				}
+			})
+		}
+		for range 30 {
+			time.Sleep(time.Second)
+			jane, err := all.acquire(t.Context(), "jane")
+			if err != nil {
+				t.Errorf("jane gets no slot: %v", err)
+				continue
+			}
+			jane.release()
+		}
+		stop()
+		crowd.Wait()
+	})
+}
