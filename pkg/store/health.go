@@ -78,8 +78,7 @@ func (s *SQLite) Look(ctx context.Context) error {
 	if trouble == nil {
 		// The write says more than any question about the volume. Its own trouble is noted by explain.
 		err := s.write(ctx, "look whether it can be written", func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `UPDATE meta SET value = value WHERE name = 'id'`)
-			return err
+			return s.markPresent(ctx, tx)
 		})
 		if err != nil && Trouble(err) == nil {
 			return err

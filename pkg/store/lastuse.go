@@ -23,8 +23,8 @@ type leftWorkload struct {
 	ended bool
 	// superseded says that it has run another image of the repository since, as the store has it.
 	superseded bool
-	// ranUntilNow says that the store has it as running. leftAt is then the time of the call.
-	ranUntilNow bool
+	// wasRunning says that the store has it as running. leftAt is then when it was last seen to.
+	wasRunning bool
 }
 
 // imageUse is what the store has of an image's use by a Scanner.
@@ -72,8 +72,9 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 }
 
 // next returns the workloads that no longer run the image when u is recorded, in order. A workload whose pods are meant to end has ended
-// when none of them runs the image any more, even if all of them are gone. At most maxLeft workloads are returned.
-func (use imageUse) next(u Used, now time.Time) []leftWorkload {
+// when none of them runs the image any more, even if all of them are gone: then it ended at lastSeen, which is not after now. At most maxLeft
+// workloads are returned.
+func (use imageUse) next(u Used, lastSeen, now time.Time) []leftWorkload {
 	byName, runs := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, w := range u.Workloads {
 		runs[nameOf(w)] = true
@@ -82,7 +83,7 @@ func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 		byName[nameOf(l.Workload)] = l
 	}
 	for _, w := range use.running {
-		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: now, ended: w.Completes, ranUntilNow: true}
+		byName[nameOf(w)] = leftWorkload{Workload: w, leftAt: lastSeen, ended: w.Completes, wasRunning: true}
 	}
 	drop(u, byName)
 	for _, e := range u.Ended {
@@ -104,7 +105,7 @@ func (use imageUse) next(u Used, now time.Time) []leftWorkload {
 
 // isLatest says whether the end of a pod is when its workload left the image, instead of what is known.
 func (use imageUse) isLatest(e EndedWorkload, known leftWorkload) bool {
-	if !known.ranUntilNow {
+	if !known.wasRunning {
 		return e.At.After(known.leftAt)
 	}
 	// A pod that ended before the workload was last recorded as running is not the one that ran then: that one is gone.
@@ -126,15 +127,19 @@ func latest(left []leftWorkload) []leftWorkload {
 		return left
 	}
 	slices.SortFunc(left, func(a, b leftWorkload) int {
-		if a.superseded != b.superseded {
-			if a.superseded {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(b.leftAt.Compare(a.leftAt), compareWorkloads(a.Workload, b.Workload))
+		return cmp.Or(trueFirst(a.superseded, b.superseded), trueFirst(a.ended, b.ended), b.leftAt.Compare(a.leftAt), compareWorkloads(a.Workload, b.Workload))
 	})
 	return left[:maxLeft]
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 // drop notes of the workloads that the Scanner is no longer about that they have not ended.
@@ -144,7 +149,7 @@ func drop(u Used, left map[Workload]leftWorkload) {
 		ended[nameOf(e.Workload)] = true
 	}
 	for _, w := range u.Dropped {
-		if l, found := left[nameOf(w)]; found && (l.ranUntilNow || !ended[nameOf(w)]) {
+		if l, found := left[nameOf(w)]; found && (l.wasRunning || !ended[nameOf(w)]) {
 			l.ended = false
 			left[nameOf(w)] = l
 		}

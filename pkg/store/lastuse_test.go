@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,52 @@ func TestRecentUse(t *testing.T) {
 				must(t, err)
 				equal(t, "counted as running", totals.Counts.High > 0, name == "it runs by another workload")
 			}
+		})
+	}
+}
+
+// TestRolloutWhileNoManagerRan: a workload whose pods are gone left its image when it was last seen, not when the manager is back. What ran
+// after that has superseded the image.
+func TestRolloutWhileNoManagerRan(t *testing.T) {
+	job := nightly("job", "r")
+	for name, tt := range map[string]struct {
+		away time.Duration
+		// found is set if the manager finds the image still running when it is back, and its pods go later.
+		found, want bool
+	}{
+		"its pods are gone":             {2 * time.Hour, false, false},
+		"its pods are gone a while ago": {20 * time.Hour, false, false},
+		"it ran on":                     {2 * time.Hour, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store.db")
+			clock := newClock()
+			open := func() *SQLite { return got[*SQLite](t)(OpenSQLite(t.Context(), path, clock.Now)) }
+			set := func(s *SQLite, image string, workloads []Workload, ended ...EndedWorkload) {
+				u := used("scanner", image)
+				u.Workloads, u.Ended, u.EndedSince = workloads, ended, clock.Now().Add(-24*time.Hour)
+				must(t, s.SetUsed(t.Context(), u))
+			}
+			before := open()
+			set(before, "old", []Workload{job})
+			clock.pass(time.Hour)
+			must(t, before.Look(t.Context()))
+			must(t, before.Close())
+
+			clock.pass(tt.away)
+			after := open()
+			t.Cleanup(func() { must(t, after.Close()) })
+			if tt.found {
+				set(after, "old", []Workload{job})
+			}
+			clock.pass(time.Minute)
+			set(after, "old", nil)
+			set(after, "new", nil, EndedWorkload{Workload: job, At: clock.Now().Add(-tt.away / 2)})
+			recent := false
+			for _, img := range got[[]RecentImage](t)(after.RecentImages(t.Context(), "scanner", grype)) {
+				recent = recent || img.Key == key("old")
+			}
+			equal(t, "recently used", recent, tt.want)
 		})
 	}
 }

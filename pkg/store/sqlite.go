@@ -51,12 +51,13 @@ type SQLite struct {
 	restoredFrom time.Time
 	replaced     bool
 
-	health  health
-	counts  countMemory
-	quiet   quietMemory
-	turns   turnMemory
-	losses  lossMemory
-	metrics metrics
+	health   health
+	presence presence
+	counts   countMemory
+	quiet    quietMemory
+	turns    turnMemory
+	losses   lossMemory
+	metrics  metrics
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex
@@ -157,7 +158,10 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	}
 	s.metrics.migration.Set(time.Since(began).Seconds())
 	s.measure()
-	return s.openForReading(ctx)
+	if err := s.openForReading(ctx); err != nil {
+		return err
+	}
+	return s.readPresence(ctx)
 }
 
 // putAsideLeftLog renames a write-ahead log whose store was moved away without it: SQLite would bring it into the

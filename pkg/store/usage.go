@@ -20,20 +20,30 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 	}
 	action := "set use of " + u.Key.String()
 	u.Workloads = distinctWorkloads(u.Workloads)
-	known := false
+	known, id := false, int64(0)
 	err := s.read(ctx, action, func(ctx context.Context, q query) error {
 		complete, err := stay(ctx, q, u)
 		if err != nil {
 			return err
 		}
 		use, same, err := loadUse(ctx, q, complete)
-		known = same && !use.hasEndBeside(complete, s.now()) && slices.Equal(use.running, u.Workloads) && slices.EqualFunc(ordered(use.left), use.next(u, s.now()), equalLeft)
+		id = use.id
+		known = same && !use.hasEndBeside(complete, s.now()) && slices.Equal(use.running, u.Workloads) &&
+			slices.EqualFunc(ordered(use.left), use.next(u, s.lastSeen(use), s.now()), equalLeft)
 		return err
 	})
-	if err != nil || known {
-		return err
+	if err == nil && !known {
+		id, err = s.saveWorkloads(ctx, action, u)
 	}
-	return s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+	if err == nil {
+		s.presence.see(id, len(u.Workloads))
+	}
+	return err
+}
+
+// saveWorkloads records who uses an image, by an id that is returned.
+func (s *SQLite) saveWorkloads(ctx context.Context, action string, u Used) (id int64, err error) {
+	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
 		complete, err := stay(ctx, tx, u)
 		if err != nil {
 			return err
@@ -42,18 +52,18 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 		if err != nil {
 			return err
 		}
-		id, err := saveUse(ctx, tx, complete, s.now())
-		if err != nil {
+		if id, err = saveUse(ctx, tx, complete, s.now()); err != nil {
 			return err
 		}
 		if err := replaceWorkloads(ctx, tx, id, u.Workloads); err != nil {
 			return err
 		}
-		if err := replaceLeft(ctx, tx, id, use.left, use.next(u, s.now())); err != nil {
+		if err := replaceLeft(ctx, tx, id, use.left, use.next(u, s.lastSeen(use), s.now())); err != nil {
 			return err
 		}
 		return supersede(ctx, tx, id)
 	})
+	return id, err
 }
 
 // distinctWorkloads lists each once, in order. Receivers that only some of a workload's pods name are those of all.
