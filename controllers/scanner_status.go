@@ -75,7 +75,7 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 // describeAnomaly says what looks wrong about the data, what is not announced meanwhile and what can be done.
 func describeAnomaly(a *store.DataAnomaly) string {
 	return fmt.Sprintf("%s went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
-		"is said to be fixed; what is new is told as ever. See whether the data's publisher or mirror has lost a part of it. "+
+		"is announced as fixed; new findings are announced as usual. See whether the data's publisher or mirror has lost a part of it. "+
 		"If the findings stay away, the data is believed 14 days after that", lostFindings(a), a.Since.UTC().Format(time.RFC3339))
 }
 

@@ -794,7 +794,7 @@ type ClientInterface interface {
 
 	// GetSBOM Gives the SBOM of an image
 	//
-	// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+	// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
 	// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 	//
 	// Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
@@ -922,7 +922,7 @@ func (c *Client) GetOpenVEX(ctx context.Context, namespace Namespace, name Name,
 
 // GetSBOM Gives the SBOM of an image
 //
-// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
 // there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 //
 // Corresponds with GET /api/v1/namespaces/{namespace}/imagescans/{name}/sbom (the `GetSBOM` operationId).
@@ -1970,7 +1970,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetSBOMWithResponse Gives the SBOM of an image
 	//
-	// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+	// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
 	// there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -2600,7 +2600,7 @@ func (c *ClientWithResponses) GetOpenVEXWithResponse(ctx context.Context, namesp
 
 // GetSBOMWithResponse Gives the SBOM of an image
 //
-// As Syft made it (syft-json), up to 2 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
+// As Syft made it (syft-json), up to 1 GiB. Grype makes one and Clair does not: of an image that only Clair has scanned
 // there is none (409 NotScanned). With `Accept-Encoding: zstd` it comes compressed, as it is stored.
 //
 // Returns a wrapper object for the known response body format(s).
