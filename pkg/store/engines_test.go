@@ -63,6 +63,29 @@ func TestCataloguesOfEnginesAreIndependent(t *testing.T) {
 	check("nobody has")
 }
 
+// TestHasReport: a report is found by each digest that leads to its manifest, in its scope and by its engine, whether or not the image is to be
+// cataloged anew.
+func TestHasReport(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "app")
+	has := func(engine, name string, scope Scope) bool {
+		t.Helper()
+		return got[bool](t)(f.HasReport(t.Context(), engine, key(name), scope))
+	}
+	equal(t, "before the first report", has(grype, "app", Cluster), false)
+	f.report(t, "app")
+	index := catalogued("app", f.clock.Now())
+	index.Key = key("index of app")
+	must(t, f.SaveCatalogue(t.Context(), index, nil))
+	must(t, f.ForgetCatalogue(t.Context(), grype, digest("app")))
+	equal(t, "by its own digest", has(grype, "app", Cluster), true)
+	equal(t, "by its index", has(grype, "index of app", Cluster), true)
+	equal(t, "of another engine", has(clair, "app", Cluster), false)
+	equal(t, "in another scope", has(grype, "app", "shop"), false)
+	equal(t, "of an unknown image", has(grype, "unknown", Cluster), false)
+	f.searched(t, selectHasReport, append([]any{grype}, resolveArgs(key("app"), Cluster)...), "manifest_id=?")
+}
+
 // An engine's queue has what it has listed itself, for Scanners that use it.
 func TestQueuesOfEngines(t *testing.T) {
 	f := newStore(t)

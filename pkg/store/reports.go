@@ -9,6 +9,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
 // topFindings is how many findings a Summary has.
@@ -79,6 +80,16 @@ const fromReport = `FROM manifests m JOIN reports r ON r.manifest_id = m.id
 	WHERE m.platform_digest = ? AND m.scope = ? AND r.engine = ?`
 
 func reportArgs(s Subject) []any { return []any{s.PlatformDigest, s.Scope, s.Engine} }
+
+const selectHasReport = `SELECT EXISTS (SELECT 1 FROM reports WHERE engine = ? AND manifest_id = ` + resolve + `)`
+
+// HasReport implements Reports.
+func (s *SQLite) HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (has bool, err error) {
+	err = s.read(ctx, "look for a report of "+key.String(), func(ctx context.Context, q query) error {
+		return q.QueryRowContext(ctx, selectHasReport, append([]any{engine}, resolveArgs(key, scope)...)...).Scan(&has)
+	})
+	return has, err
+}
 
 const countReport = `SELECT severity, count(*), sum(fixable), sum(known_exploited)
 	FROM findings f INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL ` + butFor + `GROUP BY severity`

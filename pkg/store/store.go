@@ -371,6 +371,8 @@ type Reports interface {
 	// most of them show the same. As long as there is an anomaly, nothing is called fixed; it ends when what went is back, or after two
 	// weeks.
 	DataAnomaly(ctx context.Context, scanner, engine string) (*DataAnomaly, error)
+	// HasReport says whether an engine has reported on an image in a scope, also while it is to be cataloged anew.
+	HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
 	// Findings returns the current findings of a subject, worst first; ErrNotFound if there is no report.
 	Findings(ctx context.Context, s Subject) ([]finding.Finding, error)
 }

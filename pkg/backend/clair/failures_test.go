@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
@@ -540,6 +541,24 @@ func TestLostImage(t *testing.T) {
 		}
 	}
 	w.Expect(w.clair.posted()-posts).To(BeNumerically("<", 10), "in an hour")
+}
+
+// TestLostImagesOverBudget: when Clair has lost its database, the images of a namespace that is over its budget are indexed again: their reports
+// are stored already.
+func TestLostImagesOverBudget(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
+	shop := w.scanner("shop")
+	w.clair.change(func() {
+		w.clair.advisories = []string{"CVE-2099-0001", "CVE-2099-0002", "CVE-2099-0003", "CVE-2099-0004"}
+	})
+	img := anImage()(w, shop)
+	w.scan(shop, img)
+	w.clair.change(func() { clear(w.clair.indexed) })
+	w.clair.update("debian/updater", noon)
+	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
+	w.scan(shop, img)
+	next := w.run(shop, "next", w.push("next", registrytest.Image(t, files("next"))))
+	w.Eventually(func() string { return w.step(shop, next) }).Should(HavePrefix("StoreBudgetExceeded: "))
 }
 
 // TestPullSecret: Clair gets the credentials for the layers, which stand nowhere else.

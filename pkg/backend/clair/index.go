@@ -149,11 +149,9 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return nil // for another Scanner, meanwhile
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return err
-	case err != nil: // a new image; what is known goes on
-		if full, err := i.room.Exceeded(ctx, t.img.Namespace); err != nil {
+	case err != nil:
+		if err := i.requireRoom(ctx, t.img); err != nil {
 			return err
-		} else if full != nil {
-			return full
 		}
 	}
 	located, err := i.locate(ctx, t)
@@ -181,6 +179,19 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 		return err
 	}
 	return i.Store.SaveCatalogue(ctx, catalogue, nil)
+}
+
+// requireRoom fails for a new image of a namespace that has used up its budget. An image that has a report is not new: its catalog was forgotten
+// when Clair lost it, and its findings count already.
+func (i *instance) requireRoom(ctx context.Context, img backend.Image) error {
+	full, err := i.room.Exceeded(ctx, img.Namespace)
+	if err != nil || full == nil {
+		return err
+	}
+	if reported, err := i.Store.HasReport(ctx, i.engine, img.Key, img.Scope); err != nil || reported {
+		return err
+	}
+	return full
 }
 
 // recovered makes an image's failure of a panic: what registries and Clair send is read by many libraries.
