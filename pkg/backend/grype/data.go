@@ -26,6 +26,20 @@ const refusalLifetime = 10 * time.Minute
 // maxListingBytes bounds latest.json, which has a few hundred bytes.
 const maxListingBytes = 1 << 20
 
+// A version of Grype is what a match worker says. One that made a version up must not keep the true one away for good, nor take memory.
+const (
+	// replacedLifetime is how long a version of Grype that another one has replaced is refused.
+	replacedLifetime = time.Hour
+	// maxReplaced is how many of them are remembered: more builds than two are not expected under one tag.
+	maxReplaced = 4
+)
+
+// replacedTool is a version of Grype that another one replaced at a time.
+type replacedTool struct {
+	tool string
+	at   time.Time
+}
+
 // dataState is what is known about vulnerability databases. All of it is learnt again after a restart.
 type dataState struct {
 	mu sync.Mutex
@@ -41,8 +55,8 @@ type dataState struct {
 	crashed        time.Time
 	crashedProblem string
 	crashes        int
-	// replaced are the versions of Grype that reports were made by earlier in this process.
-	replaced map[string]bool
+	// replaced are the versions of Grype that reports were made by last before the current one, the latest last; at most maxReplaced.
+	replaced []replacedTool
 	// workers are what keeps match workers from starting, by the UID of their Jobs; empty for one that works.
 	workers map[string]string
 }
@@ -219,9 +233,10 @@ func listingURL(base string) string {
 
 // DatabaseReported takes note of a match worker's database and returns the build that it should have. What is
 // installed becomes the data that reports are to be made with, unless that is newer already. A worker whose Grype another worker's has
-// replaced is refused with backend.ErrWorkerReplaced: two builds of the worker under one tag would take turns in setting the data version.
+// replaced is refused with backend.ErrWorkerReplaced for an hour: two builds of the worker under one tag would take turns in setting the data
+// version with each report.
 func (b *Backend) DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
-	if b.data.isReplaced(status.Tool) {
+	if b.data.isReplaced(b.Clock.Now(), status.Tool) {
 		return time.Time{}, fmt.Errorf("%w (%s)", backend.ErrWorkerReplaced, status.Tool)
 	}
 	b.noteRefusal(status)
@@ -272,28 +287,27 @@ func (b *Backend) installed(ctx context.Context, database workerapi.Database, to
 		return err
 	}
 	if current.Tool != "" && current.Tool != tool {
-		b.data.replace(current.Tool)
+		b.data.replace(b.Clock.Now(), current.Tool)
 	}
 	b.counts.installs.WithLabelValues("installed").Inc()
 	b.DataChanged(ctx)
 	return nil
 }
 
-// replace records that reports are no longer made by a version of Grype. Going back to it takes another process of the manager, as each
-// deployment has.
-func (d *dataState) replace(tool string) {
+// replace records that reports are no longer made by a version of Grype.
+func (d *dataState) replace(now time.Time, tool string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.replaced == nil {
-		d.replaced = map[string]bool{}
-	}
-	d.replaced[tool] = true
+	d.replaced = append(d.replaced, replacedTool{tool: tool, at: now})
+	d.replaced = d.replaced[max(0, len(d.replaced)-maxReplaced):]
 }
 
-func (d *dataState) isReplaced(tool string) bool {
+// isReplaced says whether another version of Grype has replaced this one, for as long as that counts. Going back sooner takes another process of
+// the manager, as each deployment has.
+func (d *dataState) isReplaced(now time.Time, tool string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.replaced[tool]
+	return slices.ContainsFunc(d.replaced, func(r replacedTool) bool { return r.tool == tool && now.Sub(r.at) < replacedLifetime })
 }
 
 func versionOf(database workerapi.Database, tool string) store.DataVersion {

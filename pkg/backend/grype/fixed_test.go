@@ -2,7 +2,9 @@ package grype
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 	"github.com/scanner-operator/scanner-operator/pkg/store"
@@ -44,7 +46,7 @@ func TestAnotherGrypeProvesNothing(t *testing.T) {
 }
 
 // TestTwoBuildsOfOneTag: two builds of the worker with different versions of Grype under one name of the image do not take turns in setting
-// the data version. The one that was replaced is refused, until the manager is started with it.
+// the data version. The one that was replaced is refused for an hour, or until the manager is started with it.
 func TestTwoBuildsOfOneTag(t *testing.T) {
 	const before, after = "grype 0.110.0", "grype 0.111.0"
 	e := newEngine(t)
@@ -74,5 +76,42 @@ func TestTwoBuildsOfOneTag(t *testing.T) {
 	database := build(9)
 	if _, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: before, Installed: &database}); err != nil {
 		t.Errorf("after another start with %s: %v, want that it is taken", before, err)
+	}
+}
+
+// TestMadeUpTools: a match worker that was taken over and names versions of Grype that do not exist keeps the true one away for an hour at most, and
+// takes no memory.
+func TestMadeUpTools(t *testing.T) {
+	e := newEngine(t)
+	database := build(1)
+	reported := func(tool string) error {
+		_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
+		return err
+	}
+	current := func() string {
+		t.Helper()
+		version, err := e.Store.DataVersion(t.Context(), Engine)
+		e.must(err)
+		return version.Tool
+	}
+	e.must(reported(tool))
+	e.must(reported("grype made up"))
+	if err := reported(tool); !errors.Is(err, backend.ErrWorkerReplaced) {
+		t.Errorf("%s after another one: %v, want that it is refused", tool, err)
+	}
+	e.pass(time.Hour)
+	e.must(reported(tool))
+	if got := current(); got != tool {
+		t.Errorf("after an hour reports are made by %s, want %s", got, tool)
+	}
+	for n := range 1000 {
+		e.must(reported(fmt.Sprint("grype made up ", n)))
+	}
+	if got := len(e.data.replaced); got > 4 {
+		t.Errorf("%d versions are remembered, want a few", got)
+	}
+	e.must(reported(tool))
+	if got := current(); got != tool {
+		t.Errorf("reports are made by %s, want %s", got, tool)
 	}
 }
