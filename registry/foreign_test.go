@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -157,6 +158,44 @@ func TestForeignLayersAreAskedForOnce(t *testing.T) {
 	located, err := puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
 	if err != nil || len(located.Layers) != 100 || asked != 1 {
 		t.Errorf("%d requests for the layer, error %v, want 1 request for 100 layers that are one", asked, err)
+	}
+}
+
+// TestManyForeignLayers: each foreign layer costs a request, so that an image may have a few only. A registry gets no request for more of them.
+func TestManyForeignLayers(t *testing.T) {
+	for n, want := range map[int]string{20: "", 21: workerapi.ReasonForeignLayer} {
+		var added []mutate.Addendum
+		asked := 0
+		server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && slices.ContainsFunc(added, func(a mutate.Addendum) bool {
+					return strings.HasSuffix(r.URL.Path, "/blobs/"+registrytest.Digest(t, a.Layer))
+				}) {
+					asked++
+				}
+				next.ServeHTTP(w, r)
+			})
+		})
+		for i := range n {
+			layer := registrytest.Layer(t, registrytest.Files{"a": strconv.Itoa(i)})
+			added = append(added, mutate.Addendum{Layer: layer, URLs: []string{"https://elsewhere.example/layer"}})
+		}
+		image, err := mutate.Append(empty.Image, added...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reference := server.Push(t, "team/app:1", registrytest.Declaring(t, image, amd64))
+		_, err = puller(server.Host).Locate(t.Context(), []string{reference}, amd64)
+		got := ""
+		if err != nil {
+			got = failure.Describe(err, "Other").Reason
+		}
+		if got != want {
+			t.Errorf("%d foreign layers: %v, want the reason %q", n, err, want)
+		}
+		if want != "" && asked > 0 {
+			t.Errorf("%d foreign layers: %d requests for them, want none", n, asked)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,16 +99,26 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	return location, nil
 }
 
-// requireForeign fails for a foreign layer that the registry does not have. Whoever gets the layers would only see that one is missing. It
-// asks for each once, however often the manifest lists it.
+// maxForeign bounds the different foreign layers of an image, each of which costs a request. Images of Windows have two or three: those of their
+// base, which other images do not have.
+const maxForeign = 20
+
+// requireForeign fails for a foreign layer that the registry does not have, and for too many of them. Whoever gets the layers would only see that
+// one is missing. It asks for each once, however often the manifest lists it.
 func requireForeign(image *Image, layers []v1.Descriptor) error {
-	asked := map[v1.Hash]bool{}
+	var foreign []v1.Hash
 	for _, descriptor := range layers {
-		if !isForeign(descriptor) || asked[descriptor.Digest] {
+		if !isForeign(descriptor) || slices.Contains(foreign, descriptor.Digest) {
 			continue
 		}
-		asked[descriptor.Digest] = true
-		layer, err := image.Content.LayerByDigest(descriptor.Digest)
+		if len(foreign) == maxForeign {
+			return failure.New(workerapi.ReasonForeignLayer, fmt.Errorf("more than %d different layers are foreign: "+
+				"build the image with layers that are in its registry", maxForeign))
+		}
+		foreign = append(foreign, descriptor.Digest)
+	}
+	for _, digest := range foreign {
+		layer, err := image.Content.LayerByDigest(digest)
 		if err != nil {
 			return err
 		}
