@@ -153,6 +153,25 @@ func TestNoRoomUntilTheDeadline(t *testing.T) {
 	}
 }
 
+// What fails in the end is named by the whole call: one lost connection at its end does not hide that the server had no room.
+func TestNoRoomAndThenNoConnection(t *testing.T) {
+	server := fixture.NewIngest(t)
+	fake := clock.NewFake(time.Now())
+	start := fake.Now()
+	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		if fake.Now().Sub(start) >= ingest.DefaultDeadline {
+			panic(http.ErrAbortHandler) // the connection ends without an answer
+		}
+		http.Error(w, "too many uploads (ingest.spoolSizePerNamespace)", http.StatusInsufficientStorage)
+		return true
+	}
+	err := client(t, server, fake).PutBytes(t.Context(), workerapi.PathCatalogResult, []byte("x"))
+	got := failure.Describe(err, workerapi.ReasonCatalogFailed)
+	if got.Reason != workerapi.ReasonSpoolBudget || !strings.Contains(got.Message, "ingest.spoolSizePerNamespace") || !strings.Contains(got.Message, "EOF") {
+		t.Errorf("got %s: %s, want %s with the setting's name and the last error", got.Reason, got.Message, workerapi.ReasonSpoolBudget)
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	server := fixture.NewIngest(t)
 	server.URL = "https://127.0.0.1:1"

@@ -35,8 +35,12 @@ var ErrUnreachable = errors.New("the ingest API could not be reached")
 // call repeats the request until it succeeds, is refused, or the deadline has passed.
 func (c *Client) call(ctx context.Context, call call) error {
 	start, wait := c.config.Clock.Now(), firstWait
+	var noRoom error
 	for {
 		err := c.attempt(ctx, call)
+		if Answered(err, http.StatusInsufficientStorage) {
+			noRoom = err
+		}
 		var again *temporary
 		switch {
 		case err == nil:
@@ -48,7 +52,7 @@ func (c *Client) call(ctx context.Context, call call) error {
 		}
 		// Looked at after the attempt: a call is always tried once.
 		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
-			return givenUp(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err))
+			return givenUp(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err), noRoom)
 		}
 		// The server may ask for more time than we would leave it, up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
@@ -61,10 +65,14 @@ func (c *Client) call(ctx context.Context, call call) error {
 	}
 }
 
-// givenUp gives the last error of a call whose deadline has passed its reason. A server without room for an upload was reached.
-func givenUp(err error) error {
-	if Answered(err, http.StatusInsufficientStorage) {
+// givenUp gives the last error of a call whose deadline has passed its reason. A server that had no room for the upload was reached: noRoom is its
+// latest answer that says so, nil if there was none in the whole call. One lost connection at the end does not hide it.
+func givenUp(err, noRoom error) error {
+	switch {
+	case Answered(err, http.StatusInsufficientStorage):
 		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload %w", err))
+	case noRoom != nil:
+		return failure.New(workerapi.ReasonSpoolBudget, fmt.Errorf("the operator had no room for the upload: %w; the last attempt failed %w", noRoom, err))
 	}
 	return failure.New(workerapi.ReasonIngestUnreachable, fmt.Errorf("%w %w", ErrUnreachable, err))
 }
