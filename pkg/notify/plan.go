@@ -129,20 +129,24 @@ func (l *look) begin() (*Action, error) {
 
 // deliver brings the message on its way to its end before anything else happens, however long ago it was composed
 // if the receiver may have it. A message that is refused becomes too old: it is composed anew if the receiver certainly does not have it,
-// and given up if an earlier attempt had no answer, since composed anew it would arrive twice. One that was never answered is given up.
+// and given up if an earlier attempt had no answer, since composed anew it would arrive twice. If no attempt was made for hours, since no manager
+// ran, it is sent again instead, and its day of refusals begins anew. One that was never answered is given up.
 func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
-	switch {
-	case outbox == nil:
+	if outbox == nil {
 		return nil, nil
+	}
+	tooOld := !outbox.InDoubt && !l.now.Before(outbox.keptUntil())
+	// A manager that runs tries a refused message again sooner than that.
+	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
+	switch {
 	case outbox.InDoubt && l.state.Unanswered >= maxUnanswered:
 		said, err := giveUp(l.now, &l.state)
 		return &Action{Mark: said}, err
-	case !outbox.InDoubt && !l.now.Before(outbox.keptUntil()):
-		if outbox.EarlierInDoubt {
-			said, err := giveUp(l.now, &l.state)
-			return &Action{Mark: said}, err
-		}
+	case tooOld && outbox.EarlierInDoubt && !away:
+		said, err := giveUp(l.now, &l.state)
+		return &Action{Mark: said}, err
+	case tooOld && !outbox.EarlierInDoubt:
 		l.state.Outbox = nil
 		return &Action{Mark: &store.Announced{At: l.now, Retract: outbox.Digest.ID}}, nil
 	case l.now.Before(l.mayAttempt()):
@@ -154,7 +158,7 @@ func (l *look) deliver() (*Action, error) {
 	l.state.NextAttempt = l.now.Add(doubled(l.state.Unanswered, maxUnansweredBackoff))
 	sent := *outbox
 	sent.InDoubt, sent.EarlierInDoubt = true, outbox.InDoubt || outbox.EarlierInDoubt
-	if outbox.InDoubt {
+	if outbox.InDoubt || tooOld {
 		sent.RefusedSince = time.Time{}
 	}
 	l.state.Outbox = &sent

@@ -169,7 +169,8 @@ type Outbox struct {
 	InDoubt bool `json:"inDoubt,omitempty"`
 	// EarlierInDoubt is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change that.
 	EarlierInDoubt bool `json:"earlierInDoubt,omitempty"`
-	// RefusedSince is when the first attempt after the latest one without an answer was refused; zero if none was.
+	// RefusedSince is when the first attempt after the latest one without an answer, or after a time without a manager in which the message
+	// became too old, was refused; zero if none was.
 	RefusedSince time.Time `json:"refusedSince,omitzero"`
 }
 

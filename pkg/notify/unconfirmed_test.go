@@ -173,6 +173,28 @@ func TestRefusedOnceAfterADayAway(t *testing.T) {
 	}
 }
 
+// TestRefusedBeforeADayAway: the same for a message that was being refused when the manager went away. The day of refusals begins anew.
+func TestRefusedBeforeADayAway(t *testing.T) {
+	refused := Outcome{Result: Temporary, Reason: ReasonReceiverFailed}
+	s := onItsWay(t, answerLost, refused)
+	first := only(t, s.next())
+	s.next()
+	s.pass(60 * time.Hour)
+	s.outcomes = []Outcome{refused}
+	s.visit()
+	if log := s.log(); len(log) != 0 || len(s.sent) != 3 {
+		t.Fatalf("sent %d times, log %+v, want the message to be sent once more, and kept", len(s.sent), log)
+	}
+	back := s.now
+	for len(s.log()) == 0 && s.now.Before(back.Add(48*time.Hour)) {
+		s.outcomes = []Outcome{refused}
+		s.next()
+	}
+	if log := s.log(); len(log) != 1 || !log[0].Unconfirmed || log[0].DigestID != first.ID || log[0].At.Sub(back) < outboxAge {
+		t.Errorf("log %+v, want message %s given up a day after %s", log, first.ID, back)
+	}
+}
+
 // TestUnansweredBetweenRefusals: a receiver that answers every other attempt, and only by refusing it, does not get the same findings for
 // ever.
 func TestUnansweredBetweenRefusals(t *testing.T) {
