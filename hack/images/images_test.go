@@ -31,13 +31,9 @@ images:
 	}
 }
 
-// The manager is told to use the image that was pushed, and the admission policy allows that one and no other. The operator may scan what
-// is in that registry, which speaks plain HTTP.
-func TestOverlayPinsTheWorkersImage(t *testing.T) {
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		t.Skip(`needs kubectl: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
-	}
+// overlayOf writes the overlay of a registry to which one image was pushed, and returns its folder.
+func overlayOf(t *testing.T, registry, worker string) string {
+	t.Helper()
 	t.Chdir(filepath.Join("..", ".."))
 	// Where "make images" has it, since the overlay names config/default by a relative path.
 	if err := os.MkdirAll("bin", 0o755); err != nil {
@@ -48,14 +44,25 @@ func TestOverlayPinsTheWorkersImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(out) })
-	const worker = "198.51.100.10:5000/x/scanner-grype@sha256:bb"
 	if err := os.WriteFile(filepath.Join(out, "images.json"), []byte(`{"scanner-grype": "`+worker+`"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeOverlay(out, "198.51.100.10:5000/x"); err != nil {
+	if err := writeOverlay(out, registry); err != nil {
 		t.Fatal(err)
 	}
-	text, err := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "kustomize", filepath.Join(out, "deploy")).CombinedOutput()
+	return filepath.Join(out, "deploy")
+}
+
+// The manager is told to use the image that was pushed, and the admission policy allows that one and no other. The operator may scan what
+// is in that registry, which speaks plain HTTP.
+func TestOverlayPinsTheWorkersImage(t *testing.T) {
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		t.Skip(`needs kubectl: KUBEBUILDER_ASSETS="$(hack/cluster/cluster.sh assets)", or "make test"`)
+	}
+	const worker = "198.51.100.10:5000/x/scanner-grype@sha256:bb"
+	deploy := overlayOf(t, "198.51.100.10:5000/x", worker)
+	text, err := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "kustomize", deploy).CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v\n%s", err, text)
 	}
@@ -98,6 +105,33 @@ func TestSettingsWithPlainHTTP(t *testing.T) {
 				t.Fatalf("%v\n%s", err, settings)
 			}
 			if diff := cmp.Diff(c.want, loaded.Registries); diff != "" {
+				t.Errorf("registries (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestOverlayHasTheConfiguration: what builds upon the overlay adds a Clair to the operator's configuration as it is deployed, whatever the
+// registry.
+func TestOverlayHasTheConfiguration(t *testing.T) {
+	for registry, want := range map[string][]config.Registry{
+		"198.51.100.10:5000/x":   {{Host: "198.51.100.10:5000", PlainHTTP: true}},
+		"registry.example.com/x": nil,
+	} {
+		t.Run(registry, func(t *testing.T) {
+			file := filepath.Join(overlayOf(t, registry, registry+"/scanner-grype@sha256:bb"), "config.yaml")
+			settings, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, append(settings, "clair: {instances: [{url: http://clair.clair.svc:6060}]}\n"...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := config.Load(file)
+			if err != nil || len(loaded.Clair.Instances) != 1 {
+				t.Fatalf("Clairs %v, error %v, want the one that was added", loaded.Clair.Instances, err)
+			}
+			if diff := cmp.Diff(want, loaded.Registries); diff != "" {
 				t.Errorf("registries (-want +got):\n%s", diff)
 			}
 		})

@@ -52,7 +52,7 @@ func writeOverlay(out, registry string) error {
 		return err
 	}
 	files := map[string]string{"kustomization.yaml": overlay(base, pushed), "image-fields.yaml": imageFields, replacementsFile: string(replacements)}
-	if err := allowPlainHTTP(files, registry); err != nil {
+	if err := addSettings(files, registry); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -66,22 +66,24 @@ func writeOverlay(out, registry string) error {
 	return nil
 }
 
-// allowPlainHTTP adds the operator's configuration to an overlay if the registry speaks plain HTTP, as one beside a trial cluster does: the
-// operator reads from it only if its configuration says so.
-func allowPlainHTTP(files map[string]string, registry string) error {
+// addSettings adds the operator's configuration to an overlay, for what builds upon that. It takes the place of the operator's if the registry speaks
+// plain HTTP, as one beside a trial cluster does: the operator reads from it only if its configuration says so.
+func addSettings(files map[string]string, registry string) error {
 	image, err := build.ParseReference(registry + "/image:tag")
-	if err != nil || image.Context().Scheme() != "http" {
+	if err != nil {
 		return err
 	}
 	settings, err := os.ReadFile(filepath.Join("config", "manager", "config.yaml"))
 	if err != nil {
 		return err
 	}
-	if settings, err = settingsWithPlainHTTP(settings, image.Context().RegistryStr()); err != nil {
-		return err
+	if image.Context().Scheme() == "http" {
+		if settings, err = settingsWithPlainHTTP(settings, image.Context().RegistryStr()); err != nil {
+			return err
+		}
+		files["kustomization.yaml"] += settingsGenerator
 	}
 	files["config.yaml"] = string(settings)
-	files["kustomization.yaml"] += settingsGenerator
 	return nil
 }
 
