@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -83,6 +84,7 @@ mkdir -p "$STATE"; touch "$STATE/first-process"
 sleep 60 & stranger=$!
 echo $stranger >"$STATE/node.pid"
 cgroup_roots() { :; }
+other_clusters() { :; }
 remove_cluster
 kill -0 $stranger && echo alive; kill $stranger
 [ -e "$STATE" ] || echo removed`)
@@ -100,12 +102,51 @@ echo kernel.panic=17 >"$STATE/machine-settings"
 sysctl() { echo "sysctl $*" >&3; }
 exec 3>&1
 cgroup_roots() { :; }
+other_clusters() { :; }
 remove_cluster
 [ -d "$theirs" ] || echo "empty directory removed"
 [ -e "$full/file" ] && echo "used directory kept"; rm -r "$full"`)
 	want := "sysctl -qw kernel.panic=17\nempty directory removed\nused directory kept"
 	if err != nil || output != want {
 		t.Errorf("want:\n%s\ngot:\n%s (error %v)", want, output, err)
+	}
+}
+
+// The directories are mount points of each cluster: without them another one loses its containers' state.
+func TestRemovingLeavesAnotherClusterItsDirectories(t *testing.T) {
+	output, err := sourced(t, `
+shared=$(mktemp -d); neighbour=$(mktemp -d)
+mkdir -p "$STATE"
+echo "$shared" >"$STATE/directories-made"; touch "$neighbour/directories-made"
+echo kernel.panic=17 >"$STATE/machine-settings"; touch -d yesterday "$STATE/machine-settings"; echo kernel.panic=10 >"$neighbour/machine-settings"
+sysctl() { echo "sysctl $*" >&3; }
+exec 3>&1
+cgroup_roots() { :; }
+other_clusters() { echo "$neighbour"; }
+remove_cluster
+[ -d "$shared" ] && echo "directory kept"
+STATE=$neighbour; other_clusters() { :; }
+remove_cluster
+[ -d "$shared" ] || echo "directory removed"`)
+	want := "directory kept\nsysctl -qw kernel.panic=17\ndirectory removed"
+	if err != nil || output != want {
+		t.Errorf("want:\n%s\ngot:\n%s (error %v)", want, output, err)
+	}
+}
+
+// A process that runs from another state directory is another cluster.
+func TestOtherClusters(t *testing.T) {
+	output, err := sourced(t, `
+other=$(mktemp -d); mkdir -p "$STATE"
+for state in "$STATE" "$other"; do cp "$(command -v sleep)" "$state/first-process"; done
+"$STATE/first-process" 60 & own=$!
+named() { other_clusters | grep -E "^($STATE|$other)$" || echo none; }
+named
+"$other/first-process" 60 & theirs=$!
+for try in 1 2 3 4 5 6 7 8 9 10; do [ "$(readlink /proc/$theirs/exe)" = "$other/first-process" ] && break; sleep 0.1; done
+named; kill $own $theirs; rm -r "$other"`)
+	if err != nil || !regexp.MustCompile(`^none\n/.+$`).MatchString(output) {
+		t.Errorf("want none and then the other one, got %q (error %v)", output, err)
 	}
 }
 

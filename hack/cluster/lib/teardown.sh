@@ -39,12 +39,34 @@ refuse_mounts_left() {
   [ -z "$left" ] || fail "these are still mounted; unmount them first: $left"
 }
 
+# restore_machine puts settings back and removes directories that were made, or leaves both to another cluster that runs. To remove
+# a directory would unmount what the other one has mounted there, and take its containers' state away.
 restore_machine() {
-  local setting directory
+  local setting directory other
+  if read -r other < <(other_clusters); then
+    cat "$STATE/directories-made" >>"$other/directories-made" 2>/dev/null || true
+    # What the first of them found is what the machine had.
+    if [ -e "$STATE/machine-settings" ] && [ "$STATE/machine-settings" -ot "$other/machine-settings" ]; then
+      cp "$STATE/machine-settings" "$other/machine-settings"
+    fi
+    return
+  fi
   if [ -e "$STATE/machine-settings" ]; then
     while read -r setting; do sysctl -qw "$setting" >/dev/null 2>&1 || true; done <"$STATE/machine-settings"
   fi
   if [ -e "$STATE/directories-made" ]; then
     while read -r directory; do rmdir "$directory" 2>/dev/null || true; done <"$STATE/directories-made"
   fi
+}
+
+# other_clusters prints the state directory of each other cluster that runs on this machine.
+other_clusters() {
+  local program
+  for program in /proc/[0-9]*/exe; do
+    program=$(readlink "$program" 2>/dev/null) || continue
+    case $program in
+      "$STATE"/*) ;;
+      */first-process) dirname "$program" ;;
+    esac
+  done
 }
