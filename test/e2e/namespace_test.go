@@ -178,6 +178,21 @@ func TestNoNodeWithRoom(t *testing.T) {
 	// A Job may have been made before the Scanner was changed.
 	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "jobs", "--all")
 	must(t, err)
+	// Its end must be recorded before the ImageScan goes, or the next ImageScan waits for another attempt.
+	waitFor(t, "the end of that Job, or one without a node", func(ctx context.Context) error {
+		scans, err := env.ImageScans(ctx, ns)
+		if err != nil {
+			return err
+		}
+		if len(scans) != 1 {
+			return fmt.Errorf("there are %d ImageScans", len(scans))
+		}
+		if _, err := readyMessage(&scans[0], "JobDeleted", nil); err == nil {
+			return nil
+		}
+		_, err = readyMessage(&scans[0], "Unschedulable", nil)
+		return err
+	})
 	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "imagescans", "--all")
 	must(t, err)
 	failsWith(t, ns, "Unschedulable", "memory")
