@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
@@ -106,16 +107,18 @@ func coverRuns(exceptions func(namespace string) exception.Set) func(*Run) {
 		}
 		run.Exception = set.Covering(imageNamed(run.Reference, run.Key.Digest), run.Finding)
 		run.Finding.Aliases = nil
-		run.Finding.Package.Name, run.Finding.Package.Version = cutRun(run.Finding.Package.Name), cutRun(run.Finding.Package.Version)
+		for _, text := range []*string{&run.Finding.Package.Name, &run.Finding.Package.Version, &run.Finding.Package.Type} {
+			*text = cutRun(*text)
+		}
 	}
 }
 
-// cutRun returns the first maxRunText characters.
+// cutRun returns the first maxRunText characters. A longer text is copied, so that the page does not keep the whole text in memory.
 func cutRun(text string) string {
 	n := 0
 	for i := range text {
 		if n++; n > maxRunText {
-			return text[:i]
+			return strings.Clone(text[:i])
 		}
 	}
 	return text

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -372,6 +373,29 @@ func TestRunsAreBounded(t *testing.T) {
 	if len(runs) != 1 || len(runs[0].Kind)+len(runs[0].Name) > 2*2*253 || len(runs[0].Reference)+len(runs[0].Finding.Package.Name)+len(runs[0].Finding.Package.PURL) > 3*2*maxRunText {
 		t.Errorf("%d answers; the first has texts of %d, %d, %d bytes", len(runs), len(runs[0].Kind), len(runs[0].Reference), len(runs[0].Finding.Package.Name))
 	}
+}
+
+// TestRunsKeepNoLongTexts: a page holds no more of a finding's texts than what it shows.
+func TestRunsKeepNoLongTexts(t *testing.T) {
+	f := newStore(t)
+	f.catalogue(t, "web")
+	var workloads []Workload
+	for n := range 100 {
+		workloads = append(workloads, workload(fmt.Sprintf("w%d", n), "registry.example.com/web"))
+	}
+	f.use(t, "s", "web", workloads...)
+	long := strings.Repeat("x", 200<<10)
+	f.report(t, "web", vulnerable("CVE-2026-0001", long, version(long), func(f *finding.Finding) { f.Package.Type = long }))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0001", All: true}, RunMark{}, 100))
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); len(page.Runs) != 100 || held > 4<<20 {
+		t.Errorf("a page of %d runs holds %d MiB", len(page.Runs), held>>20)
+	}
+	runtime.KeepAlive(page)
 }
 
 // TestNamesOfOlderStores: a store that was made before has its vulnerabilities found by all names too.
