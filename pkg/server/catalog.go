@@ -54,7 +54,11 @@ func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job
 	}
 	defer received.remove()
 	allReceived(w)
-	if err := i.saveResult(r.Context(), job, received, digest); err != nil {
+	// The result is checked and stored even if the sender hangs up now. A sender could otherwise make the manager check the same upload
+	// any number of times, since an upload counts as refused only after the check.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), uploadTime)
+	defer cancel()
+	if err := i.saveResult(ctx, job, received, digest); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

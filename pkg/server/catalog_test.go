@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
@@ -316,6 +317,28 @@ func TestRefusedUploads(t *testing.T) {
 	if known := a.ingest.spool.jobs(); len(known) > 0 {
 		t.Errorf("the spool remembers %v, want no Job that has ended", known)
 	}
+}
+
+// TestUploadsWithoutASender: an upload is checked, and counts as refused, although its sender hangs up after the last byte.
+func TestUploadsWithoutASender(t *testing.T) {
+	a := newIngestAPI(t, Limits{})
+	w := a.job(store.JobCatalog, "catalog")
+	body := aParcel(t, func(p *parcel) { p.sbom = []byte("plain text") }).body(t)
+	for range maxRefused {
+		for range maxChecking {
+			a.ingest.checking <- struct{}{} // the check waits until the sender is gone
+		}
+		ctx, hangUp := context.WithCancel(t.Context())
+		answered := w.beginsWithin(ctx, bytes.NewReader(body), workerapi.DigestHeader, digest(string(body)))
+		a.eventuallyHolds(int64(len(body)))
+		hangUp()
+		<-answered
+		for range maxChecking {
+			<-a.ingest.checking
+		}
+		a.eventuallyReceivesNothing()
+	}
+	w.want(w.brings(aParcel(t)), http.StatusForbidden, "no further one is read")
 }
 
 // TestAfterTheJob: when the manager has removed the Job, its pod has nothing more to say.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"os"
@@ -41,12 +42,36 @@ func (a *ingestAPI) eventuallyHolds(bytes int64) {
 	}
 }
 
+// eventuallyReceivesNothing waits until no upload is in progress.
+func (a *ingestAPI) eventuallyReceivesNothing() {
+	a.t.Helper()
+	receiving := func() int {
+		a.ingest.spool.mu.Lock()
+		defer a.ingest.spool.mu.Unlock()
+		return len(a.ingest.spool.receiving)
+	}
+	for deadline := time.Now().Add(10 * time.Second); receiving() > 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			a.t.Fatal("an upload is still in progress")
+		}
+	}
+}
+
 // begins uploads what a reader gives, and returns where the answer will be; its status is 0 if there is none.
 func (w *worker) begins(body io.Reader) <-chan answer {
 	w.api.t.Helper()
-	request, err := http.NewRequestWithContext(w.api.t.Context(), http.MethodPut, w.api.url+workerapi.PathCatalogResult, body)
+	return w.beginsWithin(w.api.t.Context(), body)
+}
+
+// beginsWithin is begins with further headers, until the context ends.
+func (w *worker) beginsWithin(ctx context.Context, body io.Reader, headers ...string) <-chan answer {
+	w.api.t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, w.api.url+workerapi.PathCatalogResult, body)
 	w.api.must(err)
 	request.Header.Set("Authorization", "Bearer "+w.token)
+	for n := 0; n < len(headers); n += 2 {
+		request.Header.Set(headers[n], headers[n+1])
+	}
 	answers := make(chan answer, 1)
 	go func() {
 		response, err := w.api.http.Do(request)
