@@ -310,9 +310,11 @@ func (d *dataState) isReplaced(now time.Time, tool string) bool {
 	return slices.ContainsFunc(d.replaced, func(r replacedTool) bool { return r.tool == tool && now.Sub(r.at) < replacedLifetime })
 }
 
+// versionOf names the data by its build time and the version of Grype. The checksum of the archive is no part of the name: a worker that has a
+// build keeps it when a mirror offers another archive of that build. Two workers with both archives would otherwise match every image in turns.
 func versionOf(database workerapi.Database, tool string) store.DataVersion {
 	return store.DataVersion{
-		Version: fmt.Sprintf("%s %s %s", database.Built.UTC().Format(time.RFC3339), database.Checksum, tool),
+		Version: fmt.Sprintf("%s %s", database.Built.UTC().Format(time.RFC3339), tool),
 		Built:   database.Built.UTC(), Tool: tool,
 	}
 }
