@@ -32,9 +32,11 @@ type coveredImage struct {
 	// ID is the image's key, or its reference while it has no digest.
 	ID    string
 	State imageState
-	// Reason of a failed image, and of a pending one where waiting alone may not help; empty if there is none.
+	// Reason of a failed image, and of a pending one where waiting alone may not help; empty if there is none. A scanned image has one only
+	// while its Scanner is, or was until a moment ago, suspended.
 	Reason string
-	// Since is when a pending image began to wait for a result, or a failed one first failed; zero if that is not known.
+	// Since is when a pending image began to wait for a result, a failed one first failed, or a scanned one's Ready condition changed last; zero
+	// if that is not known.
 	Since time.Time
 	// Report is that of a scanned image, and what another image has from before.
 	Report store.ReportAge
@@ -168,6 +170,12 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 	case scan == nil:
 	case scan.Status.Phase == v1alpha1.PhaseScanned && reported:
 		state.State, state.NotCovered = imageScanned, scan.Status.NotCovered
+		if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			state.Since = ready.LastTransitionTime.Time
+			if ready.Reason == v1alpha1.ReasonSuspended {
+				state.Reason = ready.Reason
+			}
+		}
 	case scan.Status.Attempts > 0: // also while it is tried again
 		state.State, state.Reason, state.Since = imageFailed, readyReason(scan), failedSince(scan)
 	default:
@@ -200,6 +208,16 @@ func earliest(times ...time.Time) (first time.Time) {
 		}
 	}
 	return first
+}
+
+// latest of some times; zero if none is known.
+func latest(times ...time.Time) (last time.Time) {
+	for _, t := range times {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
 }
 
 func stateOfUnresolved(scanner *v1alpha1.Scanner, img unresolvedImage) coveredImage {

@@ -84,14 +84,14 @@ func (c circumstances) openImages() (open []coveredImage, since time.Time) {
 			last = img.Report.MatchedAt
 		}
 		switch {
-		case img.State == imageScanned && img.Report.Current:
-			current++
+		case img.State == imageScanned && (img.Report.Current || !img.Report.MatchedAt.Before(c.data.Since)):
+			current++ // also if it is to be matched again with the same data, because somebody requested that
 			continue
-		case len(img.Repositories) == 0, img.State == imageExcluded:
-			continue // the node has not got it, so it is not the engine's turn
+		case len(img.Repositories) == 0, img.State == imageExcluded, img.Reason == v1alpha1.ReasonSuspended:
+			continue // the engine owes no result: the node has not got the image, or the Scanner was suspended a moment ago
 		case img.State == imageScanned:
 			waiting++
-			since = earliest(since, c.data.Since)
+			since = earliest(since, latest(c.data.Since, img.Since))
 		case img.State == imagePending:
 			waiting++
 			since = earliest(since, img.Since)

@@ -43,6 +43,12 @@ func matched(d time.Duration, current bool) func(*coveredImage) {
 	return func(i *coveredImage) { i.Report = store.ReportAge{MatchedAt: ago(d), Current: current} }
 }
 
+func readySince(d time.Duration) func(*coveredImage) {
+	return func(i *coveredImage) { i.Since = ago(d) }
+}
+
+func suspended(i *coveredImage) { i.Reason = v1alpha1.ReasonSuspended }
+
 func notStarted(i *coveredImage) { i.Repositories = nil }
 
 // TestNotices: what a Scanner says about itself, and what it does not.
@@ -87,8 +93,12 @@ func TestNotices(t *testing.T) {
 		"newer data for long, with results": {
 			circumstances{images: []coveredImage{covers("web", matched(30*hour, false)), covers("api", matched(hour, true))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil,
 		},
-		"the engine is away":          {circumstances{backend: unavailable(5 * hour), images: []coveredImage{covers("web")}}, nil},
-		"the engine is away for long": {circumstances{backend: unavailable(7 * hour), images: []coveredImage{covers("web")}}, []notify.Notice{clairDown}},
+		"a rescan of the only image":    {circumstances{images: []coveredImage{covers("web", matched(10*hour, false))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"a rescan of one of two images": {circumstances{images: []coveredImage{covers("web", matched(10*hour, false)), covers("api", matched(10*hour, true))}, data: store.DataVersion{Since: ago(11 * hour)}}, nil},
+		"newer data, resumed":           {circumstances{images: []coveredImage{covers("web", matched(30*hour, false), readySince(hour))}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"newer data, resumed just now":  {circumstances{images: []coveredImage{covers("web", matched(30*hour, false), suspended)}, data: store.DataVersion{Since: ago(8 * hour)}}, nil},
+		"the engine is away":            {circumstances{backend: unavailable(5 * hour), images: []coveredImage{covers("web")}}, nil},
+		"the engine is away for long":   {circumstances{backend: unavailable(7 * hour), images: []coveredImage{covers("web")}}, []notify.Notice{clairDown}},
 		"the engine is there": {circumstances{backend: &metav1.Condition{
 			Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(90 * day)),
 		}, images: []coveredImage{covers("web")}}, nil},
