@@ -257,3 +257,22 @@ func TestCoverageHasReceivers(t *testing.T) {
 		t.Errorf("receivers (-want +got):\n%s", diff)
 	}
 }
+
+// TestCoverageOfUnlistedImages: nothing counts as fixed in the repository of an image that runs and whose content is not known.
+func TestCoverageOfUnlistedImages(t *testing.T) {
+	scanner := theScanner(excluding("*/web"))
+	for name, pod := range map[string]*corev1.Pod{
+		"excluded":            aPod(shop, "a", running("c", web)),
+		"excluded, no digest": aPod(shop, "a", creating("c", web)),
+		"an unknown node":     aPod(shop, "a", running("c", vulnerable), onNode("unknown")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnit(t, scanner, pod)
+			covered, err := inventory{client: u.client, jobs: u.store}.coverage(t.Context(), scanner, nil)
+			u.must(err)
+			if coverage := describeCoverage(covered, nil, nil, noon); len(coverage.Unlisted) != 1 {
+				t.Errorf("the repositories %q are unlisted, want one", coverage.Unlisted)
+			}
+		})
+	}
+}

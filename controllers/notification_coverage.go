@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
+	"github.com/scanner-operator/scanner-operator/pkg/image"
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
@@ -28,6 +29,9 @@ func describeCoverage(covered, recent []coveredImage, never []string, since time
 		coverage.Images = append(coverage.Images, described)
 	}
 	for _, img := range covered {
+		if img.State == imageExcluded || img.Reason == v1alpha1.ReasonNodeUnknown {
+			coverage.Unlisted = append(coverage.Unlisted, namedRepositories(img)...)
+		}
 		if len(img.Repositories) > 0 && img.State != imageExcluded {
 			coverage.Images = append(coverage.Images, describeImage(img, never))
 			continue
@@ -45,6 +49,18 @@ func describeCoverage(covered, recent []coveredImage, never []string, since time
 		}
 	}
 	return coverage
+}
+
+// namedRepositories returns the repositories by which pods name an image, whether it has a digest or not.
+func namedRepositories(img coveredImage) []string {
+	if len(img.Repositories) > 0 {
+		return img.Repositories
+	}
+	ref, err := image.ParseReference(img.Name)
+	if err != nil {
+		return nil
+	}
+	return []string{ref.Repository}
 }
 
 func describeImage(img coveredImage, never []string) notify.Image {

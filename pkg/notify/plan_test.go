@@ -240,3 +240,20 @@ func ids(items []Item) []string {
 	}
 	return all
 }
+
+// TestSettledRepositories: a finding can only be fixed where the content of every running image is known.
+func TestSettledRepositories(t *testing.T) {
+	image := func(repository string, state ImageState, recent bool) Image {
+		return Image{Key: repository + string(state), Repositories: []string{repository}, State: state, Recent: recent}
+	}
+	c := Coverage{
+		Images: []Image{
+			image("scanned", ImageScanned, false), image("pending", ImagePending, false), image("ended", ImageScanned, true),
+			image("excluded", ImageScanned, false),
+		},
+		Unlisted: []string{"excluded", "unknown"},
+	}
+	if diff := cmp.Diff([]string{"scanned"}, c.settledRepositories()); diff != "" {
+		t.Errorf("settled (-want +got):\n%s", diff)
+	}
+}

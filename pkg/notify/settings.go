@@ -86,6 +86,9 @@ type Coverage struct {
 	Images []Image
 	// Others counts images that are not listed one by one, since they have no key: never pulled, excluded.
 	Others Remaining
+	// Unlisted are repositories of images that run and are not among Images: excluded images, and those on nodes that are not known yet.
+	// What such an image holds is not known, so nothing counts as fixed in its repository.
+	Unlisted []string
 	// DataSince is since when there is vulnerability data; zero if there is none.
 	DataSince time.Time
 	// Notices are true now and have been for long enough to be told.
@@ -132,14 +135,17 @@ func (c Coverage) scannedRepositories() []string {
 	return slices.Compact(repositories)
 }
 
-// settledRepositories lists those of resolvedRepositories that run now, sorted. Only of those can anything be fixed: a repository that
-// stops running has fixed nothing.
+// settledRepositories lists those of resolvedRepositories that run now and that have no Unlisted image, sorted. Only in those can anything
+// be fixed: a repository that stops running has fixed nothing, and an image of unknown content proves nothing.
 func (c Coverage) settledRepositories() []string {
 	runs := map[string]bool{}
 	for _, img := range c.Images {
 		for _, repository := range img.Repositories {
 			runs[repository] = runs[repository] || !img.Recent
 		}
+	}
+	for _, repository := range c.Unlisted {
+		runs[repository] = false
 	}
 	return slices.DeleteFunc(c.resolvedRepositories(), func(repository string) bool { return !runs[repository] })
 }
