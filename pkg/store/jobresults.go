@@ -16,7 +16,7 @@ var (
 	ErrOverBudget = errors.New("the namespace has used up its room in the store")
 )
 
-// findingBytes is what a finding takes in the store, its indexes included (docs/benchmarks.md).
+// findingBytes is what an ordinary finding takes in the store, its indexes included (docs/benchmarks.md). No finding counts less.
 const findingBytes = 320
 
 // JobResult is what a catalog Job brought.
@@ -121,13 +121,13 @@ func (r JobResult) check() error {
 	return r.Catalogued.check()
 }
 
-// storedIn counts bytes by namespace: of SBOMs and match inputs exactly, of findings by their usual size.
+// storedIn counts bytes by namespace: of SBOMs, match inputs, and findings.
 const storedIn = `coalesce((SELECT sum(a.size) FROM artifacts a WHERE a.manifest_id = m.id), 0) +
-	@finding * coalesce((SELECT sum(r.present) FROM reports r WHERE r.manifest_id = m.id), 0)`
+	coalesce((SELECT sum(r.bytes) FROM reports r WHERE r.manifest_id = m.id), 0)`
 
 func storedBytes(ctx context.Context, q query, namespace string) (bytes int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
-		sql.Named("finding", findingBytes), sql.Named("namespace", namespace)).Scan(&bytes)
+		sql.Named("namespace", namespace)).Scan(&bytes)
 	return bytes, err
 }
 
@@ -148,8 +148,7 @@ func (s *SQLite) StoredByNamespace(ctx context.Context) (stored map[string]int64
 	}
 	stored = map[string]int64{}
 	err = s.read(ctx, "count bytes of namespaces", func(ctx context.Context, q query) error {
-		rows, err := q.QueryContext(ctx, `SELECT m.namespace, sum(`+storedIn+`) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`,
-			sql.Named("finding", findingBytes))
+		rows, err := q.QueryContext(ctx, `SELECT m.namespace, sum(`+storedIn+`) FROM manifests m INDEXED BY manifests_by_namespace GROUP BY m.namespace`)
 		all, err := collect(rows, err, func(rows *sql.Rows) (r row, err error) { return r, rows.Scan(&r.namespace, &r.bytes) })
 		for _, r := range all {
 			stored[r.namespace] = r.bytes

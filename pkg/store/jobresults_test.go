@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
 // brought is what a live catalog Job brings of an image, on behalf of the namespace "shop".
@@ -116,7 +119,22 @@ func TestFindingsCount(t *testing.T) {
 	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"), vulnerable("CVE-2026-0002", "openssl"))
 	equal(t, "stored for shop", got[int64](t)(f.StoredBytes(t.Context(), "shop")), int64(len("SBOM")+2*findingBytes))
 	f.searched(t, `SELECT coalesce(sum(`+storedIn+`), 0) FROM manifests m WHERE m.namespace = @namespace`,
-		[]any{sql.Named("finding", findingBytes), sql.Named("namespace", "shop")}, "manifests_by_namespace")
+		[]any{sql.Named("namespace", "shop")}, "manifests_by_namespace")
+}
+
+// TestTextsOfFindingsCount: a finding with long texts counts with all of them, for as long as it has them.
+func TestTextsOfFindingsCount(t *testing.T) {
+	f := newStore(t)
+	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "one", "app", "SBOM")))
+	long := strings.Repeat("x", 100<<10)
+	f.report(t, "app", vulnerable("CVE-2026-0001", long), vulnerable("CVE-2026-0002", "openssl", version(long)),
+		vulnerable("CVE-2026-0003", "openssl", func(f *finding.Finding) { f.Paths = []string{long, long} }))
+	// The name is in an index as well.
+	if stored := got[int64](t)(f.StoredBytes(t.Context(), "shop")); stored < 5*100<<10 {
+		t.Errorf("findings with 500 KiB of texts count as %d bytes", stored)
+	}
+	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
+	equal(t, "stored when they are gone", got[int64](t)(f.StoredBytes(t.Context(), "shop")), int64(len("SBOM")+findingBytes))
 }
 
 // TestFindingsOfAnImageThatIsSharedCount: what an engine knows without artifacts counts for the namespace that was first, whatever the scope.
@@ -150,9 +168,10 @@ func TestBudgetsOfOlderStores(t *testing.T) {
 	olderStore(t, path, 6,
 		`INSERT INTO manifests (id, platform_digest, scope, last_used) VALUES (1, 'sha256:a', '', 0), (2, 'sha256:b', 'bank', 0), (3, 'sha256:c', '', 0)`,
 		`INSERT INTO artifacts (manifest_id, name, size) VALUES (1, 'sbom', 100), (2, 'sbom', 200), (3, 'sbom', 300)`,
+		`INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, present) VALUES (1, 2, 'grype', 'v1', 0, '', 2)`,
 		`INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine, manifest_id) VALUES ('s', 'shop', 'sha256:i', 'linux/amd64', '', 'grype', 1)`)
 	f := openStore(t, path)
-	equal(t, "stored", got[map[string]int64](t)(f.StoredByNamespace(t.Context())), map[string]int64{"shop": 100, "bank": 200, "": 300})
+	equal(t, "stored", got[map[string]int64](t)(f.StoredByNamespace(t.Context())), map[string]int64{"shop": 100, "bank": 200 + 2*findingBytes, "": 300})
 }
 
 // TestAResultThatCannotBeReadIsNone: the Job may bring it again.

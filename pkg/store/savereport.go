@@ -52,7 +52,7 @@ func (s *SQLite) saveReport(ctx context.Context, r Report, leaseID string, rows 
 		if err := endLease(ctx, tx, leaseID, manifest, r.Engine, now); err != nil {
 			return err
 		}
-		before, err := replaceReport(ctx, tx, manifest, r, len(rows), now)
+		before, err := replaceReport(ctx, tx, manifest, r, rows, now)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ type reportBefore struct {
 }
 
 // replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
-func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, present int, now time.Time) (before reportBefore, err error) {
+func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, rows []*findingRow, now time.Time) (before reportBefore, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT matched_at, present FROM reports WHERE manifest_id = ? AND engine = ?`, manifest, r.Engine).
 		Scan(&before.matchedAt, &before.present)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -103,10 +103,12 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, pr
 		return before, err
 	}
 	err = tx.QueryRowContext(ctx, `
-		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present) VALUES (1, ?, ?, ?, ?, ?, ?, ?)
+		INSERT INTO reports (revision, manifest_id, engine, data_version, matched_at, distro, not_covered, present, bytes) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (manifest_id, engine) DO UPDATE SET revision = revision + 1, data_version = excluded.data_version,
-			matched_at = excluded.matched_at, distro = excluded.distro, not_covered = excluded.not_covered, present = excluded.present
-		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), present).Scan(&before.id)
+			matched_at = excluded.matched_at, distro = excluded.distro, not_covered = excluded.not_covered, present = excluded.present,
+			bytes = excluded.bytes
+		RETURNING id`, manifest, r.Engine, r.DataVersion, millis{orNow(r.MatchedAt, now)}, r.Distro, list[string](r.NotCovered), len(rows),
+		bytesOf(rows)).Scan(&before.id)
 	return before, err
 }
 
@@ -116,6 +118,7 @@ type findingRow struct {
 	key           [sha256.Size]byte
 	columns       []any // of findingColumnNames
 	content       int64
+	bytes         int64 // of texts, in the row and its indexes
 	vulnerability int64 // its row, once saveVulnerabilities knows it
 }
 
@@ -167,15 +170,16 @@ func (row *findingRow) fill() error {
 			return err
 		}
 		row.columns[i] = value
-		addTo(sum, value)
+		row.bytes += addTo(sum, value)
 	}
+	row.bytes += int64(len(row.Package.Name)) // findings_present has it once more
 	// The first 64 bits: that a change goes unseen has a chance of one in 10^19.
 	row.content = int64(binary.BigEndian.Uint64(sum.Sum(nil)))
 	return nil
 }
 
-// addTo writes a column with its length, so that no two lists of columns look alike. A hash's Write never fails.
-func addTo(sum hash.Hash, column driver.Value) {
+// addTo writes a column with its length, so that no two lists of columns look alike, and returns the length. A hash's Write never fails.
+func addTo(sum hash.Hash, column driver.Value) (length int64) {
 	var text bytes.Buffer
 	switch value := column.(type) {
 	case []byte:
@@ -187,6 +191,15 @@ func addTo(sum hash.Hash, column driver.Value) {
 	}
 	_, _ = sum.Write(binary.BigEndian.AppendUint64(nil, uint64(text.Len())))
 	_, _ = sum.Write(text.Bytes())
+	return int64(text.Len())
+}
+
+// bytesOf returns what findings count in the budget of their namespace: the bytes of their columns, but findingBytes for each at least.
+func bytesOf(rows []*findingRow) (bytes int64) {
+	for _, row := range rows {
+		bytes += max(findingBytes, row.bytes)
+	}
+	return bytes
 }
 
 // knownFinding is a row that the report has already.

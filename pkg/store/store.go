@@ -202,7 +202,7 @@ type Jobs interface {
 	// Job stored is never replaced by another one's result. ErrNotFound if the Job does not live, ErrResultTaken if it has brought another
 	// result, ErrOverBudget if the namespace has no room left.
 	SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error)
-	// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings by their usual size.
+	// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings with their texts.
 	StoredBytes(ctx context.Context, namespace string) (int64, error)
 	// StoredByNamespace is StoredBytes of all namespaces; "" has what counts for none.
 	StoredByNamespace(ctx context.Context) (map[string]int64, error)
