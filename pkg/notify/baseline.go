@@ -107,6 +107,35 @@ func (l *look) followFilter() {
 	}
 }
 
+// takeSnapshot adds the images in use to the baseline's snapshot while the snapshot is open. A baseline that waits while nothing runs
+// starts again with the first image.
+func (l *look) takeSnapshot() {
+	b := &l.state.Baseline
+	switch {
+	case b.Phase != BaselineOpen:
+		b.Pulling = false
+		return
+	case l.waitsForImages():
+		b.Images = nil
+	case len(b.Images) == 0 && !b.first():
+		b.Started = l.now
+	}
+	if l.snapshotOpen() {
+		for _, img := range l.coverage.Images {
+			if !slices.Contains(b.Images, img.Key) {
+				b.Images = append(slices.Clone(b.Images), img.Key)
+			}
+		}
+	}
+	b.Pulling = l.coverage.Others.Pending > 0
+}
+
+// waitsForImages reports whether no image is in use and the baseline stays open until one is. Ended without a result, the baseline would
+// have everything that the receiver already knows, or was there before, announced as new or fixed.
+func (l *look) waitsForImages() bool {
+	return len(l.coverage.Images) == 0 && !l.state.Baseline.first()
+}
+
 // snapshotOpen says whether images still join the snapshot: those that were being pulled when it was last
 // looked at belong to it as well.
 func (l *look) snapshotOpen() bool {
@@ -128,10 +157,14 @@ func (l *look) finishBaseline() (*Action, error) {
 	}
 	others := l.coverage.Others
 	nothingElse := others.Pending+others.Excluded+len(others.Failed) == 0
-	if l.undone() || nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0) {
+	switch {
+	case l.undone(), b.first() && nothingElse && (len(b.Images) == 0 || len(l.coverage.Images) == 0):
 		// There was nothing to sum up. What comes later is new here, and is said to be.
 		b.finish()
 		return nil, nil
+	case l.waitsForImages():
+		l.state.Pending = 0
+		return l.speak(time.Time{})
 	}
 	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.restored()
 	if !silent && l.now.Before(l.mayTell()) {

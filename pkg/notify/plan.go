@@ -116,14 +116,7 @@ func (l *look) begin() (*Action, error) {
 	}
 	l.followSettings()
 	l.followNotices()
-	if b.Phase == BaselineOpen && l.snapshotOpen() {
-		for _, img := range l.coverage.Images {
-			if !slices.Contains(b.Images, img.Key) {
-				b.Images = append(slices.Clone(b.Images), img.Key)
-			}
-		}
-	}
-	b.Pulling = b.Phase == BaselineOpen && l.coverage.Others.Pending > 0
+	l.takeSnapshot()
 	return nil, nil
 }
 

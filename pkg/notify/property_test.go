@@ -201,6 +201,7 @@ func (l *life) loseBulk() {
 // settleDown lets everything work and time pass until there is nothing left to say.
 func (l *life) settleDown() {
 	l.calm = true
+	l.scaleUp()
 	for _, days := range []int{0, 0, 15, 0} {
 		l.pass(time.Duration(days) * 24 * time.Hour)
 		l.data++
@@ -288,9 +289,13 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			},
 			"pods end":        func(rt *rapid.T) { l.end(repository.Draw(rt, "repository")) },
 			"pods run again":  func(rt *rapid.T) { l.start(repository.Draw(rt, "repository")) },
+			"nothing runs":    func(*rapid.T) { l.scaleToZero(); l.waitFor(1) },
+			"something runs":  func(*rapid.T) { l.scaleUp() },
 			"unused for long": func(rt *rapid.T) { l.expire(repository.Draw(rt, "repository")) },
 			"scan": func(rt *rapid.T) {
-				l.scan(rapid.SampledFrom(l.all()).Draw(rt, "image"))
+				if all := l.all(); len(all) > 0 {
+					l.scan(rapid.SampledFrom(all).Draw(rt, "image"))
+				}
 			},
 			"scan all":            func(*rapid.T) { l.scanAll() },
 			"new data":            func(rt *rapid.T) { l.newData(rapid.IntRange(0, singles-1).Draw(rt, "vulnerability")); l.scanAll() },

@@ -138,6 +138,9 @@ func (b *Baseline) onlyIfUntold() bool {
 	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.restored())
 }
 
+// first reports whether the receiver has never been sent anything that the baseline could make look new.
+func (b *Baseline) first() bool { return b.EngineBefore == "" && !b.onlyIfUntold() && !b.Renewed }
+
 // restored says that the baseline is there since the store was restored.
 func (b *Baseline) restored() bool {
 	return !b.RestoredFrom.IsZero()

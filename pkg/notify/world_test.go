@@ -26,7 +26,7 @@ const (
 	maxMade = 7
 )
 
-// bulkRepository is that of an image that always runs and has nothing but the bulk.
+// bulkRepository is that of an image that has nothing but the bulk, and runs unless nothing does.
 const bulkRepository = "registry.example.com/bulk"
 
 // repositories whose images come and go.
@@ -86,6 +86,7 @@ type world struct {
 	tools    map[string]int
 	knows    []knowledge
 	made     int
+	bulk     *container
 	// running are the images that run, and recent those whose last pods have ended, by repository.
 	running, recent map[string][]*container
 	// reports of each engine by image.
@@ -119,12 +120,27 @@ func newWorld(t *testing.T, rt *rapid.T, template []byte) *world {
 	for range bulk {
 		w.knows = append(w.knows, knowledge{fact{severity: finding.High, named: true}, true, 1})
 	}
-	everything := &container{repository: bulkRepository}
+	w.bulk = &container{repository: bulkRepository}
 	for v := range bulk {
-		everything.content = append(everything.content, singles+v)
+		w.bulk.content = append(w.bulk.content, singles+v)
 	}
-	w.run(everything)
+	w.run(w.bulk)
 	return w
+}
+
+// scaleToZero has nothing run, nor any image kept that ran before.
+func (w *world) scaleToZero() {
+	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
+		w.stop(repository)
+		w.expire(repository)
+	}
+}
+
+// scaleUp runs the bulk again, if it does not run.
+func (w *world) scaleUp() {
+	if len(w.running[bulkRepository]) == 0 {
+		w.run(w.bulk)
+	}
 }
 
 func must(t teller, err error) {
