@@ -98,6 +98,7 @@ func newOperator(ctx context.Context, o options) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
+	op.store.LimitRecords(settings.Ingest.StoreSizePerNamespace.Value())
 	if err := awaitKinds(ctx, o); err != nil {
 		return nil, err
 	}

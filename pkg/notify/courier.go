@@ -81,10 +81,20 @@ type visit struct {
 // run plans and carries out until there is nothing left to do now.
 func (v *visit) run(ctx context.Context, coverage Coverage) error {
 	source := FromStore(v.Store, v.scanner, v.settings.Receiver)
-	if err := v.followUp(ctx, coverage); err != nil {
-		return err
+	full, err := v.Store.RecordsFull(ctx, v.scanner)
+	if err != nil {
+		return fmt.Errorf("count what is recorded: %w", err)
+	}
+	if !full {
+		v.state.hasRoom()
+		if err := v.followUp(ctx, coverage); err != nil {
+			return err
+		}
 	}
 	for range maxSteps {
+		if full && v.state.Outbox == nil {
+			return v.overBudget(ctx)
+		}
 		state, action, err := v.Planner.Plan(ctx, v.Now(), v.settings, v.state, coverage, source)
 		if err != nil {
 			return err
@@ -102,6 +112,10 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 			v.state = before
 			err = v.planAndRecord(ctx, coverage, source)
 		}
+		if errors.Is(err, store.ErrOverBudget) {
+			v.state = before
+			return v.overBudget(ctx)
+		}
 		if errors.Is(err, errOtherPlan) {
 			v.state = before
 			continue
@@ -110,7 +124,7 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 			return err
 		}
 		v.progress.After = v.state
-		if before.Outbox != nil && v.state.Outbox == nil {
+		if before.Outbox != nil && v.state.Outbox == nil && !full {
 			// A summary may come next, which forgets what is not found under the id that it was announced by.
 			if err := v.followUp(ctx, coverage); err != nil {
 				return err
@@ -122,6 +136,30 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 	}
 	v.progress.Next = v.Now()
 	return nil
+}
+
+// roomCheck is how often it is checked whether there is room again.
+const roomCheck = 10 * time.Minute
+
+// overBudget leaves the receiver as it is until there is room to record what it is told: what was told and not recorded would be told again.
+func (v *visit) overBudget(ctx context.Context) error {
+	if e := v.state.LastError; v.state.Stopped == nil && (e == nil || e.Reason != ReasonStoreBudget) {
+		v.state.LastError = &Trouble{Reason: ReasonStoreBudget, At: v.Now(), Message: "nothing is announced: the records of what the receivers in this namespace " +
+			"were told have used up their room in the operator's store. Have fewer receivers or exclude images, or have ingest.storeSizePerNamespace " +
+			"raised in the operator's configuration"}
+	}
+	if err := v.save(ctx); err != nil {
+		return err
+	}
+	v.progress.After, v.progress.Next = v.state, v.Now().Add(roomCheck)
+	return nil
+}
+
+// hasRoom ends what overBudget began.
+func (s *State) hasRoom() {
+	if s.LastError != nil && s.LastError.Reason == ReasonStoreBudget {
+		s.LastError = nil
+	}
 }
 
 // followUp brings what is recorded of the receiver up to date, as far as its state allows.

@@ -76,6 +76,7 @@ const (
 	ReasonNetwork         = "Network"             // no connection
 	ReasonAnswerLost      = "AnswerLost"          // sent, no answer
 	ReasonUnconfirmed     = "DeliveryUnconfirmed" // given up after many attempts without an answer
+	ReasonStoreBudget     = "StoreBudgetExceeded" // what is recorded of the namespace's receivers takes all its room in the store
 	ReasonNotifierUnavail = "NotifierUnavailable" // the manager could not reach the notifier
 	ReasonClusterAPI      = "KubernetesAPI"       // the notifier could not ask the Kubernetes API
 )

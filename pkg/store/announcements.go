@@ -42,7 +42,7 @@ func (s *SQLite) SaveReceiverState(ctx context.Context, scanner, receiver string
 		if err != nil {
 			return err
 		}
-		return saveState(ctx, tx, id, state)
+		return s.saveNewState(ctx, tx, scanner, id, state)
 	})
 }
 
@@ -99,7 +99,7 @@ func (s *SQLite) markAnnounced(ctx context.Context, tx *sql.Tx, scanner, receive
 		}
 	}
 	if said.All != nil {
-		if err := saveAll(ctx, tx, id, scanner, said, at); err != nil {
+		if err := saveAll(ctx, tx, id, scanner, said, at, s.recordBudget); err != nil {
 			return err
 		}
 	}

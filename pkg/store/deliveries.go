@@ -21,7 +21,7 @@ func (s *SQLite) BeginDelivery(ctx context.Context, scanner, receiver string, st
 		if err != nil {
 			return err
 		}
-		if err := saveState(ctx, tx, id, state); err != nil {
+		if err := s.saveNewState(ctx, tx, scanner, id, state); err != nil {
 			return err
 		}
 		if err := saveMeta(ctx, tx, deliveryBegunAt, s.now().UnixMilli()); err != nil {

@@ -38,6 +38,9 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 		if err != nil {
 			return err
 		}
+		if full, err := recordsFull(ctx, tx, scanner, s.recordBudget); full || err != nil {
+			return err
+		}
 		// What was suspect before is so now: nothing but a report changes that, which would have to wait.
 		if teller.suspect, err = s.isSuspect(ctx, scanner, f.Engine); err != nil {
 			return err

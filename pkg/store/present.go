@@ -97,8 +97,9 @@ const (
 )
 
 // saveAll announces all that passes, unless it is no longer what was looked at. Nothing of it is read into memory;
-// a million findings take some seconds, in which other writers wait.
-func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announced, at time.Time) error {
+// a million findings take some seconds, in which other writers wait. When the budget is used up the repositories that are left are not
+// recorded: the receiver is not served from there on, and their findings are new to it when there is room again.
+func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, said Announced, at time.Time, budget int64) error {
 	f := said.All.Filter
 	repositories, err := running(ctx, tx, scanner, f.Engine, f.Route, reachInUse)
 	if err != nil {
@@ -116,6 +117,9 @@ func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, sa
 	}
 	t := &teller{scanner: scanner, filter: f}
 	for _, r := range repositories {
+		if full, err := recordsFull(ctx, tx, scanner, budget); full || err != nil {
+			return err
+		}
 		l, err := t.look(ctx, tx, receiver, r)
 		if err != nil {
 			return err

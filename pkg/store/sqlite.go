@@ -58,6 +58,8 @@ type SQLite struct {
 	turns    turnMemory
 	losses   lossMemory
 	metrics  metrics
+	// recordBudget is that of LimitRecords.
+	recordBudget int64
 
 	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
 	gate     sync.Mutex

@@ -611,6 +611,12 @@ type Announcements interface {
 	Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (Present, error)
 	// ScannerTotals counts the findings of what runs now for a Scanner once per repository, vulnerability and package, whatever was told.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
+	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what each was told, and its state. It comes before
+	// anything else; 0 is no bound. Without room FollowUp records nothing, a state takes no large message (ErrOverBudget), and All records
+	// no further repository. What a delivered message says is recorded in any case.
+	LimitRecords(bytes int64)
+	// RecordsFull says whether what is recorded of the receivers in a Scanner's namespace takes all that LimitRecords allows.
+	RecordsFull(ctx context.Context, scanner string) (bool, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
 	// ReceiverState returns the state that its owner saved, nil if none.

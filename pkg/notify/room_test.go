@@ -1,0 +1,69 @@
+package notify
+
+import (
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// TestNoRoomForRecords: without room to record what receivers are told nothing is announced, and the receiver says why. What was told stays
+// told, and what was not is announced when there is room.
+func TestNoRoomForRecords(t *testing.T) {
+	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := newStory(t)
+			s.settings.FirstScan = policy
+			s.image("web", ImageScanned)
+			s.find("web", finding.High, 1, 3)
+			s.rest()
+			before := len(s.sent)
+
+			s.store.LimitRecords(1)
+			s.find("web", finding.High, 4, 2)
+			s.pass(time.Hour)
+			if sent := s.visit(); len(sent) != 0 {
+				t.Errorf("without room %d messages are sent", len(sent))
+			}
+			s.wantNext(roomCheck)
+			status, err := Status(s.encoded())
+			s.must(err)
+			if status.LastErrorReason != ReasonStoreBudget || status.LastError == "" {
+				t.Errorf("the receiver says %q: %q, want %s", status.LastErrorReason, status.LastError, ReasonStoreBudget)
+			}
+			encoded := string(s.encoded())
+			s.next()
+			if string(s.encoded()) != encoded {
+				t.Errorf("the state changes without room, from %s to %s", encoded, s.encoded())
+			}
+
+			s.store.LimitRecords(0)
+			s.rest()
+			if len(s.sent) != before+1 || s.untold() != 0 {
+				t.Errorf("with room %d messages are sent and %d findings are left, want one message and none", len(s.sent)-before, s.untold())
+			}
+			if e := s.state().LastError; e != nil {
+				t.Errorf("with room the receiver says %+v", e)
+			}
+		})
+	}
+}
+
+// TestMessageOnItsWayWithoutRoom: what was composed before is delivered once and recorded.
+func TestMessageOnItsWayWithoutRoom(t *testing.T) {
+	s := newStory(t)
+	s.settings.FirstScan = FirstScanAll
+	s.image("web", ImageScanned)
+	s.find("web", finding.High, 1, 3)
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed, Message: "502"}}
+	for len(s.sent) == 0 {
+		s.visit()
+		s.now = s.last.Next
+	}
+	s.store.LimitRecords(1)
+	s.next()
+	s.next()
+	if len(s.sent) != 2 || s.untold() != 0 || s.state().Outbox != nil {
+		t.Errorf("%d attempts, %d findings not recorded, want the second attempt to be recorded", len(s.sent), s.untold())
+	}
+}

@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// freeState is how much larger a receiver's state may get at once when there is no room left: the reason why the receiver is not served,
+// but no message with thousands of findings.
+const freeState = 64 << 10
+
+// selectRecorded adds up what is recorded in the namespace of a Scanner, which is known from its images: without any, nothing is recorded.
+const selectRecorded = `SELECT coalesce(sum(b.bytes + coalesce(length(r.state), 0)), 0)
+		FROM receiver_records b INDEXED BY receiver_records_by_namespace CROSS JOIN receivers r ON r.id = b.receiver_id
+		WHERE b.namespace = (SELECT si.namespace FROM scanner_images si WHERE si.scanner = ? LIMIT 1)`
+
+// LimitRecords implements Announcements.
+func (s *SQLite) LimitRecords(bytes int64) { s.recordBudget = bytes }
+
+// RecordsFull implements Announcements.
+func (s *SQLite) RecordsFull(ctx context.Context, scanner string) (full bool, err error) {
+	err = s.read(ctx, "count what is recorded of receivers", func(ctx context.Context, q query) error {
+		full, err = recordsFull(ctx, q, scanner, s.recordBudget)
+		return err
+	})
+	return full, err
+}
+
+// recordsFull says whether what is recorded of the receivers in a Scanner's namespace takes the whole budget. A budget of 0 is no bound.
+func recordsFull(ctx context.Context, q query, scanner string, budget int64) (full bool, err error) {
+	if budget == 0 {
+		return false, nil
+	}
+	var bytes int64
+	err = q.QueryRowContext(ctx, selectRecorded, scanner).Scan(&bytes)
+	return bytes >= budget, err
+}
+
+// saveNewState is saveState of a state that may hold a new message. The error is ErrOverBudget if there is no room for the message.
+func (s *SQLite) saveNewState(ctx context.Context, tx *sql.Tx, scanner string, receiver int64, state []byte) error {
+	if len(state) > freeState {
+		var before int
+		if err := tx.QueryRowContext(ctx, `SELECT coalesce(length(state), 0) FROM receivers WHERE id = ?`, receiver).Scan(&before); err != nil {
+			return err
+		}
+		full, err := recordsFull(ctx, tx, scanner, s.recordBudget)
+		if err != nil {
+			return err
+		}
+		if full && len(state)-before > freeState {
+			return ErrOverBudget
+		}
+	}
+	return saveState(ctx, tx, receiver, state)
+}

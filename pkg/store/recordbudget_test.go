@@ -1,0 +1,136 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+const (
+	selectRecordSums = `SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum((
+		SELECT sum(100 + octet_length(repository) + octet_length(canonical_id) + octet_length(package)) FROM announcements a
+		WHERE a.receiver_id = b.receiver_id)), 0) FROM receiver_records b`
+	selectRecordCount = `SELECT count(*) FROM announcements`
+)
+
+// recorded is how many records there are of what receivers were told, whose bytes are counted as they are.
+func (f fixture) recorded(t *testing.T) (records int) {
+	t.Helper()
+	var receivers, counted, actual int64
+	must(t, f.reader.QueryRowContext(t.Context(), selectRecordSums).Scan(&receivers, &counted, &actual))
+	must(t, f.reader.QueryRowContext(t.Context(), selectRecordCount).Scan(&records))
+	if counted != actual {
+		t.Errorf("%d records of %d receivers count as %d bytes, want %d", records, receivers, counted, actual)
+	}
+	return records
+}
+
+// distinctFindings are findings that differ.
+func distinctFindings(n int) (all []finding.Finding) {
+	for i := range n {
+		all = append(all, vulnerable(fmt.Sprintf("CVE-2026-%05d", i), "openssl"))
+	}
+	return all
+}
+
+// tellAll records all that is present as told to a receiver of the Scanner.
+func (f fixture) tellAll(t *testing.T, scanner, receiver string) {
+	t.Helper()
+	present := got[Present](t)(f.Present(t.Context(), scanner, receiver, NewsFilter{}, 1))
+	must(t, f.MarkAnnounced(t.Context(), scanner, receiver, Announced{DigestID: receiver, All: &All{Moment: present.Moment}}))
+}
+
+// TestRecordsOfReceiversAreBounded: what is recorded for the receivers of a namespace has a bound, of all its Scanners together.
+func TestRecordsOfReceiversAreBounded(t *testing.T) {
+	f := newStore(t)
+	const findings, budget = 200, 100_000
+	f.LimitRecords(budget)
+	for _, name := range []string{"a", "b"} {
+		f.catalogue(t, name)
+		f.report(t, name, distinctFindings(findings)...)
+		f.inNamespace(t, "shop", "one", name, name)
+		f.inNamespace(t, "shop", "two", name, name)
+	}
+	f.inNamespace(t, "bank", "other", "a", "a")
+	for n := range 8 {
+		f.tellAll(t, "one", fmt.Sprintf("r%d", n))
+		f.tellAll(t, "two", fmt.Sprintf("r%d", n))
+	}
+	records := f.recorded(t)
+	// The last one may go beyond it by one repository.
+	if limit := budget/100 + 2*findings; records == 0 || records > limit {
+		t.Errorf("%d records, want at most %d", records, limit)
+	}
+	for scanner, want := range map[string]bool{"one": true, "two": true, "other": false, "unknown": false} {
+		equal(t, "no room for "+scanner, got[bool](t)(f.RecordsFull(t.Context(), scanner)), want)
+	}
+	f.tellAll(t, "other", "slack")
+	must(t, f.FollowUp(t.Context(), "two", "late", NewsFilter{Changes: []Change{ChangeFixed}}, FollowAll))
+	if more := f.recorded(t) - records; more != findings {
+		t.Errorf("%d more records, want the %d of another namespace", more, findings)
+	}
+
+	// What a message that was delivered says is recorded in any case: it would be sent again.
+	said := []Said{{AnnouncementKey: AnnouncementKey{Repository: "a", ID: "CVE-2025-0001", Package: "openssl"}}}
+	must(t, f.MarkAnnounced(t.Context(), "two", "late", Announced{DigestID: "late", Said: said}))
+	equal(t, "records after a delivery", f.recorded(t), records+findings+1)
+
+	must(t, f.MarkAnnounced(t.Context(), "one", "r0", Announced{Retract: "r0"}))
+	must(t, f.KeepReceivers(t.Context(), "one", []string{"r0"}))
+	must(t, f.ForgetScanners(t.Context(), []string{"two"}))
+	equal(t, "records of receivers that are left", f.recorded(t), findings)
+	equal(t, "no room when they are gone", got[bool](t)(f.RecordsFull(t.Context(), "one")), false)
+}
+
+// TestStatesOfReceiversAreBounded: a message with many findings is not put into an outbox without room. The state that says so is.
+func TestStatesOfReceiversAreBounded(t *testing.T) {
+	f := newStore(t)
+	f.LimitRecords(1_000_000)
+	f.use(t, "scanner", "web", workload("web", "web"))
+	large := make([]byte, 600_000)
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "a", large))
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "b", large))
+	if err := f.SaveReceiverState(t.Context(), "scanner", "c", large); !errors.Is(err, ErrOverBudget) {
+		t.Errorf("a third large state: got %v, want ErrOverBudget", err)
+	}
+	if _, err := f.BeginDelivery(t.Context(), "scanner", "c", large); !errors.Is(err, ErrOverBudget) {
+		t.Errorf("a delivery without room: got %v, want ErrOverBudget", err)
+	}
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "c", []byte("no room")))
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "b", large))
+	got[int64](t)(f.BeginDelivery(t.Context(), "scanner", "b", large))
+}
+
+// TestReceiversFromBeforeTheFirstImage: they count in the namespace of their Scanner as soon as it has an image.
+func TestReceiversFromBeforeTheFirstImage(t *testing.T) {
+	f := newStore(t)
+	f.LimitRecords(500)
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "recorded", []byte("before")))
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "stated", []byte("before")))
+	f.running(t, "web", "web", distinctFindings(3)...)
+	equal(t, "no room when nothing is recorded", got[bool](t)(f.RecordsFull(t.Context(), "scanner")), false)
+	f.tellAll(t, "scanner", "recorded")
+	equal(t, "no room with 3 records", got[bool](t)(f.RecordsFull(t.Context(), "scanner")), false)
+	must(t, f.SaveReceiverState(t.Context(), "scanner", "stated", make([]byte, 200)))
+	equal(t, "no room with a larger state", got[bool](t)(f.RecordsFull(t.Context(), "scanner")), true)
+}
+
+// TestRecordsOfOlderStoresCount: what was recorded before it was counted counts.
+func TestRecordsOfOlderStoresCount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	olderStore(t, path, 18,
+		`INSERT INTO scanner_images (scanner, namespace, digest, platform, scope, engine) VALUES ('s', 'shop', 'sha256:i', 'linux/amd64', '', 'grype')`,
+		`INSERT INTO receivers (id, scanner, name, state) VALUES (1, 's', 'slack', CAST('0123456789' AS BLOB)), (2, 's', 'mail', NULL)`,
+		`INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at)
+			VALUES (1, 'a', 'CVE-2026-0001', 'openssl', '', 0), (1, 'b', 'CVE-2026-0001', 'openssl', '', 0)`)
+	f := openStore(t, path)
+	equal(t, "records", f.recorded(t), 2)
+	for budget, want := range map[int64]bool{252: true, 253: false} {
+		f.LimitRecords(budget)
+		equal(t, fmt.Sprintf("no room in %d bytes", budget), got[bool](t)(f.RecordsFull(t.Context(), "s")), want)
+	}
+	f.searched(t, selectRecorded, []any{"s"}, "receiver_records_by_namespace")
+}
