@@ -8,8 +8,8 @@ import (
 )
 
 // followSettings begins a baseline when what the receiver is told of changes by a decision and not by what is found. A message
-// on its way is of the settings before, and is brought to its end first. A receiver that wants everything is told of the
-// difference instead.
+// on its way is of the settings before, and is brought to its end first. A receiver that wants everything gets the difference as
+// changes instead.
 func (l *look) followSettings() {
 	if l.state.Outbox != nil {
 		return
@@ -62,10 +62,8 @@ func (l *look) followEngine() {
 		b.finish()
 	case b.Phase == BaselineOpen && !b.onlyIfUntold():
 		b.Started, b.Images = l.now, nil
-	case l.settings.FirstScan != FirstScanAll:
-		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
 	default:
-		b.finish()
+		*b = Baseline{Phase: BaselineOpen, EngineBefore: before, Started: l.now}
 	}
 }
 
@@ -167,6 +165,9 @@ func (l *look) finishBaseline() (*Action, error) {
 		return l.speak(time.Time{})
 	}
 	silent := l.settings.FirstScan == FirstScanSilent && !b.Renewed && !b.restored()
+	if l.settings.FirstScan == FirstScanAll && b.EngineBefore != "" && !b.Renewed {
+		return l.forgetAbsent()
+	}
 	if !silent && l.now.Before(l.mayTell()) {
 		return &Action{Until: l.mayTell()}, nil
 	}
@@ -250,4 +251,17 @@ func (l *look) passOver(present store.Present) *Action {
 	forget := l.state.Baseline.EngineBefore != ""
 	l.state.Baseline.finish()
 	return &Action{Mark: &store.Announced{At: l.now, All: l.everything(present), ForgetRepositories: forget, Repositories: l.heardOf(present)}}
+}
+
+// forgetAbsent ends the baseline of a receiver that gets all findings as changes: what the engine before found and the present one does not
+// is forgotten, so that it is not announced as fixed. What the present engine finds besides is new.
+func (l *look) forgetAbsent() (*Action, error) {
+	present, err := l.source.Present(l.ctx, l.settings.Filter, 0)
+	if err != nil {
+		return nil, err
+	}
+	all := l.everything(present)
+	all.OnlyForget = true
+	l.state.Baseline.finish()
+	return &Action{Mark: &store.Announced{At: l.now, All: all}}, nil
 }

@@ -167,7 +167,7 @@ func (v *visit) followUp(ctx context.Context, coverage Coverage) error {
 	if !coverage.Known {
 		return nil
 	}
-	if err := v.Store.FollowUp(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, v.state.followUp()); err != nil {
+	if err := v.Store.FollowUp(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, v.state.followUp(v.settings.Filter.Engine)); err != nil {
 		return fmt.Errorf("follow up what was announced: %w", err)
 	}
 	return nil

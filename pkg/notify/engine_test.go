@@ -7,6 +7,7 @@ import (
 
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
+	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
 const (
@@ -141,6 +142,7 @@ func TestEngineChangedPolicies(t *testing.T) {
 	all.switchTo(clair)
 	all.find("web", finding.Critical, 1, 10)
 	all.visit()
+	none(t, all.next(), "what Clair does not find is forgotten first")
 	if d := only(t, all.next()); d.Kind != KindNews || d.Totals.Total() != 7 {
 		t.Errorf("who wants everything gets %+v, want the 7 findings that were not told", d)
 	}
@@ -335,4 +337,44 @@ func TestEngineChangedDuringDelivery(t *testing.T) {
 	s.find("web", finding.Critical, 1, 1, byAdvisory)
 	none(t, s.visit(), "it was announced as critical")
 	s.wantIdle()
+}
+
+// TestEngineChangedFirstScanAll: a receiver that gets everything as changes gets no message that what the other engine does not find is fixed,
+// nor, after the way back, that it is back.
+func TestEngineChangedFirstScanAll(t *testing.T) {
+	for name, changes := range map[string][]store.Change{"every change": everyKindOfChange, "by default": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := told(t, FirstScanAll)
+			s.settings.Filter.Changes = changes
+			s.rest()
+			sent := len(s.sent)
+			s.switchTo(clair)
+			s.visit()
+			s.find("web", finding.Critical, 2, 2) // the same image; Clair does not know 0001
+			s.rest()
+			s.pass(time.Hour)
+			s.switchTo(grype)
+			s.visit()
+			s.find("web", finding.Critical, 1, 3)
+			s.rest()
+			for _, d := range s.sent[sent:] {
+				if d.Changes[store.ChangeFixed]+d.Changes[store.ChangeRegressed] > 0 {
+					t.Errorf("message %+v, but nothing was fixed and nothing came back", d)
+				}
+			}
+		})
+	}
+}
+
+// TestEngineChangedBackAtOnce: an engine that the Scanner has for a moment only, and whose results were there already, fixes nothing.
+func TestEngineChangedBackAtOnce(t *testing.T) {
+	s := told(t, FirstScanSummary)
+	sent := len(s.sent)
+	s.switchTo(clair)
+	s.find("web", finding.Critical, 2, 2) // Clair does not know 0001
+	s.visit()
+	s.switchTo(grype)
+	s.find("web", finding.Critical, 1, 3)
+	s.rest()
+	none(t, s.sent[sent:], "nothing has changed")
 }

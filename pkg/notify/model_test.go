@@ -26,6 +26,18 @@ type tale struct {
 	named bool
 	// vague says that images of the repository had reports that differ, so that more than one of them may be what was told.
 	vague bool
+	// engines are those that have found it: no other engine can say that it is fixed.
+	engines engines
+}
+
+// engines is a set of engines.
+type engines int
+
+func (w *world) theEngine() engines {
+	if w.engine() == clair {
+		return 2
+	}
+	return 1
 }
 
 // memory is what a receiver knows.
@@ -43,9 +55,11 @@ func differ(facts []fact) bool {
 	return slices.ContainsFunc(facts, func(f fact) bool { return f != facts[0] })
 }
 
-func tellOf(facts []fact) tale {
+func (w *world) tellOf(facts []fact) tale {
 	f := worst(facts)
-	return tale{severity: f.severity, fixable: f.fixable, exploited: f.exploited, named: f.named, vague: differ(facts)}
+	return tale{
+		severity: f.severity, fixable: f.fixable, exploited: f.exploited, named: f.named, vague: differ(facts), engines: w.theEngine(),
+	}
 }
 
 // changes says what there is to tell of a topic that passes the receiver's filter.
@@ -75,7 +89,7 @@ func (w *world) changes(known tale, heard bool, passing []fact) []store.Change {
 
 // fixed says whether a topic is fixed that was not told to be.
 func (w *world) fixed(t topic, known tale) bool {
-	return !known.fixed && w.settled(t.repository) && !w.suspect() && len(w.sightings(t.repository, t.v)) == 0 && !w.unconfirmed(t.repository, t.v)
+	return !known.fixed && known.engines&w.theEngine() != 0 && w.settled(t.repository) && !w.suspect() && len(w.sightings(t.repository, t.v)) == 0 && !w.unconfirmed(t.repository, t.v)
 }
 
 // wants says whether the receiver is told of a change.
@@ -98,7 +112,7 @@ func (w *world) followUp(m memory, extent store.Extent) {
 			case differ(sightings):
 				known.vague = true
 			case change == store.ChangeRegressed:
-				known = tellOf(passing)
+				known = w.tellOf(passing)
 			case change == store.ChangeFixAvailable:
 				known.fixable = true
 			case change == store.ChangeEscalated:
@@ -123,9 +137,9 @@ func (w *world) followUp(m memory, extent store.Extent) {
 }
 
 // learn takes in what one message says.
-func (m memory) learn(said []store.Said) {
+func (m memory) learn(said []store.Said, by engines) {
 	for _, s := range said {
-		m[topicOf(s)] = tale{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed}
+		m[topicOf(s)] = tale{severity: s.Severity, fixable: s.Fixable, exploited: s.KnownExploited, named: strings.HasPrefix(s.ID, "CVE"), fixed: s.Change == store.ChangeFixed, engines: by}
 	}
 }
 
@@ -137,19 +151,22 @@ func (w *world) everything() memory {
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
 		for v := range w.knows {
 			if passing := w.passing(repository, v); len(passing) > 0 {
-				all[topic{repository, v}] = tellOf(passing)
+				all[topic{repository, v}] = w.tellOf(passing)
 			}
 		}
 	}
 	return all
 }
 
-// forget drops what is not found any more.
+// forget drops what is not found any more. What stays is found by this engine as well.
 func (w *world) forget(m memory) {
-	for t := range m {
+	for t, known := range m {
 		if len(w.sightings(t.repository, t.v)) == 0 {
 			delete(m, t)
+			continue
 		}
+		known.engines |= w.theEngine()
+		m[t] = known
 	}
 }
 
@@ -164,7 +181,8 @@ type message struct {
 	retracted bool
 	// taken is how often the receiver has taken it, and doubts how often that may have stayed unknown.
 	taken, doubts int
-	// composed is when it was composed, and unanswered how many of its attempts had no answer.
+	// by is the engine that it is about, composed when it was composed, and unanswered how many of its attempts had no answer.
+	by         engines
 	composed   time.Duration
 	unanswered int
 	// givenUp says that it was never confirmed and counts as announced.
@@ -204,7 +222,7 @@ func (a *audience) saved(encoded []byte) {
 	if state.Outbox == nil || a.messages[state.Outbox.Digest.ID] != nil {
 		return
 	}
-	m := &message{digest: state.Outbox.Digest, said: state.Outbox.Said, before: memory{}, composed: a.elapsed}
+	m := &message{digest: state.Outbox.Digest, said: state.Outbox.Said, before: memory{}, by: a.w.theEngine(), composed: a.elapsed}
 	a.messages[m.digest.ID] = m
 	for _, s := range m.said {
 		a.judge(s)
@@ -216,8 +234,12 @@ func (a *audience) judge(s store.Said) {
 	w, t := a.w, topicOf(s)
 	known, heard := a.heard[t]
 	sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
+	finders := known.engines
+	if !heard {
+		finders = w.theEngine()
+	}
 	switch {
-	case s.Change == store.ChangeFixed && !w.fixed(t, tale{}):
+	case s.Change == store.ChangeFixed && !w.fixed(t, tale{engines: finders}):
 		w.rt.Fatalf("%v is told to be fixed, and is not: %+v, suspect %t", t, sightings, w.suspect())
 	case s.Change != store.ChangeFixed && len(passing) == 0:
 		w.rt.Fatalf("%v is told as %s, and nothing of it passes the filter and all exceptions: %+v", t, s.Change, sightings)
@@ -241,12 +263,12 @@ func (a *audience) marked(said store.Announced) {
 	if m := a.messages[said.Retract]; m != nil {
 		a.retract(m)
 	}
-	if said.ForgetRepositories {
+	if said.ForgetRepositories || said.All != nil && said.All.OnlyForget {
 		w.forget(a.recorded)
 		w.forget(a.heard)
 	}
 	m := a.messages[said.DigestID]
-	if said.All != nil {
+	if said.All != nil && !said.All.OnlyForget {
 		all := w.everything()
 		switch {
 		case m != nil:
@@ -275,9 +297,9 @@ func (a *audience) marked(said store.Announced) {
 		case m.taken == 0:
 			w.rt.Fatalf("message %s is recorded as told, and was never taken", m.digest.ID)
 		}
-		a.recorded.learn(m.said)
+		a.recorded.learn(m.said, m.by)
 		// What was followed up while it was on its way was of what was recorded before.
-		a.heard.learn(m.said)
+		a.heard.learn(m.said, m.by)
 	}
 }
 
@@ -329,7 +351,7 @@ func (a *audience) take(id string) {
 		for t := range m.covers {
 			a.heard[t] = a.recorded[t]
 		}
-		a.heard.learn(m.said)
+		a.heard.learn(m.said, m.by)
 		a.read(m.digest.Notices)
 	}
 	a.last, a.latest = a.elapsed, m

@@ -287,9 +287,17 @@ func TestEverythingIsToldOnce(t *testing.T) {
 			"roll out": func(rt *rapid.T) {
 				l.rollOut(repository.Draw(rt, "repository"), rapid.IntRange(0, 2).Draw(rt, "images"))
 			},
-			"pods end":        func(rt *rapid.T) { l.end(repository.Draw(rt, "repository")) },
-			"pods run again":  func(rt *rapid.T) { l.start(repository.Draw(rt, "repository")) },
-			"nothing runs":    func(*rapid.T) { l.scaleToZero(); l.waitFor(1) },
+			"pods end":       func(rt *rapid.T) { l.end(repository.Draw(rt, "repository")) },
+			"pods run again": func(rt *rapid.T) { l.start(repository.Draw(rt, "repository")) },
+			"nothing runs":   func(*rapid.T) { l.scaleToZero() },
+			"nothing runs for a while": func(rt *rapid.T) {
+				ran := l.scaleToZero()
+				l.changeEngine(rapid.SampledFrom([]string{grype, clair}).Draw(rt, "engine meanwhile"))
+				l.waitFor(2)
+				for _, c := range ran {
+					l.run(c)
+				}
+			},
 			"something runs":  func(*rapid.T) { l.scaleUp() },
 			"unused for long": func(rt *rapid.T) { l.expire(repository.Draw(rt, "repository")) },
 			"scan": func(rt *rapid.T) {

@@ -149,12 +149,13 @@ func (b *Baseline) restored() bool {
 // tellsAll says that a summary of all that is there is still to come, or on its way: until then nothing is known silently.
 func (b *Baseline) tellsAll() bool { return b.Phase != BaselineDone && !b.onlyIfUntold() }
 
-// followUp is how much of what is recorded of the receiver may be brought up to date now.
-func (s *State) followUp() store.Extent {
+// followUp is how much of what is recorded of the receiver may be brought up to date now, by what an engine finds. An engine that the
+// state does not follow yet fixes nothing.
+func (s *State) followUp(engine string) store.Extent {
 	switch {
 	case s.Outbox != nil:
 		return store.FollowExceptions
-	case s.Baseline.tellsAll():
+	case s.Baseline.tellsAll(), s.Engine != "" && engine != "" && engine != s.Engine:
 		return store.FollowKnown
 	}
 	return store.FollowAll

@@ -128,12 +128,14 @@ func newWorld(t *testing.T, rt *rapid.T, template []byte) *world {
 	return w
 }
 
-// scaleToZero has nothing run, nor any image kept that ran before.
-func (w *world) scaleToZero() {
+// scaleToZero has nothing run, nor any image kept that ran before. It returns what ran.
+func (w *world) scaleToZero() (ran []*container) {
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
+		ran = append(ran, w.running[repository]...)
 		w.stop(repository)
 		w.expire(repository)
 	}
+	return ran
 }
 
 // scaleUp runs the bulk again, if it does not run.

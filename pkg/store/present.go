@@ -108,12 +108,15 @@ func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, sa
 	if momentOf(repositories, f) != said.All.Moment {
 		return ErrChanged
 	}
-	statements := []string{announceAll}
-	if said.ForgetRepositories {
+	var statements []string
+	if said.ForgetRepositories || said.All.OnlyForget {
 		if err := forgetOthers(ctx, tx, receiver, repositories); err != nil {
 			return err
 		}
-		statements = []string{forgetAbsent, announceAll}
+		statements = append(statements, forgetAbsent)
+	}
+	if !said.All.OnlyForget {
+		statements = append(statements, announceAll)
 	}
 	t := &teller{scanner: scanner, filter: f}
 	for _, r := range repositories {

@@ -703,4 +703,7 @@ type Announced struct {
 type All struct {
 	Filter NewsFilter
 	Moment string
+	// OnlyForget announces nothing. Announcements of findings that are not present are forgotten, as by ForgetRepositories; all others
+	// and the known repositories stay.
+	OnlyForget bool
 }

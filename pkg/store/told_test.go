@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -623,7 +624,7 @@ func TestAllTakesInWhatChanged(t *testing.T) {
 	r.report(t, "app", vulnerable("CVE-2026-0001", "a", fixed), vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "a"))
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
 	equal(t, "news of the summary", present.News, 2)
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "summary", All: &All{r.filter, present.Moment}}))
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "summary", All: &All{Filter: r.filter, Moment: present.Moment}}))
 	r.tells(t, "after the summary")
 	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Retract: "summary"}))
 	r.tells(t, "taken back", "New r CVE-2026-0001 High", "New r CVE-2026-0003 High")
@@ -645,11 +646,38 @@ func TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind(t *testing.T) {
 	got[Difference](t)(r.SaveReport(t.Context(), other, ""))
 	r.filter.Engine = "fake"
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{r.filter, present.Moment}, ForgetRepositories: true}))
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{Filter: r.filter, Moment: present.Moment}, ForgetRepositories: true}))
 	r.tells(t, "after the summary")
 	r.use(t, "scanner", "gone", workload("runs gone", "gone"))
 	r.filter.Engine = ""
 	r.tells(t, "what was forgotten", "New gone CVE-2026-0003 High")
+}
+
+// A receiver that gets everything as changes: only what the other engine does not find is forgotten, and what it finds besides is new.
+func TestOnlyForget(t *testing.T) {
+	r := newReceiver(t)
+	r.filter.Settled = []string{"r"}
+	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
+	r.running(t, "gone", "gone", vulnerable("CVE-2026-0004", "a"))
+	r.tells(t, "first", "New gone CVE-2026-0004 High", "New r CVE-2026-0001 High", "New r CVE-2026-0002 High")
+	u := used("scanner", "app", workload("runs app", "r"))
+	u.Engine = "fake"
+	must(t, r.SetUsed(t.Context(), u))
+	r.use(t, "scanner", "gone")
+	other := report("app", vulnerable("CVE-2026-0002", "a"), vulnerable("CVE-2026-0003", "a"))
+	other.Engine = "fake"
+	got[Difference](t)(r.SaveReport(t.Context(), other, ""))
+	r.filter.Engine = "fake"
+	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 0))
+	all := &All{Filter: r.filter, Moment: "of another moment", OnlyForget: true}
+	equal(t, "error", errors.Is(r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{All: all}), ErrChanged), true)
+	all.Moment = present.Moment
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{All: all}))
+	equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"gone", "r"})
+	r.tells(t, "after the change", "New r CVE-2026-0003 High")
+	r.use(t, "scanner", "gone", workload("runs gone", "gone"))
+	r.filter.Engine = ""
+	r.tells(t, "what was forgotten", "New gone CVE-2026-0004 High")
 }
 
 // What another engine finds by another id stays told, below the filter, too, and what it does not find is not fixed by that.
@@ -669,7 +697,7 @@ func TestFollowKnown(t *testing.T) {
 	r.filter.Engine = "fake"
 	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowKnown))
 	present := got[Present](t)(r.Present(t.Context(), "scanner", "slack", r.filter, 5))
-	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{r.filter, present.Moment}, ForgetRepositories: true}))
+	must(t, r.MarkAnnounced(t.Context(), "scanner", "slack", Announced{DigestID: "2", All: &All{Filter: r.filter, Moment: present.Moment}, ForgetRepositories: true}))
 	r.tells(t, "after the summary")
 	byOther("v2")
 	byOther("v3")
