@@ -167,7 +167,12 @@ func (v *visit) followUp(ctx context.Context, coverage Coverage) error {
 	if !coverage.Known {
 		return nil
 	}
-	if err := v.Store.FollowUp(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, v.state.followUp(v.settings.Filter.Engine)); err != nil {
+	extent := v.state.followUp(v.settings.Filter.Engine)
+	if v.progress.Outcome != nil && extent == store.FollowAll {
+		// The coverage is from before the message was sent. What runs may have changed since: nothing is known to be fixed until the next visit.
+		extent = store.FollowKnown
+	}
+	if err := v.Store.FollowUp(ctx, v.scanner, v.settings.Receiver, v.settings.Filter, extent); err != nil {
 		return fmt.Errorf("follow up what was announced: %w", err)
 	}
 	return nil

@@ -452,3 +452,32 @@ func TestBackByAnotherID(t *testing.T) {
 		t.Errorf("messages %+v, want that it is fixed, once more, and that it is back", s.sent[sent:])
 	}
 }
+
+// TestRolloutDuringDelivery: an image that is replaced while a message is being sent fixes nothing as long as the next one has no result,
+// though another image of its repository has one.
+func TestRolloutDuringDelivery(t *testing.T) {
+	s := newStory(t)
+	worker := store.Workload{Namespace: "shop", Kind: "Deployment", Name: "worker", Container: "c", Repository: "web", Reference: "web:2.0"}
+	s.use("web of the worker", worker)
+	s.report("web of the worker")
+	s.find("web", finding.Critical, 1, 1)
+	s.rest()
+	s.pass(time.Hour)
+	s.find("db", finding.Critical, 2, 1)
+	s.outcomes = []Outcome{{Result: Temporary, Reason: ReasonReceiverFailed}}
+	s.visit()
+	only(t, s.next())
+	s.findings["next web"] = s.findings["web"]
+	app := worker
+	app.Name = "app"
+	s.taken = func() {
+		s.must(s.store.Release(t.Context(), scannerUID, keyOf("web")))
+		s.use("next web", app)
+	}
+	s.next()
+	s.taken = nil
+	s.report("next web")
+	sent := len(s.sent)
+	s.rest()
+	none(t, s.sent[sent:], "nothing was fixed, and nothing came back")
+}
