@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
@@ -12,33 +13,51 @@ import (
 // may be covered by an exception, for example.
 const maxRounds = 4
 
+// maxEdits is how many edits are held at a time, and written together.
+const maxEdits = 10_000
+
+// maxFollowUps bounds how many times that is in one call. What is left then is left for the next call.
+const maxFollowUps = 100
+
 // FollowUp implements Announcements. As long as there is nothing to record no writer is waited for, and then none waits for longer
 // than it takes to look at those repositories in which there is.
 func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error {
-	const action = "follow up what was said"
 	if extent != FollowAll {
 		f.Settled = nil // nothing is fixed
 	}
+	for range maxFollowUps {
+		if more, err := s.followUp(ctx, scanner, receiver, f, extent); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// followUp records as much as is held at a time, and says whether there may be more.
+func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) (more bool, err error) {
+	const action = "follow up what was said"
 	steps := extent.steps()
 	teller, err := s.newTeller(ctx, "follow-up "+string(extent), scanner, receiver, f)
 	if err != nil {
-		return err
+		return false, err
 	}
-	var edits []edit
+	var found *editList
 	err = s.read(ctx, action, func(ctx context.Context, q query) error {
-		edits, err = teller.edits(ctx, q, s.now(), steps)
+		found, err = teller.edits(ctx, q, s.now(), steps)
 		return err
 	})
-	if err != nil || len(edits) == 0 {
-		return err
+	if err != nil || len(found.edits) == 0 {
+		return false, err
 	}
 	defer s.quiet.told(scanner, receiver)
-	return s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
+	more = found.full
+	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
 		id, err := ensureReceiver(ctx, tx, scanner, receiver)
 		if err != nil {
 			return err
 		}
 		if full, err := recordsFull(ctx, tx, scanner, s.recordBudget); full || err != nil {
+			more = false
 			return err
 		}
 		// What was suspect before is so now: nothing but a report changes that, which would have to wait.
@@ -47,16 +66,18 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 		}
 		// All writers wait, so only that is looked at again where there is something to record.
 		teller.memory, teller.only = nil, make(map[string]bool)
-		for _, e := range edits {
+		for _, e := range found.edits {
 			teller.only[e.repository] = true
 		}
 		for range maxRounds {
-			edits, err := teller.edits(ctx, tx, s.now(), steps)
-			if err != nil || len(edits) == 0 {
+			found, err := teller.edits(ctx, tx, s.now(), steps)
+			if err != nil || len(found.edits) == 0 {
 				return err
 			}
-			err = bulk(ctx, len(edits), func(ctx context.Context, i int) error {
-				_, err := tx.ExecContext(ctx, edits[i].statement, append(edits[i].args, sql.Named("receiver", id))...) //nolint:gosec // the statements are this file's own
+			more = more || found.full
+			err = bulk(ctx, len(found.edits), func(ctx context.Context, i int) error {
+				e := found.edits[i]
+				_, err := tx.ExecContext(ctx, e.statement, append(e.args, sql.Named("receiver", id))...) //nolint:gosec // the statements are this file's own
 				return err
 			})
 			if err != nil {
@@ -65,10 +86,11 @@ func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsF
 		}
 		return nil
 	})
+	return more, err
 }
 
-// step gives the edits that bring some records of a repository up to date.
-type step func(l *look, ctx context.Context, now time.Time) ([]edit, error)
+// step adds the edits that bring some records of a repository up to date. Its error is errFull when there is no room for more.
+type step func(l *look, ctx context.Context, now time.Time, into *editList) error
 
 func (e Extent) steps() []step {
 	switch e {
@@ -84,6 +106,28 @@ func (e Extent) steps() []step {
 type edit struct {
 	repository, statement string
 	args                  []any
+	text                  int
+}
+
+// editList holds edits, up to a bound.
+type editList struct {
+	edits []edit
+	text  int
+	// full says that there may be more.
+	full bool
+}
+
+// add fails with errFull when there is no room for more after these.
+func (e *editList) add(edits ...edit) error {
+	e.edits = append(e.edits, edits...)
+	for _, one := range edits {
+		e.text += one.text
+	}
+	if len(e.edits) < maxEdits && e.text < maxHeldText {
+		return nil
+	}
+	e.full = true
+	return errFull
 }
 
 // The edits of one record, but for saveRecord.
@@ -112,53 +156,67 @@ const (
 			known_exploited = excluded.known_exploited, aliases = excluded.aliases, fixed_at = excluded.fixed_at, excepted = 0`
 )
 
-// edits are those of all repositories.
-func (t *teller) edits(ctx context.Context, q query, now time.Time, steps []step) (edits []edit, err error) {
-	err = t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
-		before := len(edits)
+// edits are those of all repositories, or as many as there is room for.
+func (t *teller) edits(ctx context.Context, q query, now time.Time, steps []step) (*editList, error) {
+	into := &editList{}
+	err := t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
+		before := len(into.edits)
 		for _, step := range steps {
-			more, err := step(l, ctx, now)
-			if err != nil {
+			if err := step(l, ctx, now, into); err != nil {
 				return false, err
 			}
-			edits = append(edits, more...)
 		}
-		return len(edits) == before, nil
+		return len(into.edits) == before, nil
 	})
-	return edits, err
+	if errors.Is(err, errFull) {
+		err = nil
+	}
+	return into, err
 }
 
 // edit is one of a record by its id and package.
 func (l *look) edit(statement, id, pkg string, more ...any) edit {
-	return edit{l.name, statement, append(more, sql.Named("repository", l.name), sql.Named("id", id), sql.Named("package", pkg))}
+	return edit{l.name, statement, append(more, sql.Named("repository", l.name), sql.Named("id", id), sql.Named("package", pkg)), len(id) + len(pkg)}
 }
 
 // followChanges carries records over to other ids of the same vulnerability, and records changes that the receiver does not want.
-func (l *look) followChanges(ctx context.Context, now time.Time) (edits []edit, err error) {
+func (l *look) followChanges(ctx context.Context, now time.Time, into *editList) error {
 	if l.wants[ChangeNew] {
 		// Where nothing was told everything is new.
-		var told bool
-		if err := l.q.QueryRowContext(ctx, anyRecord, l.args...).Scan(&told); err != nil || !told {
-			return nil, err
+		if told, err := l.isTold(ctx); err != nil || !told {
+			return err
 		}
 	}
-	differing, err := l.differing(ctx)
 	var left []edit
-	for _, s := range differing {
-		if s.linked {
-			edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), namesOf(s.Finding)))
-			if !s.record.fixedAt.IsZero() {
+	err := l.eachSighting(ctx, func(candidate, bool) bool { return false }, func(sightings []*sighting) error {
+		for _, s := range sightings {
+			if err := into.add(l.editsOf(s, now)...); err != nil {
+				return err
+			}
+			if s.linked && !s.record.fixedAt.IsZero() {
 				// By the id before it would be taken as back once more.
 				left = append(left, l.edit(deleteRecord, s.record.id, s.record.pkg))
 			}
 		}
-		for _, change := range s.changes(l.filter) {
-			if !l.wanted(s, change) {
-				edits = append(edits, l.asIfTold(s, change, now))
-			}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errFull) {
+		return err
+	}
+	return errors.Join(err, into.add(left...))
+}
+
+// editsOf are those of one thing that is present.
+func (l *look) editsOf(s *sighting, now time.Time) (edits []edit) {
+	if s.linked {
+		edits = append(edits, l.edit(copyRecord, s.record.id, s.record.pkg, sql.Named("to", s.Finding.ID), namesOf(s.Finding)))
+	}
+	for _, change := range s.changes(l.filter) {
+		if !l.wanted(s, change) {
+			edits = append(edits, l.asIfTold(s, change, now))
 		}
 	}
-	return append(edits, left...), err
+	return edits
 }
 
 // asIfTold records a change that is not told.
@@ -182,9 +240,9 @@ func namesOf(f finding.Finding) any { return sql.Named("aliases", list[string](f
 
 // followGone carries records over whose finding is there by other ids only, and records what is fixed if the receiver does not
 // want to hear of it, or an exception covered it.
-func (l *look) followGone(ctx context.Context, now time.Time) (edits []edit, err error) {
-	orphans, err := l.orphans(ctx)
-	for _, o := range orphans {
+func (l *look) followGone(ctx context.Context, now time.Time, into *editList) error {
+	return l.eachOrphan(ctx, func(o orphan) error {
+		var edits []edit
 		for _, f := range o.now {
 			edits = append(edits, l.edit(copyRecord, o.id, o.pkg, sql.Named("to", f.ID), namesOf(f)))
 		}
@@ -194,8 +252,8 @@ func (l *look) followGone(ctx context.Context, now time.Time) (edits []edit, err
 		case l.mayBeFixed() && (o.excepted || !l.wants[ChangeFixed]):
 			edits = append(edits, l.edit(markFixed, o.id, o.pkg, sql.Named("at", millis{now})))
 		}
-	}
-	return edits, err
+		return into.add(edits...)
+	})
 }
 
 // selectCovered are those told of which exceptions cover all that is present.
@@ -211,31 +269,36 @@ const selectCovered = `
 			AND o.id NOT IN (SELECT value FROM json_each(@covered)))`
 
 // followExceptions marks what exceptions cover.
-func (l *look) followExceptions(ctx context.Context, _ time.Time) ([]edit, error) {
+func (l *look) followExceptions(ctx context.Context, _ time.Time, into *editList) error {
 	if !l.excepts {
-		return nil, nil
+		return nil
 	}
 	rows, err := l.q.QueryContext(ctx, selectCovered, l.args...)
-	return collect(rows, err, func(rows *sql.Rows) (edit, error) {
+	return eachRow(rows, err, func(rows *sql.Rows) error {
 		var id, pkg string
-		err := rows.Scan(&id, &pkg)
-		return l.edit(markExcepted, id, pkg), err
+		if err := rows.Scan(&id, &pkg); err != nil {
+			return err
+		}
+		return into.add(l.edit(markExcepted, id, pkg))
 	})
 }
 
 // fillUp records what is present of what was told before that was recorded.
-func (l *look) fillUp(ctx context.Context, _ time.Time) (edits []edit, err error) {
-	unknown, err := l.selectRecords(ctx, selectRecords+`AND a.severity < 0 AND a.fixed_at IS NULL`)
-	if err != nil {
-		return nil, err
-	}
-	keys := make([][2]string, len(unknown))
-	for i, r := range unknown {
-		keys[i] = [2]string{r.id, r.pkg}
-	}
-	present, err := l.present(ctx, keys, true)
-	for _, s := range present {
-		edits = append(edits, l.edit(setFacts, s.Finding.ID, s.Finding.Package.Name, facts(s.Finding)...))
-	}
-	return edits, err
+func (l *look) fillUp(ctx context.Context, _ time.Time, into *editList) error {
+	return l.eachRecordPage(ctx, selectRecords+`AND a.severity < 0 AND a.fixed_at IS NULL`, func(unknown []record) error {
+		keys := make([][2]string, len(unknown))
+		for i, r := range unknown {
+			keys[i] = [2]string{r.id, r.pkg}
+		}
+		present, err := l.present(ctx, keys, true)
+		if err != nil {
+			return err
+		}
+		for _, s := range present {
+			if err := into.add(l.edit(setFacts, s.Finding.ID, s.Finding.Package.Name, facts(s.Finding)...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

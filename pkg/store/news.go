@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
@@ -24,25 +25,28 @@ func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilte
 	if err != nil {
 		return nil, 0, err
 	}
+	left := room{values: limit, text: maxHeldText}
+	if limit == 0 {
+		left.text = anyText
+	}
+	full := false
 	err = s.read(ctx, "list news", func(ctx context.Context, q query) error {
 		return teller.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
-			if limit > 0 && len(news) >= limit {
-				// What will not be listed is only counted: that needs no look at the findings' rows.
-				n, err := l.count(ctx)
-				total += n
-				return n == 0, err
+			within := &left
+			if full {
+				within = nil
 			}
-			found, err := l.news(ctx)
-			total += len(found)
+			found, n, text, err := l.news(ctx, within)
+			total += n
 			news = append(news, found...)
-			return len(found) == 0, err
+			left.text -= text
+			left.values = limit - len(news)
+			full = limit > 0 && left.values <= 0 || left.text <= 0 || total > len(news)
+			return n == 0, err
 		})
 	})
 	if err != nil {
 		return nil, 0, err
-	}
-	if limit > 0 && len(news) > limit {
-		news = slices.Clip(news[:limit])
 	}
 	return news, total, nil
 }
@@ -166,8 +170,10 @@ type look struct {
 	args []any
 	// excepts says that exceptions cover something.
 	excepts bool
-	// told is what the receiver was told of the repository, by package; nil until it is needed.
-	told map[string][]*record
+	// told says whether the receiver was told anything of the repository; nil until it is needed.
+	told *bool
+	// shared are the workloads that run the images of some reports, by the reports.
+	shared map[string][]Workload
 }
 
 func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRepository) (*look, error) {
@@ -242,22 +248,14 @@ const (
 )
 
 const (
-	selectSighting = selectFinding + `, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
+	// selectSighting has of a finding what a message or a record of it shows. What an image may make long and no message shows in
+	// whole is cut: a package's name is in the key.
+	selectSighting = `SELECT v.canonical_id, substr(v.url, 1, 4096), v.cvss, v.epss, f.known_exploited, f.severity,
+		f.package, substr(f.version, 1, 512), f.type, substr(f.purl, 1, 512), substr(f.paths, 1, 512), f.fix_state, f.fix_versions,
+		f.fix_available, f.aliases, f.first_seen, coalesce(f.fix_available, f.fixable_since), v.known_exploited_since,
 		f.severity_history, f.report_id,
 		a.receiver_id IS NOT NULL, coalesce(a.severity, -1), coalesce(a.fixable, -1), coalesce(a.known_exploited, -1),
 		coalesce(a.aliases, ''), a.fixed_at, coalesce(a.excepted, 0) `
-
-	listNews = `WITH` + wanted + selectSighting + `
-		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
-		CROSS JOIN findings f ON f.id = wanted.id
-		WHERE` + differs
-
-	// countNews counts what was never told, and lists what else may be news.
-	countNews = `WITH` + wanted + `
-		SELECT count(*) FILTER (WHERE NOT told), json_group_array(json_array(canonical_id, package)) FILTER (WHERE told) FROM (
-			SELECT DISTINCT v.canonical_id, wanted.package, a.receiver_id IS NOT NULL AS told
-			FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
-			WHERE` + differs + `)`
 
 	// listKeys lists all that is present of some things, if it passes or @every is true.
 	listKeys = selectSighting + `
@@ -281,38 +279,13 @@ type record struct {
 // sighting is what is present of one thing, and the record of what was told of it.
 type sighting struct {
 	News
+	// reports are those of the images that have it. Workloads are those of their images, and are filled in last.
+	reports []int64
 	// record is nil if it was never told; linked says that it was told by another id.
 	record *record
 	linked bool
 	// before is the severity that the finding had before, the same if it has not changed: of equal findings, what has risen most.
 	before finding.Severity
-}
-
-// differing gives what is present and may be news, whether the receiver wants to hear of it or not.
-func (l *look) differing(ctx context.Context) ([]*sighting, error) {
-	sightings, err := l.see(ctx, listNews, l.args...)
-	if err != nil {
-		return nil, err
-	}
-	// Of what was told only the findings that differ are here, and one that does not may be worse.
-	var keys [][2]string
-	for key, s := range sightings {
-		if r := s.record; r != nil && r.fixedAt.IsZero() && !r.excepted {
-			keys = append(keys, key)
-		}
-	}
-	complete, err := l.present(ctx, keys, false)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]*sighting, 0, len(sightings))
-	for key, s := range sightings {
-		if whole := complete[key]; whole != nil {
-			s = whole
-		}
-		all = append(all, s)
-	}
-	return all, l.link(ctx, all)
 }
 
 // present gives what is present of some things, by id and package: all of it, or what passes.
@@ -331,17 +304,22 @@ func (l *look) present(ctx context.Context, keys [][2]string, every bool) (map[[
 func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]string]*sighting, error) {
 	byKey := make(map[[2]string]*sighting)
 	rows, err := l.q.QueryContext(ctx, statement, args...)
-	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
+	err = eachRow(rows, err, func(rows *sql.Rows) error {
 		var told bool
 		var r record
-		var firstSeen, fixSince, exploitedSince millis
+		var f finding.Finding
+		var fixAvailable, firstSeen, fixSince, exploitedSince millis
 		var history list[SeverityBefore]
 		var report int64
-		f, err := scanFinding(rows, &firstSeen, &fixSince, &exploitedSince, &history, &report,
+		p := &f.Package
+		err := rows.Scan(&f.ID, &f.URL, &f.CVSS, &f.EPSS, &f.KnownExploited, &f.Severity,
+			&p.Name, &p.Version, &p.Type, &p.PURL, (*paths)(&f.Paths), &f.FixState, (*list[string])(&f.FixVersions),
+			&fixAvailable, (*list[string])(&f.Aliases), &firstSeen, &fixSince, &exploitedSince, &history, &report,
 			&told, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.excepted)
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
+		f.FixAvailable = fixAvailable.Time
 		key := [2]string{f.ID, f.Package.Name}
 		s, found := byKey[key]
 		if !found {
@@ -358,13 +336,30 @@ func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]s
 		if firstSeen.Before(s.FirstSeen) {
 			s.FirstSeen = firstSeen.Time
 		}
-		s.Workloads = append(s.Workloads, l.workloads[report]...)
-		return struct{}{}, nil
+		if n := len(s.reports); n == 0 || s.reports[n-1] != report {
+			s.reports = append(s.reports, report)
+		}
+		return nil
 	})
-	for _, s := range byKey {
-		s.Workloads = distinctWorkloads(s.Workloads)
-	}
 	return byKey, err
+}
+
+// workloadsOf gives the workloads that run the images of some reports, and how much more that is than what was given before.
+func (l *look) workloadsOf(reports []int64) (workloads []Workload, added int) {
+	slices.Sort(reports)
+	name := fmt.Sprint(reports)
+	if workloads, found := l.shared[name]; found {
+		return workloads, 0
+	}
+	for _, report := range slices.Compact(reports) {
+		workloads = append(workloads, l.workloads[report]...)
+	}
+	workloads = distinctWorkloads(workloads)
+	if l.shared == nil {
+		l.shared = make(map[string][]Workload)
+	}
+	l.shared[name] = workloads
+	return workloads, len(name) + len(workloads)*int(unsafe.Sizeof(Workload{}))
 }
 
 func (s *sighting) describe(f finding.Finding, fixSince, exploitedSince millis, before finding.Severity) {
@@ -418,7 +413,7 @@ func (l *look) wanted(s *sighting, change Change) bool {
 }
 
 // tell completes what is told.
-func (s *sighting) tell(change Change) News {
+func (s *sighting) tell(change Change) reportedNews {
 	s.Change, s.SeverityBefore = change, s.before
 	if r := s.record; r != nil {
 		s.ExceptionEnded = r.excepted
@@ -426,88 +421,97 @@ func (s *sighting) tell(change Change) News {
 			s.SeverityBefore = s.Finding.Severity
 		}
 	}
-	return s.News
+	return reportedNews{News: s.News, reports: s.reports}
 }
 
-// news gives what the receiver is to be told of the repository, worst first and what is fixed last.
-func (l *look) news(ctx context.Context) ([]News, error) {
-	differing, err := l.differing(ctx)
-	if err != nil {
-		return nil, err
+// news counts what the receiver is to be told of the repository, and gives as much as there is room for, worst first and what is fixed
+// last; nil is no room. text is how much it takes.
+func (l *look) news(ctx context.Context, within *room) (news []News, total, text int, err error) {
+	list := newNewsList(within)
+	if err := l.changed(ctx, list); err != nil {
+		return nil, 0, 0, err
 	}
-	news := l.newsOf(differing)
-	fixed, err := l.fixed(ctx)
-	return append(news, fixed...), err
+	if err := l.fixed(ctx, list); err != nil {
+		return nil, 0, 0, err
+	}
+	news, text = l.listed(list)
+	return news, list.total, text, nil
 }
 
-func (l *look) newsOf(sightings []*sighting) []News {
-	var news []News
+// changed adds what is present and differs from what the receiver was told. Of what has no record and cannot be linked to one, only the
+// worst is read, and the rest counted.
+func (l *look) changed(ctx context.Context, list *newsList) error {
+	told, err := l.isTold(ctx)
+	if err != nil {
+		return err
+	}
+	// What is only counted is not looked up by other ids: FollowUp has done that.
+	isNew := l.wants[ChangeNew] && (!told || list.counted)
+	worst := newWorstKeys(list.worst.room)
+	take := func(c candidate, first bool) bool {
+		if !isNew || c.told {
+			return false
+		}
+		if first {
+			list.total++
+		}
+		if !list.counted {
+			worst.offer(c.key, c.Finding)
+		}
+		return true
+	}
+	err = l.eachSighting(ctx, take, func(sightings []*sighting) error {
+		l.newsOf(sightings, list.add)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	page := keyPage{l: l, each: func(sightings []*sighting) error {
+		l.newsOf(sightings, list.keep)
+		return nil
+	}}
+	for _, f := range worst.sorted() {
+		if err := page.add(ctx, f); err != nil {
+			return err
+		}
+	}
+	return page.read(ctx)
+}
+
+// newsOf gives what the receiver wants to be told of.
+func (l *look) newsOf(sightings []*sighting, each func(reportedNews)) {
 	for _, s := range sightings {
 		for _, change := range s.changes(l.filter) {
 			if l.wanted(s, change) {
-				news = append(news, s.tell(change))
+				each(s.tell(change))
 				break
 			}
 		}
 	}
-	slices.SortFunc(news, func(a, b News) int { return finding.Worse(a.Finding, b.Finding) })
-	return news
 }
 
-// fixed gives what is fixed, if the receiver wants to hear of it.
-func (l *look) fixed(ctx context.Context) ([]News, error) {
+// fixed adds what is fixed, if the receiver wants to hear of it.
+func (l *look) fixed(ctx context.Context, list *newsList) error {
 	if !l.wants[ChangeFixed] || !l.mayBeFixed() {
-		return nil, nil
+		return nil
 	}
-	orphans, err := l.orphans(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var fixed []News
-	for _, o := range orphans {
+	everyone := l.everyone()
+	return l.eachOrphan(ctx, func(o orphan) error {
 		if len(o.now) > 0 || o.excepted {
-			continue
+			return nil
 		}
 		severity := max(o.severity, finding.Unknown)
-		fixed = append(fixed, News{
-			Change: ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: l.everyone(),
+		list.add(reportedNews{News: News{
+			Change: ChangeFixed, Repository: l.name, SeverityBefore: severity, Workloads: everyone,
 			Finding: finding.Finding{ID: o.id, Aliases: o.aliases, Severity: severity, Package: finding.Package{Name: o.pkg}},
-		})
-	}
-	slices.SortFunc(fixed, func(a, b News) int { return finding.Worse(a.Finding, b.Finding) })
-	return fixed, nil
+		}})
+		return nil
+	})
 }
 
 // mayBeFixed says whether what is not there any more is fixed.
 func (l *look) mayBeFixed() bool { return l.settled[l.name] && !l.suspect }
-
-// count counts what news lists.
-func (l *look) count(ctx context.Context) (int, error) {
-	if !l.wants[ChangeNew] {
-		// What was never told is news only if it has escalated: that is to be looked at.
-		news, err := l.news(ctx)
-		return len(news), err
-	}
-	var untold int
-	var differing string
-	if err := l.q.QueryRowContext(ctx, countNews, l.args...).Scan(&untold, &differing); err != nil {
-		return 0, err
-	}
-	var keys [][2]string
-	if err := json.Unmarshal([]byte(differing), &keys); err != nil {
-		return 0, fmt.Errorf("keys of what has changed: %w", err)
-	}
-	present, err := l.present(ctx, keys, false)
-	if err != nil {
-		return 0, err
-	}
-	changed := make([]*sighting, 0, len(present))
-	for _, s := range present {
-		changed = append(changed, s)
-	}
-	fixed, err := l.fixed(ctx)
-	return untold + len(l.newsOf(changed)) + len(fixed), err
-}
 
 // idsOf lists covered findings as JSON, for json_each.
 func idsOf[V any](byID map[int64]V) (string, error) {

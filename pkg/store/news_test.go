@@ -194,13 +194,13 @@ func TestNewsAreSearchedByIndex(t *testing.T) {
 	args := []any{
 		sql.Named("reports", "[1,2]"), sql.Named("all_reports", "[1,2,3]"), sql.Named("severity", 4), sql.Named("fixable", 0), sql.Named("unknown", 1),
 		sql.Named("receiver", 1), sql.Named("repository", "r"), sql.Named("covered", "[3]"), sql.Named("keys", "[]"), sql.Named("every", false),
-		sql.Named("names", "[]"), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1),
+		sql.Named("names", "[]"), sql.Named("packages", "[]"), sql.Named("after_id", ""), sql.Named("after_package", ""), sql.Named("package", "a"), sql.Named("digest", "1"), sql.Named("at", 1),
 	}
-	f.searched(t, countNews, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
-	f.searched(t, listNews, args, "findings_present (report_id=? AND known_exploited=?", "SEARCH a USING PRIMARY KEY")
+	f.searched(t, listCandidates, args, "SEARCH f USING COVERING INDEX findings_present (report_id=? AND known_exploited=? AND severity>?)", "SEARCH a USING PRIMARY KEY")
 	f.searched(t, listKeys, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)", "SEARCH a USING PRIMARY KEY")
 	f.searched(t, selectRecords, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
-	f.searched(t, selectOrphans, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
+	f.searched(t, selectRecordsIn, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=?)")
+	f.searched(t, selectOrphans+afterRecord, args, "SEARCH a USING PRIMARY KEY (receiver_id=? AND repository=? AND (canonical_id,package)>(?,?))", "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.searched(t, selectNamed, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.searched(t, selectCovered, args, "findings_by_vulnerability (vulnerability_id=? AND report_id=?)")
 	f.searched(t, announceAll, args, "COVERING INDEX findings_present")

@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Present implements Announcements. No more than one repository's findings are held at a time. News are all that News would list
+// Present implements Announcements. No more than some of one repository's findings are held at a time. News are all that News would list
 // but for what is fixed, whatever changes the filter names.
 func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (present Present, err error) {
 	t := &teller{scanner: scanner, receiver: receiver, filter: f, wants: everyChange}
@@ -34,9 +34,13 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFi
 		}
 		present.Counts, present.Excepted = total.Counts, total.Excepted
 		return t.each(ctx, q, func(ctx context.Context, l *look) (quiet bool, err error) {
-			differing, err := l.differing(ctx)
-			present.add(l.name, l.newsOf(differing), worst)
-			return false, err
+			list := newNewsList(&room{values: max(worst, 1), text: maxHeldText})
+			if err := l.changed(ctx, list); err != nil {
+				return false, err
+			}
+			news, _ := l.listed(list)
+			present.add(l.name, list.total, news, worst)
+			return false, nil
 		})
 	})
 	if err != nil {
@@ -47,12 +51,12 @@ func (s *SQLite) Present(ctx context.Context, scanner, receiver string, f NewsFi
 
 var everyChange = map[Change]bool{ChangeNew: true, ChangeFixAvailable: true, ChangeEscalated: true, ChangeRegressed: true}
 
-// add takes in the news of one repository, which are ordered.
-func (p *Present) add(repository string, news []News, worst int) {
-	if len(news) == 0 {
+// add takes in how many news one repository has, and the worst of them.
+func (p *Present) add(repository string, total int, news []News, worst int) {
+	if total == 0 {
 		return
 	}
-	p.News += len(news)
+	p.News += total
 	p.Repositories = append(p.Repositories, repository)
 	all := slices.Concat(p.Worst, news[:min(worst, len(news))])
 	slices.SortFunc(all, func(a, b News) int {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,21 +14,32 @@ import (
 
 // link finds what was told by another id.
 func (l *look) link(ctx context.Context, sightings []*sighting) error {
+	if told, err := l.isTold(ctx); err != nil || !told {
+		return err
+	}
+	untold := make(map[string][]*sighting)
 	for _, s := range sightings {
-		if s.record != nil {
-			continue
-		}
-		told, err := l.records(ctx)
-		if err != nil {
-			return err
-		}
-		for _, r := range told[s.Finding.Package.Name] {
-			if areLinked(r.id, r.aliases, s.Finding.ID, s.Finding.Aliases) && (s.record == nil || r.before(s.record)) {
-				s.record, s.linked = r, true
-			}
+		if s.record == nil {
+			untold[s.Finding.Package.Name] = append(untold[s.Finding.Package.Name], s)
 		}
 	}
-	return nil
+	if len(untold) == 0 {
+		return nil
+	}
+	packages, err := json.Marshal(slices.Collect(maps.Keys(untold)))
+	if err != nil {
+		return err
+	}
+	rows, err := l.q.QueryContext(ctx, selectRecordsIn, append(slices.Clone(l.args), sql.Named("packages", string(packages)))...)
+	return eachRow(rows, err, func(rows *sql.Rows) error {
+		r, err := scanRecord(rows)
+		for _, s := range untold[r.pkg] {
+			if areLinked(r.id, r.aliases, s.Finding.ID, s.Finding.Aliases) && (s.record == nil || r.before(s.record)) {
+				s.record, s.linked = &r, true
+			}
+		}
+		return err
+	})
 }
 
 // before puts what is known best first: what was told before what an exception covers, and that before what was fixed.
@@ -50,6 +63,12 @@ const (
 	selectRecords = `SELECT canonical_id, package, severity, fixable, known_exploited, aliases, fixed_at, excepted FROM announcements a
 		WHERE a.receiver_id = @receiver AND a.repository = @repository `
 
+	// selectRecordsIn are those of some packages.
+	selectRecordsIn = selectRecords + `AND a.package IN (SELECT value FROM json_each(@packages))`
+
+	// afterRecord are those after one, in the order of the primary key.
+	afterRecord = ` AND (a.canonical_id, a.package) > (@after_id, @after_package) ORDER BY a.canonical_id, a.package`
+
 	// selectOrphans are those told that no running image has and that are not recorded as fixed. What has gone with one version of
 	// the data only is as good as present.
 	selectOrphans = selectRecords + `AND a.fixed_at IS NULL AND NOT EXISTS (
@@ -66,26 +85,54 @@ const (
 		WHERE f.package = @package AND f.fixed_at IS NULL ORDER BY v.canonical_id`
 )
 
-// records gives what the receiver was told of the repository, by package.
-func (l *look) records(ctx context.Context) (map[string][]*record, error) {
-	if l.told != nil {
-		return l.told, nil
+// isTold says whether the receiver was told anything of the repository.
+func (l *look) isTold(ctx context.Context) (bool, error) {
+	if l.told == nil {
+		var told bool
+		if err := l.q.QueryRowContext(ctx, anyRecord, l.args...).Scan(&told); err != nil {
+			return false, err
+		}
+		l.told = &told
 	}
-	told := make(map[string][]*record)
-	all, err := l.selectRecords(ctx, selectRecords)
-	for i, r := range all {
-		told[r.pkg] = append(told[r.pkg], &all[i])
-	}
-	l.told = told
-	return told, err
+	return *l.told, nil
 }
 
-func (l *look) selectRecords(ctx context.Context, statement string) ([]record, error) {
-	rows, err := l.q.QueryContext(ctx, statement, l.args...)
-	return collect(rows, err, func(rows *sql.Rows) (r record, err error) {
-		err = rows.Scan(&r.id, &r.pkg, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.excepted)
-		return r, err
-	})
+func scanRecord(rows *sql.Rows) (r record, err error) {
+	err = rows.Scan(&r.id, &r.pkg, &r.severity, &r.fixable, &r.knownExploited, &r.aliases, &r.fixedAt, &r.excepted)
+	return r, err
+}
+
+// eachRecordPage gives what a statement selects in pages.
+func (l *look) eachRecordPage(ctx context.Context, statement string, each func([]record) error) error {
+	for after, full := (record{}), true; full; {
+		var page []record
+		text := 0
+		rows, err := l.q.QueryContext(ctx, statement+afterRecord,
+			append(slices.Clone(l.args), sql.Named("after_id", after.id), sql.Named("after_package", after.pkg))...)
+		err = eachRow(rows, err, func(rows *sql.Rows) error {
+			r, err := scanRecord(rows)
+			page = append(page, r)
+			if text += len(r.id) + len(r.pkg) + textOf(r.aliases); err == nil && (len(page) >= maxPageKeys || text >= maxPageText) {
+				return errFull
+			}
+			return err
+		})
+		if full = errors.Is(err, errFull); err != nil && !full || len(page) == 0 {
+			return err
+		}
+		if err := each(page); err != nil {
+			return err
+		}
+		after = page[len(page)-1]
+	}
+	return nil
+}
+
+func textOf(texts []string) (n int) {
+	for _, text := range texts {
+		n += len(text)
+	}
+	return n
 }
 
 // orphan is what was told and is not there any more.
@@ -95,32 +142,37 @@ type orphan struct {
 	now []finding.Finding
 }
 
-// orphans lists what was told and is not there any more by its id.
-func (l *look) orphans(ctx context.Context) ([]orphan, error) {
-	gone, err := l.selectRecords(ctx, selectOrphans)
-	if err != nil {
-		return nil, err
-	}
-	orphans := make([]orphan, 0, len(gone))
-	for _, r := range gone {
-		names, err := json.Marshal(append([]string{r.id}, r.aliases...))
-		if err != nil {
-			return nil, err
-		}
-		o := orphan{record: r}
-		rows, err := l.q.QueryContext(ctx, selectNamed, append(slices.Clone(l.args), sql.Named("names", string(names)), sql.Named("package", r.pkg))...)
-		_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
-			var f finding.Finding
-			err := rows.Scan(&f.ID, (*list[string])(&f.Aliases))
-			if areLinked(r.id, r.aliases, f.ID, f.Aliases) {
-				o.now = append(o.now, f)
+// eachOrphan gives what was told and is not there any more by its id.
+func (l *look) eachOrphan(ctx context.Context, each func(orphan) error) error {
+	return l.eachRecordPage(ctx, selectOrphans, func(gone []record) error {
+		for _, r := range gone {
+			o, err := l.orphan(ctx, r)
+			if err != nil {
+				return err
 			}
-			return struct{}{}, err
-		})
-		if err != nil {
-			return nil, err
+			if err := each(o); err != nil {
+				return err
+			}
 		}
-		orphans = append(orphans, o)
+		return nil
+	})
+}
+
+// orphan finds out by which ids a thing is there now.
+func (l *look) orphan(ctx context.Context, r record) (orphan, error) {
+	o := orphan{record: r}
+	names, err := json.Marshal(append([]string{r.id}, r.aliases...))
+	if err != nil {
+		return o, err
 	}
-	return orphans, nil
+	rows, err := l.q.QueryContext(ctx, selectNamed, append(slices.Clone(l.args), sql.Named("names", string(names)), sql.Named("package", r.pkg))...)
+	err = eachRow(rows, err, func(rows *sql.Rows) error {
+		var f finding.Finding
+		err := rows.Scan(&f.ID, (*list[string])(&f.Aliases))
+		if areLinked(r.id, r.aliases, f.ID, f.Aliases) {
+			o.now = append(o.now, f)
+		}
+		return err
+	})
+	return o, err
 }

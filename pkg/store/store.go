@@ -604,7 +604,8 @@ type Announcements interface {
 	// receiver is not told of are recorded. It changes nothing when called again.
 	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error
 	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
-	// At most limit entries (0: all); total is the number without the limit. FollowUp comes before it.
+	// At most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
+	// Of a repository with more the worst are listed. total is the number of all. FollowUp comes before it.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
 	// Present looks at everything that a Scanner has in use at one moment, however much that is, and names the worst of
 	// what passes the filter and the receiver has not been told, at most that many.

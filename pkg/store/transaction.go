@@ -101,6 +101,20 @@ func bulk(ctx context.Context, n int, each func(ctx context.Context, i int) erro
 	return nil
 }
 
+// eachRow reads the rows of a query one after the other, until the first error.
+func eachRow(rows *sql.Rows, err error, each func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // collect reads all rows of a query.
 func collect[T any](rows *sql.Rows, err error, scan func(*sql.Rows) (T, error)) ([]T, error) {
 	if err != nil {

@@ -1,0 +1,269 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"hash/maphash"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// Bounds of what is held of one repository at a time. What an image holds decides how many findings it has and how long their texts are.
+const (
+	// maxHeldText bounds the texts of the findings that a call returns. While they are selected there may be a quarter more.
+	maxHeldText = 8 << 20
+	anyText     = math.MaxInt / 4
+	// maxPageKeys and maxPageText bound the keys whose findings or records are read together.
+	maxPageKeys, maxPageText = 1000, 2 << 20
+	// maxCountedKeys bounds the keys that one pass counts.
+	maxCountedKeys = 500_000
+)
+
+// errFull ends a query whose further rows have no room.
+var errFull = errors.New("there is no room for more")
+
+const (
+	// listCandidates lists what may be news by its key and by what finding.Worse compares first. It reads no row of findings.
+	listCandidates = `WITH` + wanted + `
+		SELECT v.canonical_id, wanted.package, wanted.known_exploited, v.epss, wanted.severity, wanted.fixable, a.receiver_id IS NOT NULL
+		FROM wanted CROSS JOIN vulnerabilities v ON v.id = wanted.vulnerability_id` + withRecord + `wanted.package
+		WHERE` + differs
+
+	// countMost is the most candidates that there can be.
+	countMost = `SELECT coalesce(sum(present), 0) FROM reports WHERE id IN (SELECT value FROM json_each(@reports))`
+)
+
+// candidate is a finding that may be news. Candidates with the same id and package have the same key.
+type candidate struct {
+	finding.Finding
+	key uint64
+	// told says that the receiver has a record of it.
+	told bool
+}
+
+// keySeed is random, so that nobody can choose package names whose keys collide.
+var keySeed = maphash.MakeSeed()
+
+func keyHash(id, pkg string) uint64 {
+	var hash maphash.Hash
+	hash.SetSeed(keySeed)
+	_, _ = hash.WriteString(id)
+	_ = hash.WriteByte(0)
+	_, _ = hash.WriteString(pkg)
+	return hash.Sum64()
+}
+
+// anyFix makes a finding fixable.
+var anyFix = []string{""}
+
+// eachCandidate gives the candidates in any order, those with the same key once for each finding.
+func (l *look) eachCandidate(ctx context.Context, each func(candidate) error) error {
+	rows, err := l.q.QueryContext(ctx, listCandidates, l.args...)
+	return eachRow(rows, err, func(rows *sql.Rows) error {
+		var c candidate
+		var fixable bool
+		if err := rows.Scan(&c.ID, &c.Package.Name, &c.KnownExploited, &c.EPSS, &c.Severity, &fixable, &c.told); err != nil {
+			return err
+		}
+		if fixable {
+			c.FixState, c.FixVersions = finding.FixStateFixed, anyFix
+		}
+		c.key = keyHash(c.ID, c.Package.Name)
+		return each(c)
+	})
+}
+
+// eachSighting gives what may be news in pages, each key once. It leaves out the candidates that take takes; first is true for the first
+// candidate with a key.
+func (l *look) eachSighting(ctx context.Context, take func(c candidate, first bool) bool, each func([]*sighting) error) error {
+	var present uint64
+	if err := l.q.QueryRowContext(ctx, countMost, l.args...).Scan(&present); err != nil {
+		return err
+	}
+	passes := 1 + present/maxCountedKeys
+	for pass := range passes {
+		known := make(map[uint64]struct{})
+		page := keyPage{l: l, each: each}
+		err := l.eachCandidate(ctx, func(c candidate) error {
+			if c.key%passes != pass {
+				return nil
+			}
+			count := len(known)
+			known[c.key] = struct{}{}
+			first := len(known) > count
+			if take(c, first) || !first {
+				return nil
+			}
+			return page.add(ctx, c.Finding)
+		})
+		if err != nil {
+			return err
+		}
+		if err := page.read(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyPage collects keys and reads what is present of them when it is full.
+type keyPage struct {
+	l    *look
+	each func([]*sighting) error
+	keys [][2]string
+	text int
+}
+
+func (p *keyPage) add(ctx context.Context, f finding.Finding) error {
+	p.keys = append(p.keys, [2]string{f.ID, f.Package.Name})
+	p.text += len(f.ID) + len(f.Package.Name)
+	if len(p.keys) < maxPageKeys && p.text < maxPageText {
+		return nil
+	}
+	return p.read(ctx)
+}
+
+func (p *keyPage) read(ctx context.Context) error {
+	present, err := p.l.present(ctx, p.keys, false)
+	p.keys, p.text = nil, 0
+	if err != nil || len(present) == 0 {
+		return err
+	}
+	sightings := slices.Collect(maps.Values(present))
+	if err := p.l.link(ctx, sightings); err != nil {
+		return err
+	}
+	return p.each(sightings)
+}
+
+// room is how much may be held: a number of values, 0 for any, and of their texts unless it is the first.
+type room struct{ values, text int }
+
+// worstOf holds the first values by an order, each under a key, as far as there is room.
+type worstOf[T any] struct {
+	room
+	compare func(a, b T) int
+	size    func(T) int
+	held    map[uint64]T
+	used    int
+	// last is set once a value was dropped: none is held that comes after it.
+	last *T
+}
+
+// offer adds a value, or replaces the one under the same key if it comes before it.
+func (w *worstOf[T]) offer(key uint64, value T) {
+	if w.last != nil && w.compare(value, *w.last) >= 0 {
+		return
+	}
+	if before, found := w.held[key]; found {
+		if w.compare(value, before) >= 0 {
+			return
+		}
+		w.used -= w.size(before)
+	}
+	if w.held == nil {
+		w.held = make(map[uint64]T)
+	}
+	w.held[key] = value
+	w.used += w.size(value)
+	// Dropping seldom costs less.
+	if w.values > 0 && len(w.held) > 2*w.values || w.used > w.text+w.text/4 && len(w.held) > 1 {
+		w.sorted()
+	}
+}
+
+// sorted gives what there is room for, in order, and drops the rest.
+func (w *worstOf[T]) sorted() []T {
+	keys := slices.SortedFunc(maps.Keys(w.held), func(a, b uint64) int { return w.compare(w.held[a], w.held[b]) })
+	w.used = 0
+	values := make([]T, 0, len(keys))
+	for i, key := range keys {
+		value := w.held[key]
+		size := w.size(value)
+		if i > 0 && (w.values > 0 && i >= w.values || w.used+size > w.text) {
+			for _, key := range keys[i:] {
+				delete(w.held, key)
+			}
+			w.last = &values[i-1]
+			break
+		}
+		w.used += size
+		values = append(values, value)
+	}
+	return values
+}
+
+// newWorstKeys holds the keys of the worst candidates.
+func newWorstKeys(within room) *worstOf[finding.Finding] {
+	return &worstOf[finding.Finding]{room: within, compare: finding.Worse, size: keyText}
+}
+
+func keyText(f finding.Finding) int { return len(f.ID) + len(f.Package.Name) }
+
+// newsList counts news and holds the worst.
+type newsList struct {
+	total   int
+	worst   worstOf[reportedNews]
+	counted bool
+}
+
+// reportedNews names the reports instead of the workloads that run their images: these are the same for many.
+type reportedNews struct {
+	News
+	reports []int64
+}
+
+// newNewsList gives a list that holds as much as there is room for; nil for none.
+func newNewsList(within *room) *newsList {
+	list := &newsList{counted: within == nil}
+	if within != nil {
+		list.worst = worstOf[reportedNews]{room: *within, compare: compareNews, size: reportedNews.size}
+	}
+	return list
+}
+
+// compareNews orders by finding.Worse, with what is fixed last.
+func compareNews(a, b reportedNews) int {
+	if aFixed := a.Change == ChangeFixed; aFixed != (b.Change == ChangeFixed) {
+		if aFixed {
+			return 1
+		}
+		return -1
+	}
+	return finding.Worse(a.Finding, b.Finding)
+}
+
+func (n reportedNews) size() int { return n.Finding.TextBytes() + 8*len(n.reports) }
+
+// keep holds news that are counted already.
+func (n *newsList) keep(news reportedNews) {
+	if !n.counted {
+		n.worst.offer(keyHash(news.Finding.ID, news.Finding.Package.Name), news)
+	}
+}
+
+// add counts news and holds them.
+func (n *newsList) add(news reportedNews) {
+	n.total++
+	n.keep(news)
+}
+
+// listed gives the news that are held with their workloads, in order, and the room that they take.
+func (l *look) listed(n *newsList) (news []News, text int) {
+	for _, one := range n.worst.sorted() {
+		if one.reports != nil {
+			workloads, added := l.workloadsOf(one.reports)
+			if text += added; text > n.worst.text && len(news) > 0 {
+				break
+			}
+			one.Workloads = workloads
+		}
+		text += one.size()
+		news = append(news, one.News)
+	}
+	return news, text
+}

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/scanner-operator/scanner-operator/pkg/finding"
+)
+
+// maxHeap is what a call may need, whatever a repository's images hold: the garbage collector runs late where there is much to do.
+const maxHeap = 48 << 20
+
+// peak is how many bytes of heap a function needs beyond what there was before.
+func peak(run func()) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	var most atomic.Uint64
+	before, done, ended := m.HeapAlloc, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			most.Store(max(most.Load(), now.HeapAlloc-min(now.HeapAlloc, before)))
+			select {
+			case <-done:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	}()
+	run()
+	close(done)
+	<-ended
+	return most.Load()
+}
+
+func withinHeap(t *testing.T, what string, run func()) {
+	t.Helper()
+	if used := peak(run); used > maxHeap {
+		t.Errorf("%s needs %d MiB", what, used>>20)
+	}
+}
+
+// hostile sets up images of one repository whose packages have long names; each finding is news of its own.
+func hostile(t *testing.T, images, findings, nameBytes int) (f fixture, total int) {
+	t.Helper()
+	f = newStore(t)
+	for n := range images {
+		var all []finding.Finding
+		for i := range findings {
+			all = append(all, vulnerable(fmt.Sprintf("CVE-2024-%05d", i), fmt.Sprintf("p%d-%s", n, strings.Repeat("x", nameBytes))))
+		}
+		f.running(t, fmt.Sprint("image", n), "evil", all...)
+	}
+	return f, images * findings
+}
+
+// TestNewsOfAHostileRepository: whatever the images of one repository hold, only a part of it is in memory, and all of it is announced once.
+func TestNewsOfAHostileRepository(t *testing.T) {
+	f, want := hostile(t, 3, 500, 30<<10)
+	withinHeap(t, "Present", func() {
+		present := got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{}, 4))
+		equal(t, "news of Present", present.News, want)
+		equal(t, "the worst", ids(present.Worst), []string{"CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00000", "CVE-2024-00001"})
+	})
+	announced := make(map[AnnouncementKey]bool)
+	for len(announced) < want {
+		var news []News
+		withinHeap(t, "News", func() {
+			var total int
+			var err error
+			news, total, err = f.News(t.Context(), "scanner", "slack", NewsFilter{}, 10_000)
+			must(t, err)
+			equal(t, "total", total, want-len(announced))
+		})
+		if len(news) == 0 || !slices.IsSortedFunc(news, func(a, b News) int { return finding.Worse(a.Finding, b.Finding) }) {
+			t.Fatalf("there are %d news, not the worst first", len(news))
+		}
+		var said []Said
+		for _, n := range news {
+			s := saidOf(n)
+			if announced[s.AnnouncementKey] {
+				t.Fatalf("%s comes twice", s.ID)
+			}
+			announced[s.AnnouncementKey] = true
+			said = append(said, s)
+		}
+		must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Said: said}))
+	}
+}
+
+// TestFollowUpOfAHostileRepository: what is recorded without a message is read and recorded in parts, until nothing is left.
+func TestFollowUpOfAHostileRepository(t *testing.T) {
+	f, want := hostile(t, 3, 500, 30<<10)
+	filter := NewsFilter{Changes: []Change{ChangeFixed}, Settled: []string{"evil"}}
+	withinHeap(t, "FollowUp of what is present", func() {
+		must(t, f.FollowUp(t.Context(), "scanner", "slack", filter, FollowAll))
+	})
+	for n := range 3 {
+		f.reportBy(t, "v2", fmt.Sprint("image", n))
+		f.reportBy(t, "v3", fmt.Sprint("image", n))
+	}
+	fixed := func() (total int) {
+		var news []News
+		withinHeap(t, "News of what is fixed", func() {
+			var err error
+			news, total, err = f.News(t.Context(), "scanner", "slack", filter, 10_000)
+			must(t, err)
+		})
+		if (len(news) > 0) != (total > 0) {
+			t.Errorf("of %d news %d are listed", total, len(news))
+		}
+		return total
+	}
+	// A loss of all findings is an anomaly, during which nothing is fixed.
+	_, err := f.writer.ExecContext(t.Context(), `DELETE FROM loss_counts`)
+	must(t, err)
+	f.losses = lossMemory{}
+	equal(t, "what is fixed", fixed(), want)
+	filter.Changes = []Change{ChangeNew}
+	withinHeap(t, "FollowUp of what is fixed", func() {
+		must(t, f.FollowUp(t.Context(), "scanner", "slack", filter, FollowAll))
+	})
+	filter.Changes = []Change{ChangeFixed}
+	equal(t, "what is fixed after it was recorded", fixed(), 0)
+}
+
+// TestNewsOfManyFindings: of many findings only as many are in memory as are asked for.
+func TestNewsOfManyFindings(t *testing.T) {
+	f, want := hostile(t, 4, 10_000, 16)
+	withinHeap(t, "Present", func() {
+		equal(t, "news of Present", got[Present](t)(f.Present(t.Context(), "scanner", "slack", NewsFilter{}, 5)).News, want)
+	})
+	withinHeap(t, "News", func() {
+		news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 100)
+		must(t, err)
+		equal(t, "news and their number", []int{len(news), total}, []int{100, want})
+	})
+}
+
+// TestNewsOfAnyPackageName: a package may have any name, and is announced by it.
+func TestNewsOfAnyPackageName(t *testing.T) {
+	for _, name := range []string{"a\x00b", "\x00", "", "\"\\", "\x01\x7f", "ü\u2028\U0010ffff", "\uffff", "<&>", "1", "1.0", "null"} {
+		f := newStore(t)
+		f.running(t, "app", "r", vulnerable("CVE-2024-0001", name))
+		news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+		must(t, err)
+		if total != 1 || len(news) != 1 || news[0].Finding.Package.Name != name {
+			t.Fatalf("of a package called %q there are %d news, of which %d are listed", name, total, len(news))
+		}
+		must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", Announced{Said: []Said{saidOf(news[0])}}))
+		_, total, err = f.News(t.Context(), "scanner", "slack", NewsFilter{}, 1)
+		must(t, err)
+		equal(t, fmt.Sprintf("news of the package %q after it was announced", name), total, 0)
+	}
+}
