@@ -1,8 +1,7 @@
-// Package finding says what a finding is: one vulnerability in one package of one image, whichever engine
-// found it. It gives findings their identity, merges what several advisories say about the same thing, and
-// computes differences.
+// Package finding defines a finding: one vulnerability in one package of one image, whichever engine found it. It gives findings
+// their identity and order, merges what several advisories state about one finding, and counts findings.
 //
-// It only computes. It knows no engine, no store and no Kubernetes.
+// It only computes. It must not know any engine, the store or Kubernetes.
 package finding
 
 import (
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// Fix states, from best to worst news.
+// Fix states, best first.
 const (
 	FixStateFixed    = "fixed"     // a fixed version is known
 	FixStateNotFixed = "not-fixed" // no fix yet
@@ -23,28 +22,29 @@ const (
 type Finding struct {
 	// ID is the canonical vulnerability id, see Canonical.
 	ID string `json:"id"`
-	// Aliases are all other ids, the native ones of the advisories among them; sorted.
+	// Aliases are all other IDs, including the native ones of the advisories; sorted.
 	Aliases  []string `json:"aliases,omitempty"`
 	Severity Severity `json:"severity"`
 	Package  Package  `json:"package"`
-	// Paths are where the package was found in the image; the first counts for identity.
+	// Paths are where the package was found in the image. The first one is part of the finding's identity.
 	Paths []string `json:"paths,omitempty"`
 
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty"`
-	// FixAvailable is when a fix was first known to the engine's data; zero if unknown.
+	// FixAvailable is when the engine's data first had a fix; zero if unknown.
 	FixAvailable time.Time `json:"fixAvailable,omitzero"`
 
 	Description string `json:"description,omitempty"`
 	URL         string `json:"url,omitempty"`
-	// CVSS is the highest base score known, 0 to 10; 0 if none.
+	// CVSS is the highest known base score, 0 to 10; 0 if none is known.
 	CVSS float64 `json:"cvss,omitempty"`
 	// EPSS is the probability of exploitation within 30 days, 0 to 1; 0 if unknown (https://www.first.org/epss/).
 	EPSS float64 `json:"epss,omitempty"`
-	// KnownExploited says that CISA lists it as exploited (https://www.cisa.gov/known-exploited-vulnerabilities-catalog).
+	// KnownExploited means that CISA lists the vulnerability as exploited
+	// (https://www.cisa.gov/known-exploited-vulnerabilities-catalog).
 	KnownExploited bool `json:"knownExploited,omitempty"`
 
-	// Advisories are the engine's own matches behind this finding, in the engine's words.
+	// Advisories are the engine's matches that the finding was merged from, in the engine's own terms.
 	Advisories []Advisory `json:"advisories,omitempty"`
 }
 
@@ -58,23 +58,23 @@ type Package struct {
 	PURL string `json:"purl,omitempty"`
 }
 
-// Advisory is one statement of one source about the package.
+// Advisory is what one source states about the package.
 type Advisory struct {
 	ID          string   `json:"id"`
 	Source      string   `json:"source"`
 	Severity    string   `json:"severity"`
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty"`
-	// Layer is the digest of the layer that brought the package, compressed as the registry has it; empty if the engine
-	// does not say. (Grype says the digest of the uncompressed layer, which is another.)
+	// Layer is the digest of the image layer that added the package, compressed as in the registry; empty if the engine does not
+	// report it. (Grype reports the digest of the uncompressed layer, which is a different one.)
 	Layer string `json:"layer,omitempty"`
-	// Ratings of the vulnerability that the source gives.
+	// Ratings of the vulnerability by this source.
 	Ratings []Rating `json:"ratings,omitempty"`
 }
 
 // Rating is a CVSS rating (https://www.first.org/cvss/).
 type Rating struct {
-	// Source of the rating, such as an address of the organisation that made it; may be empty.
+	// Source of the rating, such as an address of the organization that made it; may be empty.
 	Source string `json:"source,omitempty"`
 	// Version of CVSS: 2.0, 3.0, 3.1 or 4.0.
 	Version string `json:"version"`
@@ -83,10 +83,10 @@ type Rating struct {
 	Score float64 `json:"score"`
 }
 
-// Fixable says whether an update would remove the finding.
+// Fixable reports whether an update would remove the finding.
 func (f Finding) Fixable() bool { return f.FixState == FixStateFixed && len(f.FixVersions) > 0 }
 
-// TextBytes is about how much the finding's texts take.
+// TextBytes returns the approximate size of the finding's texts in bytes.
 func (f Finding) TextBytes() int {
 	n := len(f.ID) + len(f.Description) + len(f.URL) + len(f.Package.Name) + len(f.Package.Version) + len(f.Package.PURL)
 	for _, list := range [][]string{f.Aliases, f.Paths, f.FixVersions} {
@@ -108,14 +108,14 @@ func listBytes(list []string) (n int) {
 	return n
 }
 
-// The bands of the probability of exploitation. They are coarse, since the figure moves a little every day: only where it is of
-// another order it outweighs a severity. Most vulnerabilities are far below the lower bound.
+// Lower bounds of the bands of exploitation probability. The bands are coarse, since the probability changes a little every day:
+// only a different order of magnitude should outweigh a severity. Most vulnerabilities are far below the lower bound.
 const (
-	epssLikely   = 0.5 // exploited within 30 days as likely as not
-	epssPossible = 0.1 // at least one of ten is
+	epssLikely   = 0.5 // exploitation within 30 days is as likely as not
+	epssPossible = 0.1 // at least one in ten is exploited within 30 days
 )
 
-// likelihood is the band that a finding's probability of exploitation is in: 2, 1 or, below both bounds or unknown, 0.
+// likelihood returns the band of the finding's exploitation probability: 2, 1 or, if it is below both bounds or unknown, 0.
 func (f Finding) likelihood() int {
 	switch {
 	case f.EPSS >= epssLikely:
@@ -126,8 +126,8 @@ func (f Finding) likelihood() int {
 	return 0
 }
 
-// Worse orders findings by what to look at first: known exploited, likelihood of exploitation, severity, fix available, the
-// probability itself, then id and package so that the order is total. Negative when a is worse than b.
+// Worse compares findings by urgency: known exploited, likelihood of exploitation, severity, fix available, then the probability
+// itself. ID and package make the order total. It returns a negative number if a is worse than b.
 func Worse(a, b Finding) int {
 	return cmp.Or(
 		compareBool(b.KnownExploited, a.KnownExploited),

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWorse: what to look at first.
+// TestWorse checks the order of urgency.
 func TestWorse(t *testing.T) {
 	exploited := deb("CVE-2024-0009", "a", "1", func(f *Finding) { f.Severity, f.KnownExploited = Low, true })
 	critical := deb("CVE-2024-0008", "a", "1", func(f *Finding) { f.Severity = Critical })
@@ -33,7 +33,7 @@ func TestWorse(t *testing.T) {
 	}
 }
 
-// TestWorseIsATotalOrder: whoever sorts gets the same result. Different findings are never equal.
+// TestWorseIsATotalOrder checks that sorting always gives the same result: different findings never compare as equal.
 func TestWorseIsATotalOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := anyFinding().Draw(t, "a"), anyFinding().Draw(t, "b"), anyFinding().Draw(t, "c")
@@ -57,7 +57,7 @@ func TestWorseIsATotalOrder(t *testing.T) {
 	})
 }
 
-// TestSeverities: six values with an order, written by name and read in any case.
+// TestSeverities checks that the six severities have an order, are written by name and are parsed in any case.
 func TestSeverities(t *testing.T) {
 	if !slices.IsSortedFunc(Severities(), func(a, b Severity) int { return int(b) - int(a) }) || len(Severities()) != 6 {
 		t.Errorf("severities are %v, want six, worst first", Severities())

@@ -11,10 +11,10 @@ import (
 
 var cvePattern = regexp.MustCompile(`^CVE-[0-9]{4}-[0-9]{4,}$`)
 
-// Canonical returns the id by which a vulnerability is known across sources: the id itself if it is a CVE,
-// else its CVE alias when there is exactly one, else a GHSA id when there is exactly one, else the native id. An
-// advisory that covers several keeps its own id, since no one of them would be right. The order of aliases does
-// not matter.
+// Canonical returns the ID that is the same for a vulnerability in all sources: the ID itself if it is a CVE, else its CVE alias
+// if there is exactly one. Without a CVE alias it is a GHSA ID if there is exactly one. In all other cases it is the native ID:
+// an advisory that covers several vulnerabilities keeps its own ID, since none of theirs would be correct. The order of aliases
+// does not matter.
 func Canonical(id string, aliases []string) string {
 	id = strings.TrimSpace(id)
 	if cvePattern.MatchString(strings.ToUpper(id)) {
@@ -39,20 +39,20 @@ func Canonical(id string, aliases []string) string {
 	return ghsas[0]
 }
 
-// osPackageTypes are installed once per image, whatever files they own, so their path is no part of their identity.
+// osPackageTypes are the types of packages that are installed once per image, so their paths are not part of their identity.
 var osPackageTypes = []string{"deb", "rpm", "apk", "alpm", "portage", "linux-kernel"}
 
-// Key identifies a finding within an image: canonical id, package URL without qualifiers, version and, for
-// language packages, of which an image may hold several copies, the path. It is 64 hexadecimal digits.
+// Key identifies a finding within an image, as 64 hexadecimal digits. It depends on the canonical ID, the package URL without
+// qualifiers, and the version. Language packages can occur several times in an image, so their key also depends on the path.
 func (f Finding) Key() string {
-	// Length-free joining is safe: none of the parts holds a NUL.
+	// Joining without lengths is unambiguous, since none of the parts contains a NUL.
 	sum := sha256.Sum256([]byte(strings.Join([]string{f.ID, f.Package.identity(), f.Package.Version, f.place()}, "\x00")))
 	return hex.EncodeToString(sum[:])
 }
 
-// place is the path as far as it identifies a copy of the package. Of an installed Python package, one engine names the
-// metadata file (site-packages/x.dist-info/METADATA, x.egg-info/PKG-INFO or x.egg-info) and another the directory that it
-// was installed in: the directory counts.
+// place returns the path that identifies this copy of the package, "" for packages of the operating system. For an installed
+// Python package, one engine reports the metadata file (site-packages/x.dist-info/METADATA, x.egg-info/PKG-INFO or x.egg-info)
+// and another one the directory that the package is installed in. place returns that directory in all these cases.
 func (f Finding) place() string {
 	if slices.Contains(osPackageTypes, f.Package.Type) || len(f.Paths) == 0 {
 		return ""
@@ -70,8 +70,8 @@ func (f Finding) place() string {
 	return place
 }
 
-// identity is the package URL without version, qualifiers and subpath, or type and name where there is none.
-// It is lower case: the purl specification wants that for most types, and engines differ.
+// identity returns the package URL without version, qualifiers and subpath, or type and name if there is no package URL. It is in
+// lower case: the purl specification requires that for most types, and engines differ.
 func (p Package) identity() string {
 	purl, _, _ := strings.Cut(p.PURL, "?")
 	purl, _, _ = strings.Cut(purl, "#")
@@ -84,8 +84,8 @@ func (p Package) identity() string {
 	return strings.ToLower(purl)
 }
 
-// PackageKey identifies the package within an image as Key does: the same for all findings in it. It is 64
-// hexadecimal digits.
+// PackageKey identifies the package within an image: it is equal for all findings in the package. Like Key, it is 64 hexadecimal
+// digits.
 func (f Finding) PackageKey() string {
 	f.ID = ""
 	return f.Key()

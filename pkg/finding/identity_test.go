@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCanonical: the id by which everybody knows a vulnerability.
+// TestCanonical checks which ID becomes the canonical one.
 func TestCanonical(t *testing.T) {
 	for name, tt := range map[string]struct {
 		id      string
@@ -41,7 +41,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// TestCanonicalIgnoresOrder: in which order a source lists aliases is no part of a vulnerability's identity.
+// TestCanonicalIgnoresOrder checks that the order of a source's aliases does not change a vulnerability's identity.
 func TestCanonicalIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SampledFrom([]string{"CVE-2024-0001", "CVE-2024-0002", "GHSA-aaaa-bbbb-cccc", "GHSA-dddd-eeee-ffff", "GO-2024-1", "ALAS-1"})
@@ -54,7 +54,7 @@ func TestCanonicalIgnoresOrder(t *testing.T) {
 	})
 }
 
-// TestKeySame: what is one finding, however an engine puts it.
+// TestKeySame checks what may differ in one finding without changing its key.
 func TestKeySame(t *testing.T) {
 	base := deb("CVE-2024-0001", "openssl", "3.0.1")
 	for name, change := range map[string]func(*Finding){
@@ -77,7 +77,7 @@ func TestKeySame(t *testing.T) {
 	}
 }
 
-// TestKeyOfPython: whether an engine names the metadata of an installed package or the directory, it is the same package.
+// TestKeyOfPython checks that a Python package has the same key whether an engine reports its metadata file or its directory.
 func TestKeyOfPython(t *testing.T) {
 	python := func(path string) string {
 		return Finding{ID: "CVE-2024-0001", Package: Package{Name: "x", Version: "1", Type: "python", PURL: "pkg:pypi/x@1"}, Paths: []string{path}}.Key()
@@ -96,7 +96,7 @@ func TestKeyOfPython(t *testing.T) {
 	}
 }
 
-// TestKeyDiffers: what are two findings.
+// TestKeyDiffers checks what makes two findings different.
 func TestKeyDiffers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		of     Finding
@@ -133,7 +133,7 @@ func TestKeyDiffers(t *testing.T) {
 	}
 }
 
-// TestKeyNeverChanges: keys are in databases that outlive this program's version.
+// TestKeyNeverChanges checks that keys stay the same: they are in databases that outlive a version of the operator.
 func TestKeyNeverChanges(t *testing.T) {
 	for want, f := range map[string]Finding{
 		"b32002559a27f7d54898a3e252d3c81f9775c0ad": deb("CVE-2024-0001", "openssl", "3.0.1"),
@@ -148,12 +148,12 @@ func TestKeyNeverChanges(t *testing.T) {
 	}
 }
 
-// TestPackageIdentity: a package URL without what differs between builds of the same package.
+// TestPackageIdentity checks that the identity lacks what differs between builds of the same package.
 func TestPackageIdentity(t *testing.T) {
 	for purl, want := range map[string]string{
 		"pkg:deb/debian/openssl@3.0.1?arch=amd64":      "pkg:deb/debian/openssl",
 		"pkg:npm/%40angular/core@1.0.0":                "pkg:npm/%40angular/core",
-		"pkg:npm/@angular/core":                        "pkg:npm/@angular/core", // an "@" before a "/" begins no version
+		"pkg:npm/@angular/core":                        "pkg:npm/@angular/core", // an "@" before a "/" starts no version
 		"pkg:golang/github.com/a/b/v2@v2.1.0#cmd/tool": "pkg:golang/github.com/a/b/v2",
 		"pkg:pypi/Django":                              "pkg:pypi/django",
 		"":                                             "deb/openssl",

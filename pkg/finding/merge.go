@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Merge unites findings with the same key: several sources may speak of one vulnerability in one package.
-// The worst severity and probability win, every advisory is kept. The result is ordered by Worse; it shares no
-// list that Merge changes with the input, which stays as it was.
+// Merge merges findings with the same key, since several sources may describe one vulnerability in one package. The highest
+// severity and probability win, and every advisory is kept. The result is ordered by Worse. Merge does not change the input, and
+// the result shares no slice with the input that Merge changes.
 func Merge(findings []Finding) []Finding {
 	byKey := make(map[string]*Finding, len(findings))
 	var order []string
@@ -32,7 +32,7 @@ func Merge(findings []Finding) []Finding {
 	return merged
 }
 
-// absorb adds what another finding with the same key says.
+// absorb merges another finding with the same key into f.
 func (f *Finding) absorb(other Finding) {
 	f.Aliases = slices.Concat(f.Aliases, other.Aliases)
 	f.Advisories = slices.Concat(f.Advisories, other.Advisories)
@@ -43,7 +43,7 @@ func (f *Finding) absorb(other Finding) {
 	if f.Description == "" {
 		f.Description, f.URL = other.Description, other.URL
 	}
-	// A fix known to one source is a fix.
+	// One source that knows a fix is enough.
 	if !f.Fixable() && other.Fixable() {
 		f.FixState, f.FixVersions, f.FixAvailable = other.FixState, other.FixVersions, other.FixAvailable
 	}
@@ -54,7 +54,7 @@ func (f *Finding) absorb(other Finding) {
 	}
 }
 
-// Counts is the number of findings by severity.
+// Counts are numbers of findings by severity.
 type Counts struct {
 	Critical   int `json:"critical"`
 	High       int `json:"high"`
@@ -62,12 +62,12 @@ type Counts struct {
 	Low        int `json:"low"`
 	Negligible int `json:"negligible"`
 	Unknown    int `json:"unknown"`
-	// Fixable and KnownExploited count across severities.
+	// Fixable and KnownExploited count findings of all severities.
 	Fixable        int `json:"fixable"`
 	KnownExploited int `json:"knownExploited"`
 }
 
-// Add counts n findings of a severity.
+// Add adds n findings of a severity.
 func (c *Counts) Add(s Severity, n int) {
 	*c.bySeverity(s) += n
 }
@@ -91,7 +91,7 @@ func (c *Counts) bySeverity(s Severity) *int {
 // Of returns the count of a severity.
 func (c Counts) Of(s Severity) int { return *c.bySeverity(s) }
 
-// Total is the number of findings.
+// Total returns the number of findings of all severities.
 func (c Counts) Total() int {
 	return c.Critical + c.High + c.Medium + c.Low + c.Negligible + c.Unknown
 }

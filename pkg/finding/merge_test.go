@@ -28,7 +28,7 @@ func npm(id, name, version, path string) Finding {
 	}
 }
 
-// anyFinding is drawn from so few values that findings often have the same key.
+// anyFinding generates findings from so few values that they often have the same key.
 func anyFinding() *rapid.Generator[Finding] {
 	return rapid.Custom(func(t *rapid.T) Finding {
 		kind := rapid.SampledFrom([]string{"deb", "npm"}).Draw(t, "type")
@@ -53,7 +53,7 @@ func anyFinding() *rapid.Generator[Finding] {
 	})
 }
 
-// essence is what must not depend on the order in which an engine speaks of things.
+// essence is the part of a finding that must not depend on the order of an engine's output.
 type essence struct {
 	Severity       Severity
 	Fixable        bool
@@ -70,8 +70,8 @@ func essences(findings []Finding) map[string]essence {
 	return byKey
 }
 
-// TestMergeProperties: order does not matter, merging twice changes nothing, the input stays as it was, each key
-// is there once, and nothing is invented or lost.
+// TestMergeProperties checks that the order does not matter, that merging twice changes nothing, that the input is not changed,
+// that each key occurs once, and that no advisory is added or lost.
 func TestMergeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		input := rapid.SliceOfN(anyFinding(), 0, 12).Draw(t, "findings")
@@ -121,7 +121,7 @@ func advisories(findings []Finding) (n int) {
 	return n
 }
 
-// TestMergeUnites: what two sources say about the same thing.
+// TestMergeUnites checks how two sources' statements about one finding are merged.
 func TestMergeUnites(t *testing.T) {
 	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	a := deb("CVE-2024-0001", "openssl", "3.0.1", func(f *Finding) {
@@ -147,14 +147,14 @@ func TestMergeUnites(t *testing.T) {
 	}
 }
 
-// TestMergeOfNothing is an empty list, which as JSON is [] and not null.
+// TestMergeOfNothing checks that the result is an empty list, which is [] in JSON and not null.
 func TestMergeOfNothing(t *testing.T) {
 	if got := Merge(nil); got == nil || len(got) != 0 {
 		t.Errorf("Merge(nil) = %#v, want an empty list", got)
 	}
 }
 
-// TestFixable: only a version to go to makes a finding fixable.
+// TestFixable checks that a finding is fixable only if there is a version to update to.
 func TestFixable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state    string
@@ -174,7 +174,7 @@ func TestFixable(t *testing.T) {
 	}
 }
 
-// TestCounts: each severity is counted where it belongs, and the total is their sum.
+// TestCounts checks that each severity is counted separately, and that the total is their sum.
 func TestCounts(t *testing.T) {
 	var counts Counts
 	for n, severity := range Severities() {

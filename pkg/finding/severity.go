@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Severity orders findings from Unknown, which is not "harmless", to Critical.
+// Severity is a finding's severity, from Unknown to Critical in ascending order. Unknown sorts lowest, which does not mean
+// harmless.
 type Severity int
 
 // The six values that Grype and Clair share.
@@ -23,7 +24,7 @@ var severityNames = [...]string{"Unknown", "Negligible", "Low", "Medium", "High"
 // Severities lists all values, worst first.
 func Severities() []Severity { return []Severity{Critical, High, Medium, Low, Negligible, Unknown} }
 
-// ParseSeverity reads a severity in any case; what it does not know is Unknown.
+// ParseSeverity parses a severity name in any case. It returns Unknown for any other text.
 func ParseSeverity(s string) Severity {
 	for i, name := range severityNames {
 		if strings.EqualFold(s, name) {
@@ -41,10 +42,10 @@ func (s Severity) String() string {
 	return severityNames[s]
 }
 
-// MarshalText writes the name, so that JSON has "High" and not 4.
+// MarshalText returns the name, so that JSON has "High" and not 4.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a name; what it does not know is Unknown.
+// UnmarshalText parses a name as ParseSeverity does. It never returns an error.
 func (s *Severity) UnmarshalText(text []byte) error {
 	*s = ParseSeverity(string(text))
 	return nil

@@ -4,16 +4,16 @@ import (
 	"unicode/utf8"
 )
 
-// Match says whether a glob fits a reference: with its tag, with its digest, or its repository alone. In a
-// glob "*" stands for any number of any characters and "?" for one. The time that it takes grows with the
-// product of both lengths at worst, whatever the glob.
+// Match reports whether a glob matches a reference: with its tag, with its digest, or its repository alone. In a glob "*" stands
+// for any number of any characters and "?" for one. In the worst case, the time grows with the product of both lengths, whatever
+// the glob.
 func Match(glob string, ref Reference) bool {
 	return MatchText(glob, ref.String()) || MatchText(glob, ref.Repository) ||
 		(ref.Digest != "" && MatchText(glob, ref.Repository+"@"+ref.Digest))
 }
 
-// MatchText says whether a glob fits a whole text. It walks along both. When it gets stuck it lets the last "*" take one character more: earlier
-// ones need not be tried again, since all that they could take the last one can take too.
+// MatchText reports whether a glob matches a whole text. It walks along both. On a mismatch, it lets the last "*" consume one
+// character more. Earlier ones need no retry, since the last one can consume all that they could.
 func MatchText(glob, text string) bool {
 	g, t := 0, 0
 	afterStar, resume := -1, 0

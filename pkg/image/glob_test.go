@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestMatch: spec.images.exclude, as the API describes it.
+// TestMatch checks the globs of spec.images.exclude as the API describes them.
 func TestMatch(t *testing.T) {
 	tagged := Reference{Repository: "docker.io/library/nginx", Tag: "1.25"}
 	pinned := Reference{Repository: "registry.example.com/base/web", Digest: digestA}
@@ -24,17 +24,17 @@ func TestMatch(t *testing.T) {
 		{"*", tagged, true},
 		{"docker.io/library/nginx:1.2?", tagged, true},
 		{"docker.io/library/nginx:1.?", tagged, false},
-		{"nginx", tagged, false},                        // the whole reference is meant, written out
+		{"nginx", tagged, false},                        // a glob must match the whole normalized reference
 		{"nginx:1.25", tagged, false},                   // the same with its tag
-		{"docker.io/library/ngin", tagged, false},       // not only a beginning
-		{"docker-io/library/nginx:1.25", tagged, false}, // "." is no wildcard
+		{"docker.io/library/ngin", tagged, false},       // a prefix does not match
+		{"docker-io/library/nginx:1.25", tagged, false}, // "." is not a wildcard
 		{"", tagged, false},
-		{"registry.example.com/base/*", pinned, true}, // "*" passes "/"
+		{"registry.example.com/base/*", pinned, true}, // "*" matches "/"
 		{"*@" + digestA, pinned, true},
 		{"registry.example.com/base/web", pinned, true},
 		{"*:dev-*", both, true},
 		{"ghcr.io/a/b@" + digestA, both, true},
-		{"[a-z]*", tagged, false}, // no classes
+		{"[a-z]*", tagged, false}, // there are no character classes
 		{"docker.io/(library)/nginx", tagged, false},
 		{"**/nginx*", tagged, true},
 	} {
@@ -44,7 +44,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestMatchIsQuick: no glob that the API accepts makes the operator busy.
+// TestMatchIsQuick checks that no glob that the API accepts takes the operator long.
 func TestMatchIsQuick(t *testing.T) {
 	glob := strings.Repeat("*a", 255) + "b"
 	ref := Reference{Repository: strings.Repeat("a", 400), Tag: strings.Repeat("a", 128)}
@@ -57,7 +57,7 @@ func TestMatchIsQuick(t *testing.T) {
 	}
 }
 
-// FuzzMatch compares with the definition, written as a recursion.
+// FuzzMatch compares Match with the definition, written as a recursion.
 func FuzzMatch(f *testing.F) {
 	for _, seed := range [][2]string{{"*", "a"}, {"a?c", "abc"}, {"*:dev-*", "x:dev-1"}, {"\xff*", "\xff"}, {"?", "é"}, {"a*b*c", "aXbYc"}} {
 		f.Add(seed[0], seed[1])

@@ -1,6 +1,6 @@
-// Package image names container images: what a node runs, where it can be pulled from, and for which platform.
+// Package image identifies container images: what a node runs, where it can be pulled from, and for which platform.
 //
-// It only computes; it talks to no registry and knows nothing of Kubernetes objects.
+// It only computes. It accesses no registry and knows no Kubernetes objects.
 package image
 
 import (
@@ -11,21 +11,21 @@ import (
 
 // Key identifies one image as a node runs it. Two pods with equal keys run the same bytes.
 type Key struct {
-	// Digest is the digest of the pod's imageID: usually of an index, sometimes of the platform's manifest.
+	// Digest is the digest in the pod's imageID: usually of an index, sometimes of the platform's manifest.
 	Digest string
-	// Platform is the node's.
+	// Platform is the node's platform.
 	Platform Platform
 }
 
 // String returns digest and platform, "sha256:…;linux/amd64".
 func (k Key) String() string { return k.Digest + ";" + k.Platform.String() }
 
-// Platform is what a node can run.
+// Platform is the operating system and CPU architecture that a node runs or an image is built for.
 type Platform struct {
 	OS, Architecture, Variant string
 }
 
-// ParsePlatform reads os/architecture[/variant].
+// ParsePlatform parses os/architecture[/variant].
 func ParsePlatform(s string) (Platform, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
@@ -52,25 +52,25 @@ var (
 	hexPattern    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// ValidDigest says whether s is a SHA-256 digest as registries write it.
+// ValidDigest reports whether s is a SHA-256 digest as registries write it.
 func ValidDigest(s string) bool { return digestPattern.MatchString(s) }
 
-// ID is a container's imageID, taken apart.
+// ID is a parsed imageID of a container.
 type ID struct {
-	// Repository that the container runtime names; empty for a bare image id.
+	// Repository that the container runtime reports; empty for a bare image ID.
 	Repository string
-	// Digest of an index or manifest, or of the image's configuration if Bare.
+	// Digest of an index or manifest, or of the image's configuration if Bare is true.
 	Digest string
-	// Bare says that Digest is an image id: it names an image on the node, but nothing in a registry.
+	// Bare means that Digest is an image ID: it identifies an image on the node, but nothing in a registry.
 	Bare bool
 }
 
-// ParseID reads the forms of status.containerStatuses[].imageID that container runtimes write:
+// ParseID parses the forms of status.containerStatuses[].imageID that container runtimes write:
 //
 //	repo@sha256:…                    containerd, CRI-O (usually the digest of an index)
 //	docker-pullable://repo@sha256:…  dockershim
-//	docker://sha256:…, sha256:…      built or loaded on the node: an image id
-//	64 hexadecimal digits            CRI-O, of an image without a digest of a repository: an image id
+//	docker://sha256:…, sha256:…      built or loaded on the node: an image ID
+//	64 hexadecimal digits            CRI-O, for an image without a repository digest: an image ID
 func ParseID(s string) (ID, error) {
 	rest := s
 	if _, after, found := strings.Cut(s, "://"); found {

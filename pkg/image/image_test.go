@@ -12,7 +12,7 @@ const (
 	digestA = "sha256:" + hexA
 )
 
-// TestParseID: what container runtimes write into status.containerStatuses[].imageID.
+// TestParseID checks the forms that container runtimes write into status.containerStatuses[].imageID.
 func TestParseID(t *testing.T) {
 	for name, tt := range map[string]struct {
 		imageID string
@@ -38,7 +38,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// TestParseIDRefuses: what names no image by a SHA-256 digest is an error that repeats what was there.
+// TestParseIDRefuses checks that a text without a SHA-256 digest gives an error that says that it is about an imageID.
 func TestParseIDRefuses(t *testing.T) {
 	for name, imageID := range map[string]string{
 		"nothing":               "",
@@ -65,7 +65,7 @@ func TestParseIDRefuses(t *testing.T) {
 	}
 }
 
-// TestPlatforms: a platform is read as it is written, and a third part is its variant.
+// TestPlatforms checks that a platform is parsed as it is written, with a third part as the variant.
 func TestPlatforms(t *testing.T) {
 	for text, want := range map[string]Platform{
 		"linux/amd64":   {OS: "linux", Architecture: "amd64"},
@@ -87,7 +87,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// TestKeyString: digest and platform together tell images apart.
+// TestKeyString checks that the text of a key has both digest and platform.
 func TestKeyString(t *testing.T) {
 	key := Key{Digest: digestA, Platform: Platform{OS: "linux", Architecture: "arm", Variant: "v7"}}
 	if want := digestA + ";linux/arm/v7"; key.String() != want {
@@ -95,7 +95,7 @@ func TestKeyString(t *testing.T) {
 	}
 }
 
-// TestPullReferences: pod specs come first, the container runtime's word last, nothing twice.
+// TestPullReferences checks the order of the references, without empty and duplicate ones.
 func TestPullReferences(t *testing.T) {
 	for name, tt := range map[string]struct {
 		repositories, want []string

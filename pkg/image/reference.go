@@ -7,9 +7,9 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Reference is an image reference with everything implied written out.
+// Reference is a normalized image reference: the default registry and the default tag are written out.
 type Reference struct {
-	// Repository with its registry, such as "docker.io/library/nginx". This is what announcements group by.
+	// Repository with its registry, such as "docker.io/library/nginx". Announcements are grouped by it.
 	Repository string
 	// Tag is empty when the reference has only a digest.
 	Tag string
@@ -17,14 +17,15 @@ type Reference struct {
 	Digest string
 }
 
-// ParseReference reads what a pod's spec may say: "nginx", "nginx:1.25", "ghcr.io/a/b@sha256:…", "repo:tag@sha256:…".
+// ParseReference parses the image of a container in a pod spec: "nginx", "nginx:1.25", "ghcr.io/a/b@sha256:…",
+// "repo:tag@sha256:…".
 func ParseReference(s string) (Reference, error) {
 	named, err := reference.ParseDockerRef(s)
 	if err != nil {
 		return Reference{}, fmt.Errorf("image reference %q: %w", s, err)
 	}
 	ref := Reference{Repository: named.Name()}
-	// ParseDockerRef drops a tag beside a digest; it is kept here, since people know images by their tags.
+	// ParseDockerRef drops a tag beside a digest. The tag is kept here, since people know images by their tags.
 	if full, err := reference.ParseNormalizedNamed(s); err == nil {
 		if tagged, ok := full.(reference.Tagged); ok {
 			ref.Tag = tagged.Tag()
@@ -50,9 +51,10 @@ func (r Reference) String() string {
 	return r.Repository
 }
 
-// PullReferences returns where to pull the image with the given digest from, best first: the repositories
-// that pod specs name, then the one that the container runtime reported. The latter may be another
-// repository that happens to hold the same digest, so it only comes last (kubernetes/kubernetes#95385).
+// PullReferences returns the references to pull the image with this digest from, best first. The repositories come in the order
+// given: callers pass those of pod specs first, then the one that the container runtime reported. The latter comes last, since it
+// may be another repository that happens to hold the same digest (kubernetes/kubernetes#95385). Empty and duplicate repositories
+// are skipped.
 func PullReferences(digest string, repositories ...string) []string {
 	var refs []string
 	for _, repository := range repositories {

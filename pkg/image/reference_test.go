@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestParseReference: everything that a pod's spec leaves out is written out, and tags are kept.
+// TestParseReference checks that the implied registry and tag are written out, and that tags are kept.
 func TestParseReference(t *testing.T) {
 	for text, want := range map[string]struct {
 		ref   Reference
@@ -37,7 +37,7 @@ func TestParseReference(t *testing.T) {
 	}
 }
 
-// TestParseReferenceRefuses: a text that no registry could have is an error that repeats it.
+// TestParseReferenceRefuses checks that an invalid reference gives an error that repeats it.
 func TestParseReferenceRefuses(t *testing.T) {
 	for _, text := range []string{"", "Nginx", "a b", "https://ghcr.io/a", "nginx:", "nginx@sha256:short", ":1.25", "-/x", hexA} {
 		got, err := ParseReference(text)
@@ -51,7 +51,7 @@ func TestParseReferenceRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParseReference: what is accepted is complete, and reading it again changes nothing.
+// FuzzParseReference checks that an accepted reference is complete, and that parsing it again changes nothing.
 func FuzzParseReference(f *testing.F) {
 	for _, seed := range []string{"nginx", "nginx:1", "a/b@" + digestA, "ghcr.io/a/b:v1@" + digestA, "localhost/x", "[::1]:5000/a:b"} {
 		f.Add(seed)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// KnownRepositories implements Announcements; in alphabetical order.
+// KnownRepositories implements Announcements. The result is in alphabetical order.
 func (s *SQLite) KnownRepositories(ctx context.Context, scanner, receiver string) (repositories []string, err error) {
 	err = s.read(ctx, "list known repositories", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, `
@@ -62,8 +62,9 @@ func saveState(ctx context.Context, tx *sql.Tx, receiver int64, state []byte) er
 	return err
 }
 
-// MarkAnnounced implements Announcements. What was told before keeps the message and time of the first; the rest is as it was told
-// last. The repositories of the keys are heard of as well. A nil state leaves the receiver's as it is.
+// MarkAnnounced implements Announcements. A finding that was announced before keeps the message and time of its first
+// announcement; its other values are replaced. The receiver also knows the repositories of the keys from then on. A nil state
+// does not change the receiver's state.
 func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error {
 	defer s.quiet.told(scanner, receiver)
 	return s.write(ctx, "mark announced", func(ctx context.Context, tx *sql.Tx) error {
@@ -71,8 +72,8 @@ func (s *SQLite) MarkAnnounced(ctx context.Context, scanner, receiver string, sa
 	})
 }
 
-// DecideAndMark implements Announcements. The transaction has the writer's lock from its beginning, so whatever is read meanwhile, by
-// other connections as well, is the state that it changes.
+// DecideAndMark implements Announcements. The transaction holds the write lock from its beginning, so decide reads the state that
+// the transaction changes, even through other connections.
 func (s *SQLite) DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announced, error)) error {
 	defer s.quiet.told(scanner, receiver)
 	return s.write(ctx, "decide and mark announced", func(ctx context.Context, tx *sql.Tx) error {
@@ -148,7 +149,7 @@ func saveAnnouncements(ctx context.Context, tx *sql.Tx, receiver int64, said Ann
 	return nil
 }
 
-// retract forgets what a message said. What an earlier one had said already stays said.
+// retract deletes the announcements that are recorded with the message. Announcements of earlier messages stay.
 func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) error {
 	if digestID == "" {
 		return nil
@@ -159,7 +160,7 @@ func retract(ctx context.Context, tx *sql.Tx, receiver int64, digestID string) e
 
 const selectOtherReceivers = `SELECT name FROM receivers WHERE scanner = ? AND name NOT IN (SELECT value FROM json_each(?))`
 
-// KeepReceivers implements Announcements. It writes nothing if there is nothing to forget, as a rule.
+// KeepReceivers implements Announcements. It starts a write transaction only if there is a receiver to delete.
 func (s *SQLite) KeepReceivers(ctx context.Context, scanner string, names []string) error {
 	kept, err := json.Marshal(append([]string{}, names...))
 	if err != nil {

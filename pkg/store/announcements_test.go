@@ -89,7 +89,8 @@ func TestKeepReceiversForgetsTheOthers(t *testing.T) {
 	check("scanner", "kept", "")
 }
 
-// TestKeepReceiversWritesOnlyToForget: as a rule there is nothing to forget, and then nobody waits, nor is anything remembered lost.
+// TestKeepReceiversWritesOnlyToForget checks that without a receiver to delete, KeepReceivers starts no write transaction and
+// keeps the cache.
 func TestKeepReceiversWritesOnlyToForget(t *testing.T) {
 	f := newStore(t)
 	changes := func() (n int) {
@@ -113,7 +114,7 @@ func TestKeepReceiversWritesOnlyToForget(t *testing.T) {
 	equal(t, "quiet for two, which was forgotten", f.quiet.is(f.quiet.of("two", "team")), false)
 }
 
-// TestRecentDropsTheOldest: what is asked for stays when the limit is reached.
+// TestRecentDropsTheOldest checks that entries that are read again stay when the limit is reached.
 func TestRecentDropsTheOldest(t *testing.T) {
 	var r recent[int]
 	name := func(i int) [32]byte { return [32]byte{byte(i)} }
@@ -131,8 +132,8 @@ func TestRecentDropsTheOldest(t *testing.T) {
 	}
 }
 
-// TestNoticesOfOlderStores: a receiver that knows of a data anomaly by the name that it had in older versions knows of it after an upgrade.
-// Texts stay as they are.
+// TestNoticesOfOlderStores checks that a receiver that was notified of a data anomaly under the notice's former name still knows
+// it after an upgrade. Texts stay as they are.
 func TestNoticesOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	const (

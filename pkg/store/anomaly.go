@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// quarantine is how long a finding that went with anomalous data is missed. Whoever publishes vulnerability data mends a broken
-// build within days; what has not come back in two weeks has gone for good.
+// quarantine is how long a finding that disappeared with anomalous data counts as missing. Publishers of vulnerability data fix a
+// broken build within days. What has not come back in two weeks is gone for good.
 const quarantine = 14 * 24 * time.Hour
 
-// DataAnomaly implements Reports. The anomaly is in the version of the data with which most has gone.
+// DataAnomaly implements Reports. If several versions of the data are anomalous, it returns the one with the most missing
+// findings.
 func (s *SQLite) DataAnomaly(ctx context.Context, scanner, engine string) (anomaly *DataAnomaly, err error) {
 	var scopes []Scope
 	err = s.read(ctx, "list scopes of scanner", func(ctx context.Context, q query) (err error) {
@@ -28,14 +29,14 @@ func (s *SQLite) DataAnomaly(ctx context.Context, scanner, engine string) (anoma
 	return anomaly, err
 }
 
-// scopesOf lists the scopes whose reports count for a Scanner: the cluster's, and those that the Scanner's images have.
+// scopesOf lists the credential scopes whose reports count for a Scanner: the cluster's, and those of the Scanner's images.
 func scopesOf(ctx context.Context, q query, scanner, engine string) ([]Scope, error) {
 	rows, err := q.QueryContext(ctx, `SELECT DISTINCT scope FROM scanner_images WHERE scanner = ? AND +engine = ? AND scope <> ''`, scanner, engine)
 	scopes, err := collect(rows, err, func(rows *sql.Rows) (scope Scope, err error) { return scope, rows.Scan(&scope) })
 	return append(scopes, Cluster), err
 }
 
-// anomaly is that of the data for whom these scopes count. An anomaly that only other namespaces show counts if most of them show it.
+// anomaly returns the anomaly that these scopes show together. If they show none, it returns one that most namespaces show.
 func (c *lossCounts) anomaly(scopes []Scope, now time.Time) *DataAnomaly {
 	if own := c.worst(scopes, now); own != nil {
 		return own
@@ -43,7 +44,8 @@ func (c *lossCounts) anomaly(scopes []Scope, now time.Time) *DataAnomaly {
 	return c.widespread(now)
 }
 
-// worst returns the version of the data with which most has gone in these scopes together, nil if that is not too much.
+// worst returns the version of the data with the most missing findings in these scopes together, nil if they are within the
+// bounds.
 func (c *lossCounts) worst(scopes []Scope, now time.Time) *DataAnomaly {
 	missing, present := map[string]loss{}, 0
 	for _, scope := range scopes {
@@ -63,9 +65,9 @@ func (c *lossCounts) worst(scopes []Scope, now time.Time) *DataAnomaly {
 	return &DataAnomaly{DataVersion: versions[0], Missing: most.missing, Of: present + most.missing, Since: most.since}
 }
 
-// widespread returns a version of the data with which too much has gone in most namespaces; nil if there is none. Each namespace has
-// one vote, and the majority and the number have to hold without any one of them, so that no namespace can bring it about, nor
-// prevent it, by what it uploads.
+// widespread returns a version of the data with too many missing findings in most namespaces; nil if there is none. Each
+// namespace has one vote. The majority and the number of findings must hold without any one of them, so that no single namespace
+// can cause an anomaly by what it uploads.
 func (c *lossCounts) widespread(now time.Time) *DataAnomaly {
 	votes, sums, largest := map[string]int{}, map[string]loss{}, map[string]int{}
 	namespaces := 0
@@ -91,14 +93,14 @@ func (c *lossCounts) widespread(now time.Time) *DataAnomaly {
 	return nil
 }
 
-// byMissing orders versions, the one with which most has gone first.
+// byMissing orders versions by the number of missing findings, the highest first.
 func byMissing(losses map[string]loss) []string {
 	return slices.SortedFunc(maps.Keys(losses), func(a, b string) int {
 		return cmp.Or(cmp.Compare(losses[b].missing, losses[a].missing), cmp.Compare(a, b))
 	})
 }
 
-// exceeds says whether so much has gone, beside what is present, that it is too large a share.
+// exceeds reports whether the share of missing findings is above AnomalyShare.
 func (l loss) exceeds(present int) bool {
 	return float64(l.missing) > AnomalyShare*float64(present+l.missing)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// numbered are n findings, those of numbers below the first left out.
+// numbered returns findings with the numbers from first to n-1.
 func numbered(first, n int) (findings []finding.Finding) {
 	for i := first; i < n; i++ {
 		findings = append(findings, vulnerable(fmt.Sprintf("CVE-2026-%04d", i), "a"))
@@ -21,13 +21,14 @@ func numbered(first, n int) (findings []finding.Finding) {
 	return findings
 }
 
-// scoped is a report that counts in one namespace only.
+// scoped returns a report in one credential scope.
 func scoped(r Report, scope Scope, data string) Report {
 	r.Scope, r.DataVersion = scope, data
 	return r
 }
 
-// TestWhoseUploadsShowAnAnomaly: what a namespace uploads is evidence for itself. For the others it is one vote.
+// TestWhoseUploadsShowAnAnomaly checks that what a namespace uploads is evidence for its own Scanners, and one vote for all
+// others.
 func TestWhoseUploadsShowAnAnomaly(t *testing.T) {
 	type lost struct{ before, gone int }
 	for name, tt := range map[string]struct {
@@ -66,8 +67,8 @@ func TestWhoseUploadsShowAnAnomaly(t *testing.T) {
 	}
 }
 
-// TestAnomalyOfImagesThatGo: an image of the cluster's whose findings went shows an anomaly as long as the image is there. An image that
-// goes with its findings shows none.
+// TestAnomalyOfImagesThatGo checks that an image of the cluster whose findings disappear shows an anomaly while the image exists.
+// An image that is swept together with its findings shows none.
 func TestAnomalyOfImagesThatGo(t *testing.T) {
 	f := newStore(t)
 	f.use(t, "scanner", "web", workload("web", "r"))
@@ -101,7 +102,7 @@ func TestAnomalyOfImagesThatGo(t *testing.T) {
 	equal(t, "missing when the image has gone", missing(), 0)
 }
 
-// recount counts findings as the tables do, or reads the tables.
+// recount counts findings in the tables of findings, or reads the tables of counts.
 func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
 	statements := []string{
 		`SELECT r.engine || ' ' || m.scope || ' has ' || sum(r.present) FROM reports r JOIN manifests m ON m.id = r.manifest_id
@@ -122,7 +123,7 @@ func recount(t rapid.TB, s *SQLite, tables bool) (counts []string) {
 	return counts
 }
 
-// linesOf returns the only column of what a statement reads.
+// linesOf returns the rows of a statement with a single column.
 func linesOf(t rapid.TB, s *SQLite, statement string) []string {
 	t.Helper()
 	rows, err := s.reader.QueryContext(context.Background(), statement)
@@ -144,8 +145,8 @@ func linesOf(t rapid.TB, s *SQLite, statement string) []string {
 	return lines
 }
 
-// TestCountsOfLostFindingsAreKept: whatever is reported and swept, they are what counting all findings gives, and what is
-// remembered of them is what is stored.
+// TestCountsOfLostFindingsAreKept checks that whatever is reported and swept, the counts equal those of all findings, and the
+// cached counts equal the stored ones.
 func TestCountsOfLostFindingsAreKept(t *testing.T) {
 	folder, stores := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -209,7 +210,7 @@ func TestCountsOfLostFindingsAreKept(t *testing.T) {
 	})
 }
 
-// TestCountsOfOlderStores: what an older version has stored is counted when its store is brought to this version.
+// TestCountsOfOlderStores checks that the migration counts the findings of an older store.
 func TestCountsOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	const finding = `INSERT INTO findings (report_id, key, vulnerability_id, package, version, type, purl, paths, severity, known_exploited, fixable,

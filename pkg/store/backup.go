@@ -15,48 +15,50 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// A backup is a line that says what it is, readable by people ("head -1"), and a zstd stream of the store's pages in order, which
-// is the file as SQLite writes it, and of the SHA-256 of that line and all pages.
+// A backup consists of two parts. The first is a header line in JSON, which people can read with "head -1". The second is a zstd
+// stream of the store's pages in order, which is the file as SQLite writes it, followed by the SHA-256 of the header line and all
+// pages.
 const (
 	backupFormat = "scanner-operator-backup"
-	// backupVersion is that of the layout; the content's is Manifest.Schema.
+	// backupVersion is the version of this layout. The version of the content is BackupInfo.Schema.
 	backupVersion = 1
-	// maxBackupHeader bounds the first line.
+	// maxBackupHeader bounds the header line, in bytes.
 	maxBackupHeader = 4 << 10
-	// maxPage is SQLite's own bound on its pages (https://www.sqlite.org/limits.html).
+	// maxPage is SQLite's own bound on its page size (https://www.sqlite.org/limits.html).
 	maxPage = 64 << 10
-	// maxPages bounds a store at 16 TiB: a number beyond is a header that lies.
+	// maxPages bounds a store at 16 TiB with SQLite's default page size of 4 KiB. A header with more pages is invalid.
 	maxPages = 1 << 32
 )
 
-// BackupInfo is the first line of a backup.
+// BackupInfo is the header line of a backup.
 type BackupInfo struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Schema is the store's, by which older ones are migrated and newer ones refused.
+	// Schema is the version of the store's schema. An older one is migrated when the restored store is opened; a newer one is
+	// refused.
 	Schema int64 `json:"schema"`
-	// Store is the id of the store that it was made of, and CreatedAt of when its content is.
+	// Store is the ID of the store that the backup was made of. CreatedAt is the time of its content.
 	Store     string    `json:"store"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Operator is the version of the program that made it.
+	// Operator is the version of the operator that made the backup.
 	Operator string `json:"operator"`
-	// Pages is how many there are, of PageSize bytes each.
+	// Pages is the number of pages, of PageSize bytes each.
 	Pages    int64 `json:"pages"`
 	PageSize int64 `json:"pageSize"`
 }
 
-// size is that of the store's file in bytes.
+// size returns the size of the store's file in bytes.
 func (i BackupInfo) size() int64 { return i.Pages * i.PageSize }
 
-// Backup writes the whole store as it is at one moment. It takes no room on any volume and keeps nobody from writing meanwhile;
-// the write-ahead log grows until it is done. A store whose content makes no sense is refused.
+// Backup writes a consistent snapshot of the whole store. It needs no space on any volume and does not block writers, but the
+// write-ahead log grows until it is done. It first checks the integrity of the file, and refuses a damaged store.
 func (s *SQLite) Backup(ctx context.Context, operator string, out io.Writer) (info BackupInfo, err error) {
 	if err := s.LookInside(ctx); err != nil {
 		return info, err
 	}
 	err = s.read(ctx, "back up", func(ctx context.Context, q query) error {
 		info = BackupInfo{Format: backupFormat, Version: backupVersion, Store: s.id, Operator: operator}
-		// The first question to the file begins the moment that all others see.
+		// The first statement of the transaction starts the snapshot that all others read.
 		err := q.QueryRowContext(ctx, `SELECT (SELECT max(version_id) FROM `+goose.DefaultTablename+`), page_count, page_size
 			FROM pragma_page_count, pragma_page_size`).Scan(&info.Schema, &info.Pages, &info.PageSize)
 		if err != nil {
@@ -77,7 +79,7 @@ func writeBackup(ctx context.Context, q query, info BackupInfo, out io.Writer) e
 	if _, err := out.Write(header); err != nil {
 		return err
 	}
-	// One goroutine: the manager works in the same container.
+	// One goroutine, since the manager works in the same container.
 	compressed, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(maxBackupWindow))
 	if err != nil {
 		return err
@@ -93,10 +95,10 @@ func writeBackup(ctx context.Context, q query, info BackupInfo, out io.Writer) e
 	return compressed.Close()
 }
 
-// maxBackupWindow bounds the memory that it takes to read a backup.
+// maxBackupWindow bounds the memory that reading a backup needs, in bytes.
 const maxBackupWindow = 4 << 20
 
-// writePages writes the pages as this transaction sees them (https://www.sqlite.org/dbpage.html).
+// writePages writes the pages as the transaction sees them (https://www.sqlite.org/dbpage.html).
 func writePages(ctx context.Context, q query, info BackupInfo, out io.Writer) error {
 	rows, err := q.QueryContext(ctx, `SELECT pgno, data FROM sqlite_dbpage`)
 	if err != nil {
@@ -126,17 +128,18 @@ func writePages(ctx context.Context, q query, info BackupInfo, out io.Writer) er
 	return nil
 }
 
-// Errors of reading a backup. Nothing was changed when there is one.
+// Errors of reading a backup. If there is one, nothing was changed.
 var (
-	// ErrNoBackup says that the data is something else.
+	// ErrNoBackup means that the data is not a backup.
 	ErrNoBackup = errors.New("this is no backup of the operator's store")
-	// ErrBackupDamaged says that the data is not what was written.
+	// ErrBackupDamaged means that the data differs from what was written.
 	ErrBackupDamaged = errors.New("the backup is damaged or not complete: use another one")
-	// ErrBackupNewer says that a newer version of the operator made it.
+	// ErrBackupNewer means that a newer version of the operator made the backup.
 	ErrBackupNewer = errors.New("the backup was made by a newer version of the operator")
 )
 
-// readBackup writes a backup's store to out when room has nothing against it. Only without an error is that complete.
+// readBackup writes the store in a backup to out, unless room returns an error for its header. After an error, the output is
+// incomplete or wrong.
 func readBackup(in io.Reader, room func(BackupInfo) error, out io.Writer) (BackupInfo, error) {
 	buffered := bufio.NewReaderSize(in, maxBackupHeader)
 	header, info, err := readHeader(buffered)
@@ -167,7 +170,7 @@ func readBackup(in io.Reader, room func(BackupInfo) error, out io.Writer) (Backu
 	return info, nil
 }
 
-// writer remembers what went wrong on the way out, which is no fault of what is read.
+// writer remembers an error of its output, so that readBackup does not report it as a damaged backup.
 type writer struct {
 	out    io.Writer
 	failed error
@@ -178,7 +181,8 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, w.failed
 }
 
-// unreadable says that reading failed, unless it was writing.
+// unreadable wraps a read error as ErrBackupDamaged. It returns nil if writing caused the error, since the caller reports that
+// one.
 func unreadable(err, writing error) error {
 	if writing != nil {
 		return nil //nolint:nilerr // it is said elsewhere

@@ -22,7 +22,7 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// noted is a mark in a store, by which a test tells stores from each other.
+// noted writes a mark into a store, by which a test identifies the store.
 func noted(t testing.TB, s *SQLite, text string) {
 	t.Helper()
 	must(t, s.SaveReceiverState(t.Context(), "scanner", "receiver", []byte(text)))
@@ -41,24 +41,24 @@ func backupOf(t testing.TB, s *SQLite) []byte {
 	return out.Bytes()
 }
 
-// remark changes the first line of a backup.
+// remark changes the header line of a backup.
 func remark(backup []byte, before, after string) []byte {
 	return bytes.Replace(backup, []byte(before), []byte(after), 1)
 }
 
-// files are the names in a store's folder.
+// files returns the names in a store's directory, without the store's name as their prefix.
 func files(t testing.TB, path string) (names []string) {
 	t.Helper()
 	for _, entry := range got[[]fs.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
-		if name := strings.TrimPrefix(entry.Name(), filepath.Base(path)); name != restoringSuffix { // a lock stays, and holds nothing
+		if name := strings.TrimPrefix(entry.Name(), filepath.Base(path)); name != restoringSuffix { // the lock file stays
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// TestRestore: a backup that was staged is the store at the next start, and not before; it is another store than the one it was
-// made of, and the one before is kept aside, once.
+// TestRestore checks that a staged backup becomes the store at the next start and not before. The restored store has another ID
+// than the one that was backed up, and the previous store is kept until the next restore.
 func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	first := openStore(t, path)
@@ -102,12 +102,12 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestBackupWhileWriting: a backup is the store at one moment, however much is written meanwhile.
+// TestBackupWhileWriting checks that a backup is a consistent snapshot while another process writes.
 func TestBackupWhileWriting(t *testing.T) {
 	f := newStore(t)
 	write := func(n int) error {
 		return f.write(t.Context(), "write both", func(ctx context.Context, tx *sql.Tx) error {
-			// Far apart in the file, with pages that come and go between them.
+			// The two rows are far apart in the file, with pages between them that are allocated and freed.
 			for _, name := range []string{"first", "second"} {
 				if _, err := tx.ExecContext(ctx, `INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`, name, fmt.Sprint(n)); err != nil {
 					return err
@@ -131,7 +131,7 @@ func TestBackupWhileWriting(t *testing.T) {
 		}
 	})
 	for i := range 5 {
-		// Another process reads beside the one that writes.
+		// The backup is read by a second store, as by another process.
 		reader, err := OpenSQLiteReadOnly(f.path)
 		must(t, err)
 		backup := backupOf(t, reader)
@@ -155,14 +155,15 @@ func TestBackupWhileWriting(t *testing.T) {
 	}
 }
 
-// pages is how a backup's first line says how many pages follow, and that many more.
+// pages returns the part of a backup's header line with the number of pages plus more.
 func pages(backup []byte, more int) string {
 	var info BackupInfo
 	_ = json.Unmarshal(backup[:bytes.IndexByte(backup, '\n')], &info)
 	return fmt.Sprintf(`"pages":%d,`, info.Pages+int64(more))
 }
 
-// TestRestoreRefused: what is not a whole and healthy backup that this version can read is refused, with the reason, and leaves nothing.
+// TestRestoreRefused checks that anything but a complete and intact backup that this version can read is refused with the reason,
+// and leaves no files.
 func TestRestoreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
@@ -210,7 +211,7 @@ func TestRestoreRefused(t *testing.T) {
 	}
 }
 
-// TestBackupOfDamagedStore: it is not made, so that it does not take the place of a good one.
+// TestBackupOfDamagedStore checks that a damaged store is not backed up, so that its backup does not replace a good one.
 func TestBackupOfDamagedStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
@@ -226,8 +227,8 @@ func TestBackupOfDamagedStore(t *testing.T) {
 	}
 }
 
-// TestRestoreBrokenOff: wherever putting the restored store in place was broken off, the next start brings it to its end, and the
-// store before is there.
+// TestRestoreBrokenOff checks that a takeover of a restored store that was interrupted at any point is completed by the next
+// start, and that the previous store is kept.
 func TestRestoreBrokenOff(t *testing.T) {
 	origin := newStore(t)
 	noted(t, origin.SQLite, "backed up")
@@ -278,14 +279,14 @@ func TestRestoreBrokenOff(t *testing.T) {
 
 func errorsOf(_ os.FileInfo, err error) error { return err }
 
-// leaveLog has the store be as a manager leaves it that is killed after it wrote "in the log".
+// leaveLog puts a store at path as a manager leaves it that is killed after it wrote "in the log".
 func leaveLog(t *testing.T, path string) {
 	t.Helper()
 	f := openStore(t, path+"-running")
 	must(t, f.Close())
 	s, err := newSQLite(path, time.Now)
 	must(t, err)
-	// Past the step that would take the staged one.
+	// This skips the step of OpenSQLite that would take over the staged store.
 	s.writer, err = connect(s.writerName())
 	must(t, err)
 	s.reader = s.writer
@@ -301,7 +302,7 @@ func leaveLog(t *testing.T, path string) {
 	}
 }
 
-// damage writes nonsense into the middle of a store.
+// damage overwrites pages in the middle of a store.
 func damage(t testing.TB, path string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -314,7 +315,8 @@ func damage(t testing.TB, path string) {
 	must(t, file.Close())
 }
 
-// TestTwoRestores: a second one is refused while the first is under way; the last one counts, and can be taken back.
+// TestTwoRestores checks that a second restore is refused while the first is running, that the last one counts, and that it can
+// be canceled.
 func TestTwoRestores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
@@ -348,8 +350,9 @@ func TestTwoRestores(t *testing.T) {
 	}
 }
 
-// TestRestoreLockStays: whoever came for the lock just before a restore ended does not get what is staged into its hands: a manager that
-// starts removes what was broken off, and a second restore writes, both only with the lock.
+// TestRestoreLockStays checks that a restore locks only a file that is never renamed. Otherwise a process that opened the lock
+// file just before the restore ended would hold the lock of the staged store. A starting manager that removes partial files and a
+// second restore both need that lock.
 func TestRestoreLockStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := newStore(t)
@@ -360,7 +363,7 @@ func TestRestoreLockStays(t *testing.T) {
 	backup := backupOf(t, f.SQLite)
 	_, err := out.Write(backup[:len(backup)/2])
 	must(t, err)
-	var locked []string // what the restore holds while it is under way
+	var locked []string // files that the restore holds locks of while it runs
 	for _, file := range got[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
 		another := got[*os.File](t)(os.OpenFile(filepath.Join(filepath.Dir(path), file.Name()), os.O_RDWR, 0))
 		if errors.Is(syscall.Flock(int(another.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
@@ -377,7 +380,8 @@ func TestRestoreLockStays(t *testing.T) {
 	}
 }
 
-// TestCancelHalfTaken: a restore is not taken back when the store before has been put aside: the next start would make an empty one.
+// TestCancelHalfTaken checks that a restore cannot be canceled once the previous store has been put aside: the next start would
+// create an empty store.
 func TestCancelHalfTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	before := openStore(t, path)
@@ -395,7 +399,7 @@ func TestCancelHalfTaken(t *testing.T) {
 	}
 }
 
-// TestRestoreOfOlderStore: a backup that an older version made is brought to this version's tables when it is taken.
+// TestRestoreOfOlderStore checks that the backup of an older version is migrated when it is taken over.
 func TestRestoreOfOlderStore(t *testing.T) {
 	older, err := newSQLite(filepath.Join(t.TempDir(), "older.db"), time.Now)
 	must(t, err)

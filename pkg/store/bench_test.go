@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// manyFindings are n findings in n packages, a fifth of them of high severity or worse, a hundredth exploited.
+// manyFindings returns n findings, three per package: a fifth of them have high severity, and a hundredth are known exploited.
 func manyFindings(n, offset int) []finding.Finding {
 	severities := []finding.Severity{finding.High, finding.Medium, finding.Low, finding.Negligible, finding.Unknown}
 	findings := make([]finding.Finding, n)
@@ -26,7 +26,7 @@ func manyFindings(n, offset int) []finding.Finding {
 	return findings
 }
 
-// manyImages is a Scanner with images that share nine tenths of their findings with their neighbour.
+// manyImages is a Scanner with images that share nine tenths of their findings with the next image.
 func manyImages(b *testing.B, images, findings int) fixture {
 	f := newStore(b)
 	for i := range images {
@@ -132,7 +132,7 @@ func BenchmarkSaveReport(b *testing.B) {
 	}
 }
 
-// A million findings, of which a quarter goes with one version of the data.
+// BenchmarkDataAnomaly has a million findings, a quarter of which disappears with one version of the data.
 func BenchmarkDataAnomaly(b *testing.B) {
 	f := manyImages(b, 1000, 1000)
 	b.Run("nothing has gone", func(b *testing.B) {
@@ -152,7 +152,7 @@ func BenchmarkDataAnomaly(b *testing.B) {
 	})
 }
 
-// A thousand Scanners in as many namespaces with ten images each, all of which are due.
+// BenchmarkMatchQueue has a thousand Scanners in as many namespaces with ten images each, all of which are due.
 func BenchmarkMatchQueue(b *testing.B) {
 	const namespaces, images = 1000, 10_000
 	f := newStore(b)

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// chunkBytes is the size of the pieces in which artifacts are kept: all that is ever in memory of one.
+	// chunkBytes is the size of the chunks that artifacts are stored in. No more of an artifact is ever in memory.
 	chunkBytes = 256 << 10
-	// MaxArtifactBytes bounds an artifact. The largest SBOMs known take some 100 MiB before compression.
+	// MaxArtifactBytes bounds an artifact. The largest known SBOMs are about 100 MiB before compression.
 	MaxArtifactBytes = 1 << 30
 )
 
-// ErrReplaced says that an artifact was replaced or deleted while it was read.
+// ErrReplaced means that an artifact was replaced or deleted while it was read.
 var ErrReplaced = errors.New("the artifact was replaced while it was read: open it again")
 
-// replaceArtifacts puts artifacts in the place of all that the manifest has, unless there are none.
+// replaceArtifacts replaces all artifacts of a manifest. Without new artifacts it keeps those that the manifest has.
 func replaceArtifacts(ctx context.Context, tx *sql.Tx, manifest int64, artifacts map[Artifact]io.Reader) error {
 	if len(artifacts) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func writeArtifact(ctx context.Context, tx *sql.Tx, manifest int64, name Artifac
 	return err
 }
 
-// OpenArtifact implements Catalogues. Nothing is held between two reads, so a slow reader holds up nobody; it
-// gets ErrReplaced if the artifact is replaced meanwhile. ctx is for the reader as well.
+// OpenArtifact implements Catalogues. No transaction stays open between two reads, so a slow reader blocks nobody. The reader
+// returns ErrReplaced if the artifact is replaced meanwhile. ctx must stay valid until the reader is closed.
 func (s *SQLite) OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error) {
 	reader := &artifactReader{store: s, ctx: ctx}
 	action := fmt.Sprintf("open artifact %s of %s", a, platformDigest)
@@ -78,14 +78,14 @@ func (s *SQLite) OpenArtifact(ctx context.Context, platformDigest string, scope 
 	return reader, reader.left, nil
 }
 
-// artifactReader fetches one chunk after the other.
+// artifactReader reads an artifact chunk by chunk.
 type artifactReader struct {
 	store *SQLite
-	ctx   context.Context // of the one call that this reader serves
+	ctx   context.Context // the context of OpenArtifact, since io.Reader has none
 	id    int64
 	next  int    // number of the next chunk
-	chunk []byte // what is left of the current one
-	left  int64  // bytes that have not been fetched
+	chunk []byte // the rest of the current chunk
+	left  int64  // bytes that are still to be fetched
 }
 
 // Read implements io.Reader.

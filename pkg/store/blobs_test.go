@@ -15,7 +15,7 @@ func TestArtifactsComeBackAsTheyWere(t *testing.T) {
 	for _, size := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 3*chunkBytes + 7} {
 		content := make([]byte, size)
 		got[int](t)(random.Read(content))
-		// A reader that gives one byte at a time is cut into the same chunks as any other.
+		// However a reader splits its content, the chunks are the same.
 		saved := map[Artifact]io.Reader{ArtifactSBOM: iotest.HalfReader(bytes.NewReader(content)), ArtifactMatchInput: bytes.NewReader([]byte("input"))}
 		must(t, f.SaveCatalogue(t.Context(), catalogued("app", f.clock.Now()), saved))
 		reader, length, err := f.OpenArtifact(t.Context(), digest("app"), Cluster, ArtifactSBOM)
@@ -69,7 +69,7 @@ func (f fixture) artifact(t *testing.T, name string, a Artifact) string {
 	return string(got[[]byte](t)(io.ReadAll(reader)))
 }
 
-// A reader never gets the beginning of one artifact and the end of another.
+// TestAReplacedArtifactEndsItsReaders checks that a reader never gets the beginning of one artifact and the end of another.
 func TestAReplacedArtifactEndsItsReaders(t *testing.T) {
 	f := newStore(t)
 	c := catalogued("app", f.clock.Now())

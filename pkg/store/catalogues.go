@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// resolve is the manifest that an image's digest leads to: by the alias index, else because it is the digest of
-// the platform manifest itself. Parameters as by resolveArgs.
+// resolve selects the manifest that an image digest resolves to: through an alias, or else because it is the digest of the
+// platform manifest itself. Its parameters are those of resolveArgs.
 const resolve = `coalesce(
 	(SELECT manifest_id FROM images WHERE digest = ? AND platform = ? AND scope = ?),
 	(SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?))`
@@ -21,7 +21,7 @@ func resolveArgs(key image.Key, scope Scope) []any {
 	return []any{key.Digest, platform(key.Platform), scope, key.Digest, scope}
 }
 
-// Catalogued implements Catalogues. The key is the one asked for.
+// Catalogued implements Catalogues. The result's Key is the key that was passed.
 func (s *SQLite) Catalogued(ctx context.Context, engine string, key image.Key, scope Scope) (Catalogued, error) {
 	c := Catalogued{Engine: engine, Key: key, Scope: scope}
 	err := s.read(ctx, "look up catalogue of "+key.String(), func(ctx context.Context, q query) error {
@@ -55,8 +55,8 @@ func (s *SQLite) CataloguedScopes(ctx context.Context, engine string, key image.
 	return scopes, err
 }
 
-// SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so they should come from
-// files and not from a network. Without artifacts those that the manifest has are kept.
+// SaveCatalogue implements Catalogues. All writers wait while the artifacts are read, so callers should read them from files and
+// not from a network. Without artifacts, the manifest keeps those that it has.
 func (s *SQLite) SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error {
 	if err := c.check(); err != nil {
 		return err
@@ -73,7 +73,8 @@ func (c Catalogued) check() error {
 	return nil
 }
 
-// saveCatalogue replaces what the engine knows of a manifest. Who brings no artifacts does not change in whose budget the manifest counts.
+// saveCatalogue replaces an engine's catalog of a manifest. A catalog without artifacts does not move the manifest to another
+// namespace's budget.
 func (s *SQLite) saveCatalogue(ctx context.Context, tx *sql.Tx, c Catalogued, artifacts map[Artifact]io.Reader) error {
 	now, namespace := s.now(), cmp.Or(string(c.Scope), c.Namespace)
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
@@ -104,8 +105,8 @@ func (s *SQLite) ForgetCatalogue(ctx context.Context, engine, platformDigest str
 	})
 }
 
-// ensureManifest returns the row of a platform manifest. A new one is given to the images that Scanners have
-// under its own digest.
+// ensureManifest returns the row ID of a platform manifest, and inserts the row if there is none. A new row is linked to the
+// images that Scanners have under the manifest's own digest.
 func ensureManifest(ctx context.Context, tx *sql.Tx, platformDigest string, scope Scope, now time.Time) (int64, error) {
 	var id int64
 	err := tx.QueryRowContext(ctx, `SELECT id FROM manifests WHERE platform_digest = ? AND scope = ?`, platformDigest, scope).Scan(&id)
@@ -121,7 +122,7 @@ func ensureManifest(ctx context.Context, tx *sql.Tx, platformDigest string, scop
 	return id, err
 }
 
-// saveAlias lets a key lead to a manifest, for the alias index and for all Scanners that have the image.
+// saveAlias makes an image key resolve to a manifest, in the table of aliases and for all Scanners that have the image.
 func saveAlias(ctx context.Context, tx *sql.Tx, key image.Key, scope Scope, manifest int64, now time.Time) error {
 	if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO images (digest, platform, scope, manifest_id) VALUES (?, ?, ?, ?)`,
 		key.Digest, platform(key.Platform), scope, manifest); err != nil {
@@ -136,7 +137,7 @@ func saveAlias(ctx context.Context, tx *sql.Tx, key image.Key, scope Scope, mani
 	return err
 }
 
-// orNow dates what its sender did not.
+// orNow returns at, or now if at is zero.
 func orNow(at, now time.Time) time.Time {
 	if at.IsZero() {
 		return now

@@ -63,7 +63,7 @@ func TestTwoDigestsMayLeadToOneManifest(t *testing.T) {
 	equal(t, "by the older digest", got[Catalogued](t)(f.Catalogued(t.Context(), "grype", key("app"), Cluster)), withKey(again, key("app")))
 }
 
-// A digest that is found to lead elsewhere takes its users along.
+// TestADigestMayLeadElsewhere checks that the Scanners of a digest follow it when it resolves to another manifest.
 func TestADigestMayLeadElsewhere(t *testing.T) {
 	f := newStore(t)
 	f.use(t, "scanner", "app", workload("api", "docker.io/library/api"))
@@ -86,7 +86,7 @@ func TestCataloguesNeedDigests(t *testing.T) {
 	}
 }
 
-// CataloguedScopes and Catalogued agree, for digests of indexes and of platform manifests.
+// TestCataloguedScopes checks that CataloguedScopes and Catalogued agree, for digests of indexes and of platform manifests.
 func TestCataloguedScopes(t *testing.T) {
 	f := newStore(t)
 	for _, scope := range []Scope{"zoo", Cluster, "shop"} {

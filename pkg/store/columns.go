@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// millis is a time as a column holds it: unix milliseconds, UTC, and NULL for the zero time.
+// millis is a time in a column: Unix milliseconds in UTC, NULL for the zero time.
 type millis struct{ time.Time }
 
 // Value implements driver.Valuer.
@@ -34,7 +34,7 @@ func (m *millis) Scan(column any) error {
 	return nil
 }
 
-// list is a slice as a column holds it: JSON, and the empty text for an empty one.
+// list is a slice in a column: JSON, or the empty text for an empty slice.
 type list[T any] []T
 
 // Value implements driver.Valuer.
@@ -59,7 +59,7 @@ func (l *list[T]) Scan(column any) error {
 	return json.Unmarshal([]byte(text), (*[]T)(l))
 }
 
-// paths are file names as a column holds them: bytes, joined by NUL, which no path holds.
+// paths are file names in a column: bytes, joined by NUL, which no path contains.
 type paths []string
 
 // Value implements driver.Valuer.
@@ -79,7 +79,7 @@ func (p *paths) Scan(column any) error {
 	return nil
 }
 
-// platform is an image.Platform as a column holds it; unlike image.ParsePlatform it also reads the zero one.
+// platform is an image.Platform in a column. Unlike image.ParsePlatform it also parses the zero value.
 type platform image.Platform
 
 // Value implements driver.Valuer.

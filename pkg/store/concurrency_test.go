@@ -10,7 +10,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Readers see a report as it was before or after a change, never in between, whatever is written at the same time.
+// TestReadersSeeWholeReports checks that readers see a report as it was before or after a change, never in between, whatever is
+// written concurrently.
 func TestReadersSeeWholeReports(t *testing.T) {
 	const writers, rounds, size = 3, 20, 40
 	f := newStore(t)
@@ -21,7 +22,7 @@ func TestReadersSeeWholeReports(t *testing.T) {
 	for w := range writers {
 		group.Go(func() {
 			for round := range rounds {
-				// Each report is of one round: all its findings are in packages of the same name.
+				// All findings of a report are in packages of the same name, so a mix of two reports is detected.
 				findings := make([]finding.Finding, size)
 				for i := range findings {
 					findings[i] = vulnerable(fmt.Sprintf("CVE-2026-%04d", i), fmt.Sprintf("writer-%d-round-%d", w, round))
@@ -120,7 +121,7 @@ func TestASlowReaderHoldsUpNobody(t *testing.T) {
 	must(t, err)
 	defer reader.Close()
 	got[int](t)(reader.Read(make([]byte, 10)))
-	// More open readers than there are connections.
+	// There are more open readers than connections.
 	for range 2 * readers {
 		other, _, err := f.OpenArtifact(t.Context(), digest("app"), Cluster, ArtifactSBOM)
 		must(t, err)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// countScanner counts once what several of a repository's images have, at its worst.
+	// countScanner counts a finding once that several of a repository's images have, with its worst values.
 	countScanner = `
 		SELECT severity, count(*), sum(fixable), sum(known_exploited) FROM (
 			SELECT max(f.severity) AS severity, max(f.fixable) AS fixable, max(f.known_exploited) AS known_exploited
@@ -23,7 +23,7 @@ const (
 			GROUP BY v.canonical_id, f.package)
 		GROUP BY severity`
 
-	// listExcepted lists the findings of what is covered as a whole, one row for each thing.
+	// listExcepted lists the findings of each vulnerability and package that is suppressed in all images, one row for each.
 	listExcepted = `
 		SELECT json_group_array(f.id)
 		FROM json_each(@reports) j
@@ -34,7 +34,7 @@ const (
 		HAVING min(f.id IN (SELECT value FROM json_each(@covered)))`
 )
 
-// ScannerTotals implements Announcements. Only repositories that have changed since the last call are counted again.
+// ScannerTotals implements Announcements. It counts only repositories again that have changed since the last call.
 func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (total Totals, err error) {
 	err = s.read(ctx, "count findings of scanner", func(ctx context.Context, q query) error {
 		repositories, err := running(ctx, q, scanner, "", nil, reachRunning)
@@ -56,7 +56,7 @@ func (s *SQLite) ScannerTotals(ctx context.Context, scanner string, exceptions e
 	return total, nil
 }
 
-// countRepository counts what one repository has. What is covered by several exceptions counts for each.
+// countRepository counts the findings of one repository. A finding that several exceptions suppress counts for each of them.
 func (s *SQLite) countRepository(ctx context.Context, q query, r runningRepository, exceptions exception.Set) (Totals, error) {
 	state := r.covers(exceptions)
 	if totals, found := s.counts.recall(state); found {
@@ -114,7 +114,7 @@ func (t *Totals) countExcepted(ctx context.Context, q query, excepted map[int64]
 	return err
 }
 
-// add adds up.
+// add adds the numbers of another Totals.
 func (t *Totals) add(more Totals) {
 	t.Counts = plus(t.Counts, more.Counts)
 	t.Excepted += more.Excepted
@@ -135,11 +135,11 @@ func plus(a, b finding.Counts) finding.Counts {
 	return a
 }
 
-// maxCounts is how many entries a countMemory holds at least before it drops the oldest. One entry is some hundred bytes.
+// maxCounts is how many entries a countMemory holds at least before it drops the oldest. An entry takes a few hundred bytes.
 const maxCounts = 20_000
 
-// countMemory remembers the totals of states of runningRepository. Nothing in it is ever wrong, since a state
-// names the same findings for ever.
+// countMemory caches totals by the state of a runningRepository. Entries never become invalid, since a state always identifies
+// the same findings.
 type countMemory struct {
 	mutex   sync.Mutex
 	byState recent[Totals]

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names in meta of the number of deliveries that were begun, and of the time of the last one.
+// Keys in the meta table of the number of deliveries that were begun, and of the time of the last one.
 const (
 	deliveriesBegun = "deliveries"
 	deliveryBegunAt = "delivery_begun_at"
@@ -52,7 +52,7 @@ func (s *SQLite) TreatAsRestored(ctx context.Context) error {
 		}
 		from = time.UnixMilli(begun).UTC()
 		if !from.After(s.restoredFrom) {
-			// Receivers that followed the restore before this one have to notice another one.
+			// The time must be later than that of the previous restore, so that receivers that have handled that restore notice this one.
 			from = s.restoredFrom.Add(time.Millisecond)
 		}
 		if err := saveMeta(ctx, tx, restoredFrom, from.UnixMilli()); err != nil {
@@ -73,7 +73,7 @@ func saveMeta(ctx context.Context, tx *sql.Tx, name string, value int64) error {
 	return err
 }
 
-// readMeta is 0 for what is not there.
+// readMeta returns 0 if there is no such key.
 func readMeta(ctx context.Context, q query, name string) (value int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT CAST(value AS INTEGER) FROM meta WHERE name = ?`, name).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestDeliveriesAreCounted: each delivery that begins has the next number, which the store still knows after it was opened again.
+// TestDeliveriesAreCounted checks that each delivery gets the next number, whichever receiver it is for.
 func TestDeliveriesAreCounted(t *testing.T) {
 	f := newStore(t)
 	equal(t, "deliveries of a new store", got[int64](t)(f.Deliveries(t.Context())), int64(0))
@@ -16,7 +16,8 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	equal(t, "deliveries", got[int64](t)(f.Deliveries(t.Context())), int64(3))
 }
 
-// TestTreatedAsRestored: the store has another id, which it keeps, and is as old as its last delivery; each time another moment.
+// TestTreatedAsRestored checks that the store gets another ID, also in its file, and the time of its last delivery, and that a
+// second call gives another ID and time.
 func TestTreatedAsRestored(t *testing.T) {
 	f := newStore(t)
 	first := f.ID()

@@ -16,20 +16,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// Two instances of one engine are two engines, and their names are no plain words.
+// Two instances of one engine are two engines. Their names contain special characters.
 const (
 	clair      = "clair https://clair.example.com"
 	otherClair = "clair https://clair.example.com:8443/a?b='c'"
 )
 
-// by gives something another engine.
+// by returns a copy with another engine.
 func (u Used) by(engine string) Used { u.Engine = engine; return u }
 
 func (c Catalogued) by(engine string) Catalogued { c.Engine = engine; return c }
 
 func (r Report) by(engine string) Report { r.Engine = engine; return r }
 
-// What one engine has listed is nothing that another has, whatever happens to it.
+// TestCataloguesOfEnginesAreIndependent checks that an engine never sees the catalog of another one.
 func TestCataloguesOfEnginesAreIndependent(t *testing.T) {
 	f := newStore(t)
 	engines := []string{grype, clair, otherClair}
@@ -63,8 +63,8 @@ func TestCataloguesOfEnginesAreIndependent(t *testing.T) {
 	check("nobody has")
 }
 
-// TestHasReport: a report is found by each digest that leads to its manifest, in its scope and by its engine, whether or not the image is to be
-// cataloged anew.
+// TestHasReport checks that a report is found by each digest that resolves to its manifest, in its scope and by its engine, even
+// while the image is to be cataloged again.
 func TestHasReport(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "app")
@@ -86,7 +86,7 @@ func TestHasReport(t *testing.T) {
 	f.searched(t, selectHasReport, append([]any{grype}, resolveArgs(key("app"), Cluster)...), "manifest_id=?")
 }
 
-// An engine's queue has what it has listed itself, for Scanners that use it.
+// TestQueuesOfEngines checks that an engine's queue has what it has cataloged itself, for Scanners that use it.
 func TestQueuesOfEngines(t *testing.T) {
 	f := newStore(t)
 	for name, listedBy := range map[string][]string{"both": {grype, clair}, "only Grype": {grype}, "only Clair": {clair}} {
@@ -124,7 +124,7 @@ func TestManifests(t *testing.T) {
 	}
 	must(t, f.SaveManifest(t.Context(), ours))
 	must(t, f.SaveManifest(t.Context(), theirs))
-	// Whoever sees it again sees what it has put there itself.
+	// Saving a manifest again does not change who was first.
 	must(t, f.SaveManifest(t.Context(), Manifest{Engine: clair, PlatformDigest: digest("app")}))
 	must(t, f.SaveManifest(t.Context(), Manifest{Engine: otherClair, PlatformDigest: digest("app"), Ours: true}))
 	for _, want := range []Manifest{ours, theirs} {
@@ -143,7 +143,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// unused lists the names of what an engine may delete.
+// unused returns those of the names whose manifests an engine may delete.
 func (f fixture) unused(t *testing.T, except string, limit int, names ...string) (unused []string) {
 	t.Helper()
 	manifests := got[[]Manifest](t)(f.UnusedManifests(t.Context(), clair, except, "", limit))
@@ -161,8 +161,8 @@ func (f fixture) unused(t *testing.T, except string, limit int, names ...string)
 	return unused
 }
 
-// What is kept elsewhere is unused when no Scanner has it by that engine, in whatever scope; it is remembered whatever is
-// forgotten here.
+// TestUnusedManifests checks that a manifest is unused when no Scanner has it by that engine, in any scope, and that its record
+// outlives Scanners and catalogs.
 func TestUnusedManifests(t *testing.T) {
 	f := newStore(t)
 	names := []string{"used", "private", "by Grype", "by another instance", "by s1 alone", "by both", "retained", "nobody's"}
@@ -203,7 +203,7 @@ func TestUnusedManifests(t *testing.T) {
 	equal(t, "and when one is forgotten", f.unused(t, "", 99, names...), names[1:])
 }
 
-// TestUnusedManifestsAmongMany: ten thousand that are in use hide the few that are not.
+// TestUnusedManifestsAmongMany checks that few unused manifests are found among ten thousand used ones.
 func TestUnusedManifestsAmongMany(t *testing.T) {
 	f := newStore(t)
 	const many = 10_000
@@ -225,7 +225,7 @@ func TestUnusedManifestsAmongMany(t *testing.T) {
 	f.searched(t, selectUnused, []any{clair, "", "", 5}, "SEARCH e USING PRIMARY KEY (engine=? AND platform_digest>?)", "scanner_images_by_manifest (manifest_id=? AND engine=?)")
 }
 
-// TestEnginesOfOlderStores: a store from before engines listed images each for itself keeps all that it has.
+// TestEnginesOfOlderStores checks that a store from before each engine had its own catalogs keeps everything.
 func TestEnginesOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	olderStore(t, path, 4,
@@ -260,7 +260,7 @@ func TestEnginesOfOlderStores(t *testing.T) {
 	equal(t, "references that lead nowhere", broken, 0)
 }
 
-// olderStore makes a store of an older version.
+// olderStore creates a store with the schema of an older version.
 func olderStore(t *testing.T, path string, version int64, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -277,8 +277,8 @@ func olderStore(t *testing.T, path string, version int64, statements ...string) 
 	must(t, db.Close())
 }
 
-// twoEngines is a store with one image that two Scanners of one namespace have, each by its engine. Both find
-// CVE-2026-0001 in openssl, and each one thing more.
+// twoEngines is a store with one image that two Scanners of one namespace have, each with its engine. Both engines find
+// CVE-2026-0001 in openssl, and each finds one thing more.
 func twoEngines(t *testing.T) fixture {
 	t.Helper()
 	f := newStore(t)
@@ -293,7 +293,7 @@ func twoEngines(t *testing.T) fixture {
 	return f
 }
 
-// TestTwoScannersOfAnImage: each Scanner has what its engine found, and nothing of the other's.
+// TestTwoScannersOfAnImage checks that each Scanner has what its engine found, and nothing of the other's.
 func TestTwoScannersOfAnImage(t *testing.T) {
 	f := twoEngines(t)
 	for engine, want := range map[string]struct {
@@ -320,13 +320,13 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 		equal(t, engine+": wanted", got[bool](t)(f.Wanted(t.Context(), engine, key("app"), Cluster)), true)
 		equal(t, engine+": images in use", got[int](t)(f.ImagesInUse(t.Context(), engine)), 1)
 
-		// What one is told is nothing that the other was told.
+		// What was announced to one Scanner's receiver was not announced to the other's.
 		must(t, f.MarkAnnounced(t.Context(), scanner, "slack", Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}))
 		_, total, err = f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
 		must(t, err)
 		equal(t, engine+": news when one was told", total, 1)
 	}
-	// A Scanner without the engine keeps nothing of it running.
+	// A released image no longer counts for the Scanner's engine.
 	must(t, f.Release(t.Context(), "s-"+grype, key("app")))
 	equal(t, "Grype's, released", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
 	equal(t, "wanted of Grype, released", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), false)
@@ -338,7 +338,8 @@ func TestTwoScannersOfAnImage(t *testing.T) {
 	equal(t, "swept when nobody has", got[int](t)(f.Sweep(t.Context(), f.clock.Now())), 1)
 }
 
-// TestEngineOfNews: a Scanner that gets another engine has images by both for a while. What is asked for is one's.
+// TestEngineOfNews checks a Scanner that changes its engine and has images with both for a while: queries return only what the
+// requested engine found.
 func TestEngineOfNews(t *testing.T) {
 	f := twoEngines(t)
 	f.catalogue(t, "old")
@@ -363,7 +364,7 @@ func TestEngineOfNews(t *testing.T) {
 	equal(t, "reported by Clair", slices.Collect(maps.Keys(got[map[image.Key]ReportAge](t)(f.Reported(t.Context(), "s-"+clair, clair)))), []image.Key{key("app")})
 }
 
-// TestRunsOfTwoEngines: who runs CVE-X is told once, with all engines that found it, on whatever pages.
+// TestRunsOfTwoEngines checks that a run is listed once with all engines that found the vulnerability, whatever the page size.
 func TestRunsOfTwoEngines(t *testing.T) {
 	f := twoEngines(t)
 	both := f.runs(t, RunsQuery{ID: "CVE-2026-0001", All: true}, 5)
@@ -378,7 +379,7 @@ func TestRunsOfTwoEngines(t *testing.T) {
 			t.Errorf("%s: %+v, want it found by %s", id, runs, want)
 		}
 	}
-	// Many packages, of which engines find some each.
+	// Each engine finds the vulnerability in some of many packages.
 	var grypes, clairs []finding.Finding
 	for i := range 9 {
 		v := vulnerable("CVE-2026-0007", fmt.Sprint("lib", i))
@@ -399,7 +400,7 @@ func TestRunsOfTwoEngines(t *testing.T) {
 		equal(t, fmt.Sprint("engines of each with pages of ", limit), found,
 			map[string]int{"lib0": 2, "lib2": 1, "lib3": 1, "lib4": 1, "lib6": 2, "lib8": 1})
 	}
-	// What another engine finds or loses meanwhile moves nothing to another page.
+	// What another engine finds or loses between two pages moves no run to another page.
 	page := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, RunMark{}, 3))
 	got[Difference](t)(f.SaveReport(t.Context(), report("app", slices.Concat(grypes, clairs)...).by(clair), ""))
 	rest := got[RunsPage](t)(f.RunsPage(t.Context(), RunsQuery{ID: "CVE-2026-0007", All: true}, *page.Next, 9))
@@ -411,7 +412,7 @@ func TestRunsOfTwoEngines(t *testing.T) {
 	equal(t, "all of them, each once", names, []string{"lib0", "lib2", "lib3", "lib4", "lib6", "lib8"})
 }
 
-// TestForgetRepositories: a receiver that is to know no repository any more knows those that it hears of with that.
+// TestForgetRepositories checks that a receiver whose repositories are reset knows those of the same announcement.
 func TestForgetRepositories(t *testing.T) {
 	f := newStore(t)
 	must(t, f.MarkAnnounced(t.Context(), "s", "slack", Announced{Repositories: []string{"a", "b"}, Said: told(AnnouncementKey{"c", "CVE-2026-0001", "x"})}))

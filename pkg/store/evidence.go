@@ -7,19 +7,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Evidence says what a report's data proves about findings that are missing. One version of the data that lacks a finding may be a
-// mistake, and so may be the next one that was made of the same: only data that is made independently proves that the finding is
-// fixed. The zero value takes any other version for independent.
+// Evidence is what a report's data proves about findings that the report lacks. A version of the data that lacks a finding may be
+// wrong, and the next version may be wrong too if it was built from the same sources. Only data that was made independently
+// proves that the finding is fixed. The zero value treats any other version as independent.
 type Evidence struct {
-	// After dates what is missing for the first time: data that was made later is independent of this report's.
+	// After is recorded with findings that are missing for the first time: data made after it is independent of this report's.
 	After time.Time
-	// Made is when the data was made. BySource is the same for each source of advisories, where sources are updated one by one: then
-	// Made does not count, and data of a source that is not in it proves nothing.
+	// Made is when the data was made. BySource is the same for each source of advisories, where sources are updated one by one. If
+	// BySource is set, Made is ignored, and data of a source that is not in it proves nothing.
 	Made     time.Time
 	BySource map[string]time.Time
 }
 
-// made is when the data about a finding was made: of several sources, when the oldest was.
+// made returns when the data about a finding was made: with several sources, the time of the oldest.
 func (e Evidence) made(advisories []finding.Advisory) (made time.Time) {
 	if e.BySource == nil {
 		return e.Made
@@ -32,8 +32,8 @@ func (e Evidence) made(advisories []finding.Advisory) (made time.Time) {
 	return made
 }
 
-// isFixed says whether the evidence of a report, which is made with another version of the data, proves that a finding is fixed
-// that was missing before.
+// isFixed reports whether a report proves that a missing finding is fixed. The report must be made with another version of the
+// data than the one that the finding disappeared with.
 func (w *findingWriter) isFixed(ctx context.Context, k *knownFinding, evidence Evidence) (bool, error) {
 	if k.fixedByDataAfter.IsZero() {
 		return true, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// candidates are the findings of some reports that exceptions may cover. @ids and @packages bound them, unless @every is true: a
-// vulnerability's names are those of all its findings, so some of the candidates may be called otherwise.
+// These statements select the findings of some reports that exceptions may suppress. @ids and @packages bound them, unless @every
+// is true. A vulnerability has the names of all its findings, so some of the candidates may not match an exception.
 const (
 	presentCandidates = `WITH wanted AS (
 		SELECT f.id FROM json_each(@ids) named
@@ -35,13 +35,14 @@ const (
 		FROM wanted CROSS JOIN findings f ON f.id = wanted.id CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id`
 )
 
-// covered returns the present findings that exceptions cover in some reports, by the findings' ids. images are the names of each
-// report's image: a finding is covered if it is by each of them. Without exceptions it asks nothing.
+// covered returns the present findings of some reports that exceptions suppress, by the findings' row IDs. images has the names
+// of each report's image: a finding is suppressed if an exception covers it under each of them. Without exceptions it runs no
+// query.
 func covered(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
 	return coveredOf(ctx, q, presentCandidates, set, images)
 }
 
-// coveredGone is the same for findings that have gone.
+// coveredGone is like covered, for findings that are gone.
 func coveredGone(ctx context.Context, q query, set exception.Set, images map[int64][]exception.Image) (map[int64]*exception.Exception, error) {
 	return coveredOf(ctx, q, goneCandidates, set, images)
 }
@@ -74,7 +75,7 @@ func coveredOf(ctx context.Context, q query, candidates string, set exception.Se
 	return excepted, err
 }
 
-// jsonArgs are named arguments for json_each.
+// jsonArgs returns named arguments in JSON, for json_each.
 func jsonArgs(values map[string]any) ([]any, error) {
 	args := make([]any, 0, len(values))
 	for name, value := range values {
@@ -87,7 +88,8 @@ func jsonArgs(values map[string]any) ([]any, error) {
 	return args, nil
 }
 
-// imageNamed is an image as a workload names it (Workload.Reference, by image.Reference.String) and the node reports it.
+// imageNamed returns an image with the reference that a workload has for it (Workload.Reference, by image.Reference.String) and
+// the digest that the node reports.
 func imageNamed(reference, digest string) exception.Image {
 	ref := image.Reference{Repository: reference}
 	if repository, named, found := strings.Cut(reference, "@"); found {

@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// drawExceptions draws a set about what drawFindings draws, in any case of letters.
+// drawExceptions draws exceptions for what drawFindings draws, in upper and lower case.
 func drawExceptions(t *rapid.T) exception.Set {
 	some := func(what string, values ...string) []string {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(values), 0, 2, rapid.ID[string]).Draw(t, what)
@@ -50,7 +50,7 @@ func drawImages(t *rapid.T, name string) []exception.Image {
 	return images
 }
 
-// What the search finds is what looking at each finding would: it only saves looks.
+// TestCoveredIsWhatLookingAtEachFindingGives checks that the indexed search finds exactly what checking each finding would.
 func TestCoveredIsWhatLookingAtEachFindingGives(t *testing.T) {
 	f := newStore(t)
 	rapid.Check(t, func(t *rapid.T) {

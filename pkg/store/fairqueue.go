@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// currentBounds are the values of matchable.made_with between which a report is current: what is less or more is due. As long as no data
-// version is known, every report is.
+// currentBounds selects the values of matchable.made_with between which a report is current: anything below or above is due.
+// While no data version is known, every report is current.
 const currentBounds = `
 	SELECT coalesce('=' || max(version), '='), coalesce('=' || max(version), '>'), coalesce(max(version), '')
 	FROM data_versions WHERE engine = ?`
 
-// queueSide is one of the two ranges of an index on matchable.made_with that are due. The first holds what was never matched, before all else.
+// queueSide is one of the two ranges of made_with in an index on matchable that are due. The lower one starts with images that
+// were never matched.
 type queueSide string
 
 const (
@@ -25,8 +26,8 @@ const (
 
 var queueSides = []queueSide{sideBelow, sideAbove}
 
-// countQueue counts an image once, however many namespaces have it. What has failed with the same data waits for its time, unless
-// that was set by a clock that has been put back since.
+// countQueue counts an image once, however many namespaces have it. A failed image whose retry time is still to come does not
+// count, unless the failure is in the future, because the clock was set back since.
 const countQueue = `SELECT count(DISTINCT manifest_id) FROM (` +
 	`SELECT manifest_id FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideBelow) +
 	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) +
@@ -34,8 +35,8 @@ const countQueue = `SELECT count(DISTINCT manifest_id) FROM (` +
 	` UNION ALL SELECT manifest_id FROM matchable INDEXED BY matchable_by_failure WHERE engine = @engine AND retry_at IS NOT NULL AND failed_at > @now` +
 	` AND (` + string(sideBelow) + ` OR ` + string(sideAbove) + `))`
 
-// hasQueue says whether LeaseMatches has anything to do: something is due that nobody has leased, or a time has come. It stops at the
-// first one, so that it reads little more of the queue than what is leased.
+// hasQueue selects whether LeaseMatches has anything to do: an image is due and not leased, a lease has expired, or a retry time
+// has come. It stops at the first such image, so it reads little more of the queue than what is leased.
 const hasQueue = `SELECT EXISTS (SELECT 1 FROM leases WHERE engine = @engine AND until <= @now)
 	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideBelow) + notLeased + `)
 	OR EXISTS (SELECT 1 FROM matchable WHERE engine = @engine AND retry_at IS NULL AND ` + string(sideAbove) + notLeased + `)
@@ -44,8 +45,8 @@ const hasQueue = `SELECT EXISTS (SELECT 1 FROM leases WHERE engine = @engine AND
 
 const notLeased = ` AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.manifest_id = matchable.manifest_id AND l.engine = matchable.engine)`
 
-// namespacesDue skips in the index from one data version to the next, and in each from one namespace to the next: it costs as much as there
-// are namespaces, not images.
+// namespacesDue lists the namespaces with due images. It skips through the index from one data version to the next, and within
+// each from one namespace to the next, so its cost grows with the number of namespaces, not of images.
 const namespacesDue = `
 	WITH RECURSIVE data(made_with) AS (
 		SELECT (SELECT min(made_with)` + fromDue + `)
@@ -62,8 +63,8 @@ const namespacesDue = `
 
 const fromDue = ` FROM matchable INDEXED BY matchable_by_data WHERE engine = @engine AND retry_at IS NULL`
 
-// nextOf is the image of a namespace that comes first among those that nobody has leased: never matched ones, then those whose report was
-// made with the oldest data, the oldest report first.
+// nextOf returns the statement that selects the first image of a namespace that is due and not leased: never matched ones first,
+// then those with the oldest data and then the oldest report.
 func nextOf(side queueSide) string {
 	return `SELECT m.manifest_id FROM matchable m INDEXED BY matchable_by_namespace
 	WHERE m.engine = @engine AND m.namespace = @namespace AND m.retry_at IS NULL AND m.` + string(side) + `
@@ -73,11 +74,12 @@ func nextOf(side queueSide) string {
 	ORDER BY m.made_with, m.matched_at, m.manifest_id LIMIT 1`
 }
 
-// suspectPatience is how long suspected images wait behind all others: then one of them is next, and the others have as long a time again.
+// suspectPatience is how long isolated images wait behind all others. Then one of them is next, and the others wait as long
+// again.
 const suspectPatience = 5 * time.Minute
 
-// suspectsDue are the namespaces with suspected images that nobody has leased. Images are suspected one by one, as their workers die: the
-// statement goes through these, not through the queue.
+// suspectsDue lists the namespaces with isolated images that are due and not leased. There are few isolated images, so the
+// statement starts from these and not from the queue.
 const suspectsDue = `
 	SELECT DISTINCT m.namespace FROM silent_ends e CROSS JOIN matchable m ON m.manifest_id = e.manifest_id AND m.engine = e.engine
 	WHERE e.engine = @engine AND e.data_version = @version AND m.retry_at IS NULL AND (m.` + string(sideBelow) + ` OR m.` + string(sideAbove) + `)
@@ -101,7 +103,7 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 	if limit <= 0 {
 		return nil, nil
 	}
-	// Workers that wait for work ask every second: as long as there is none, or others have leased all of it, they keep no writer waiting.
+	// Waiting workers poll every second. As long as there is nothing to lease, they must not block writers.
 	if has, err := s.hasQueue(ctx, engine, now); err != nil || !has {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (s *SQLite) LeaseMatches(ctx context.Context, engine, holder string, limit 
 		if s.turns.suspectsWaited(engine, now, until) {
 			waiting, served, err := queue.leaseSuspect(ctx, tx, turns, holder, until)
 			if leases = served; err != nil || waiting && len(served) == 0 {
-				return err // the worker gets nothing beside what it has, until it has nothing
+				return err // a worker with a lease gets nothing more until it has none
 			}
 			s.turns.noteSuspects(engine, until, now, waiting)
 			if len(leases) > 0 {
@@ -152,10 +154,11 @@ func (s *SQLite) hasQueue(ctx context.Context, engine string, now time.Time) (ha
 	return has, err
 }
 
-// waitsBatch bounds how many images endWaits lets take part again: more of them come with the next lease.
+// waitsBatch bounds how many images one call of endWaits makes due again. The next call continues.
 const waitsBatch = 1000
 
-// endWaits lets failed images take part again whose time has come, or whose failure is of a clock that has been put back.
+// endWaits makes failed images due again whose retry time has come, or whose failure is in the future, because the clock was set
+// back since.
 func endWaits(ctx context.Context, tx *sql.Tx, engine string, now time.Time) error {
 	const update = `UPDATE matchable SET retry_at = NULL WHERE id IN (SELECT id FROM matchable WHERE engine = ? AND `
 	for _, statement := range []string{
@@ -169,7 +172,7 @@ func endWaits(ctx context.Context, tx *sql.Tx, engine string, now time.Time) err
 	return nil
 }
 
-// matchQueue is an engine's queue at one time, within one transaction.
+// matchQueue is an engine's queue at one point in time, within one transaction.
 type matchQueue struct {
 	engine, version, below, above string
 	now                           time.Time
@@ -187,13 +190,13 @@ func (m matchQueue) args(more ...any) []any {
 	}, more...)
 }
 
-// fairTurns is who has something due, and how many leases each namespace has: the one with the fewest is next, and among equals the one that
-// follows the last in the order of names. So a namespace whose images take long has no more workers than any other that waits.
+// fairTurns decides which namespace is next: the one with the fewest leases and, among equals, the one that follows the last
+// served in the order of names. A namespace whose matches take long therefore gets no more workers than any other that waits.
 type fairTurns struct {
-	namespaces []string // sorted
+	namespaces []string // with something due; sorted
 	leases     map[string]int
 	last       string
-	// alone says that the holder has an image that is matched alone, and holds that it has any.
+	// alone means that the holder has a lease of an isolated image, and holds that it has any lease.
 	alone, holds bool
 }
 
@@ -220,7 +223,7 @@ func (m matchQueue) takeTurns(ctx context.Context, tx *sql.Tx, holder, last stri
 	return turns, err
 }
 
-// next is the namespace whose turn it is; false if there is none.
+// next returns the namespace that is served next; false if there is none.
 func (t *fairTurns) next() (string, bool) {
 	best := -1
 	for i, namespace := range t.namespaces {
@@ -244,15 +247,15 @@ func (t *fairTurns) before(a, b string) bool {
 	return a < b
 }
 
-// leased counts a turn, and passed takes a namespace out that has nothing.
+// leased counts a lease of a namespace, and makes the namespace the last served.
 func (t *fairTurns) leased(namespace string) { t.leases[namespace]++; t.last = namespace }
 
 func (t *fairTurns) passed(namespace string) {
 	t.namespaces = slices.DeleteFunc(t.namespaces, func(n string) bool { return n == namespace })
 }
 
-// lease gives out images in turn: those that are not suspected or, if there are none and the holder has nothing else, a single one
-// that is.
+// lease leases images fairly among namespaces. It leases images that are not isolated. If there are none and the holder has no
+// lease, it leases a single isolated one.
 func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, limit int, until time.Time) (leases []Lease, err error) {
 	if turns.alone {
 		return nil, nil
@@ -265,7 +268,8 @@ func (m matchQueue) lease(ctx context.Context, tx *sql.Tx, turns *fairTurns, hol
 	return m.leaseSome(ctx, tx, turns, holder, 1, until, true)
 }
 
-// leaseSuspect gives a worker that has nothing a suspected image before all others, and says whether one waits.
+// leaseSuspect leases an isolated image to a worker without a lease, before all others. waiting is true if an isolated image was
+// leased, or could not be because the worker has a lease.
 func (m matchQueue) leaseSuspect(
 	ctx context.Context, tx *sql.Tx, turns *fairTurns, holder string, until time.Time,
 ) (waiting bool, leases []Lease, err error) {
@@ -319,7 +323,7 @@ func (m matchQueue) nextOf(ctx context.Context, tx *sql.Tx, namespace string, su
 }
 
 func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64, namespace, holder string, until time.Time) (Lease, error) {
-	// As precise as the store, so that the lease reads the same later.
+	// Truncated to the store's precision, so that reading the lease returns the same value.
 	lease := Lease{ID: randomID(), Holder: holder, Engine: m.engine, Until: time.UnixMilli(until.UnixMilli()).UTC()}
 	if _, err := tx.ExecContext(ctx, `
 		INSERT INTO leases (id, manifest_id, engine, holder, until, data_version, namespace) VALUES (?, ?, ?, ?, ?, ?, ?)`,
@@ -331,16 +335,16 @@ func (m matchQueue) insertLease(ctx context.Context, tx *sql.Tx, manifest int64,
 	return lease, err
 }
 
-// turnMemory is the namespace that had the last turn, by engine. After a restart turns begin with the first name.
+// turnMemory remembers, by engine, which namespace was served last. After a restart, the first name is next.
 type turnMemory struct {
 	mu        sync.Mutex
 	namespace map[string]string
-	// suspects is since when suspected images of an engine wait, at most.
+	// suspects is, by engine, the earliest time since which isolated images may have waited.
 	suspects map[string]time.Time
 }
 
-// suspectsWaited says that suspected images may have waited for long enough. No lease ends later than until: a time that is later was
-// noted by a clock that has been put back since.
+// suspectsWaited reports whether isolated images may have waited for suspectPatience. No lease ends after until, so a later time
+// was recorded before the clock was set back, and the wait starts again.
 func (t *turnMemory) suspectsWaited(engine string, now, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -355,7 +359,7 @@ func (t *turnMemory) suspectsWaited(engine string, now, until time.Time) bool {
 	return now.Sub(since) >= suspectPatience
 }
 
-// noteSuspects has suspected images wait from now on or, as one was leased, from the end of its lease.
+// noteSuspects restarts the wait of isolated images: now or, if one was leased, at the end of its lease.
 func (t *turnMemory) noteSuspects(engine string, until, now time.Time, leased bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// useIn says that the Scanner of a namespace has images.
+// useIn records that the Scanner of a namespace has images.
 func (f fixture) useIn(t testing.TB, namespace string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -34,7 +34,7 @@ func queueIn(t testing.TB, images map[string][]string) fixture {
 	return f
 }
 
-// leaseOne leases the next image and returns the name of its namespace, by which its name begins; empty if there is none.
+// leaseOne leases the next image and returns the image's name, which starts with that of its namespace; empty if there is none.
 func (f fixture) leaseOne(t testing.TB, holder string, names []string) (Lease, string) {
 	t.Helper()
 	leases := got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, holder, 1, f.clock.Now(), f.clock.Now().Add(time.Hour)))
@@ -58,7 +58,7 @@ func many(name string, n int) (names []string) {
 	return names
 }
 
-// One namespace with many images does not keep others waiting that have few.
+// TestNamespacesTakeTurns checks that a namespace with many images does not delay others with few.
 func TestNamespacesTakeTurns(t *testing.T) {
 	large, small := many("large", 6), many("small", 2)
 	names := slices.Concat(large, small)
@@ -81,7 +81,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	}
 }
 
-// A namespace whose images take for ever holds one of two workers' slots, as long as others have something to match.
+// TestSlowImagesHoldUpTheirOwnNamespace checks that a namespace whose matches never end holds one of two slots while others have
+// images to match.
 func TestSlowImagesHoldUpTheirOwnNamespace(t *testing.T) {
 	slow, quick := many("slow_", 5), many("quick", 9)
 	names := slices.Concat(slow, quick)
@@ -108,7 +109,7 @@ func TestSlowImagesHoldUpTheirOwnNamespace(t *testing.T) {
 	}
 }
 
-// An image that several namespaces have is matched once, in whichever turn comes first.
+// TestSharedImagesAreLeasedOnce checks that an image of several namespaces is leased once, for whichever is served first.
 func TestSharedImagesAreLeasedOnce(t *testing.T) {
 	f := queueIn(t, map[string][]string{"a": {"shared", "a 0"}, "b": {"shared"}, "c": {"shared", "c 0"}})
 	equal(t, "the queue", got[int](t)(f.QueueLength(t.Context(), grype)), 3)
@@ -118,7 +119,7 @@ func TestSharedImagesAreLeasedOnce(t *testing.T) {
 	equal(t, "leased", leased, []string{"a 0", "c 0", "shared"})
 }
 
-// Whatever is written, and in whatever order, the queue is what the tables behind it say.
+// TestTheQueueFollowsTheStore checks that the queue always equals the tables that it is derived from, after random writes.
 func TestTheQueueFollowsTheStore(t *testing.T) {
 	for seed := range uint64(6) {
 		f := newStore(t)
@@ -168,7 +169,8 @@ func TestTheQueueFollowsTheStore(t *testing.T) {
 	}
 }
 
-// queueIsTrue compares the queue with the view that reads it from the tables behind it, and what waits with a search of these.
+// queueIsTrue compares the queue with the view that derives it from the other tables, and its length with a query of these
+// tables.
 func (f fixture) queueIsTrue(t *testing.T, seed uint64) {
 	t.Helper()
 	const columns = `engine, namespace, manifest_id, made_with, matched_at`
@@ -207,8 +209,8 @@ func TestTheQueueIsSearchedByIndex(t *testing.T) {
 	}
 }
 
-// TestWaitingWorkersWriteNothing: as long as all that is due is leased, asking for more takes no write transaction. A store that is only
-// read refuses each.
+// TestWaitingWorkersWriteNothing checks that asking for a lease starts no write transaction while everything that is due is
+// leased. A read-only store shows this, since it refuses write transactions.
 func TestWaitingWorkersWriteNothing(t *testing.T) {
 	f := queueIn(t, map[string][]string{"shop": {"shared", "one"}, "blog": {"shared"}})
 	readOnly, err := OpenSQLiteReadOnly(f.path)
@@ -231,7 +233,7 @@ func TestWaitingWorkersWriteNothing(t *testing.T) {
 	}
 }
 
-// ordered fails if a statement sorts what it finds.
+// ordered fails the test if a statement sorts its rows.
 func (f fixture) ordered(t *testing.T, statement string, args []any) {
 	t.Helper()
 	if plan := f.explained(t, statement, args...); strings.Contains(plan, "TEMP B-TREE") {
@@ -239,7 +241,7 @@ func (f fixture) ordered(t *testing.T, statement string, args []any) {
 	}
 }
 
-// TestTheQueueOfOlderStores: what was to be matched, or had failed, before an upgrade is so after it.
+// TestTheQueueOfOlderStores checks that what was due or had failed before an upgrade is so after it.
 func TestTheQueueOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	olderStore(t, path, 6,

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// maxPageBytes bounds the texts of a page: what is in an image may make a single finding as large as 1 MiB.
+// maxPageBytes bounds the texts of a page: the content of an image can make a single finding as large as 1 MiB.
 const maxPageBytes = 4 << 20
 
 const (
@@ -21,7 +21,8 @@ const (
 		FROM manifests m JOIN reports r ON r.manifest_id = m.id LEFT JOIN data_versions d ON d.engine = r.engine
 		WHERE m.platform_digest = ? AND m.scope = ? AND r.engine = ?`
 
-	// selectPassing lists what passes a filter in the order of finding.Worse, as numbers only; selectGone does of what has gone.
+	// selectPassing selects the row IDs of the present findings that pass a filter, in the order of finding.Worse. selectGone selects
+	// those of the gone findings.
 	selectPassing = `SELECT f.id
 		FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = @report AND f.gone_at IS NULL` + filtered
@@ -37,7 +38,7 @@ const (
 		AND (@text = '' OR instr(lower(v.canonical_id || char(10) || f.aliases || char(10) || f.package || char(10) || v.description), lower(@text)) > 0)
 		` + worst + `, f.type, f.purl`
 
-	// isCalled says whether a finding's vulnerability has @id as its id or alias.
+	// isCalled is true for findings whose vulnerability has @id as its ID or alias.
 	isCalled = `(v.canonical_id = @id COLLATE NOCASE
 		OR EXISTS (SELECT 1 FROM json_each(NULLIF(f.aliases, '')) alias WHERE alias.value = @id COLLATE NOCASE))`
 
@@ -49,9 +50,9 @@ const (
 		ORDER BY wanted.key`
 )
 
-// FindingsPage implements Views. The order may change within a report, since the probability of exploitation is one of
-// the vulnerability and not of the finding: so a mark says which findings were before it, and not only how many. It also says
-// what was covered by exceptions, so that all pages are of the same.
+// FindingsPage implements Views. The order can change while the report is the same, since the exploitation probability belongs to
+// the vulnerability and not to the finding. A mark therefore identifies the findings before it, not only their number. It also
+// identifies what exceptions suppressed, so that all pages have the same exceptions.
 func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFilter, from FindingMark, limit int) (page FindingPage, err error) {
 	err = s.read(ctx, "list a page of findings of "+subject.PlatformDigest, func(ctx context.Context, q query) error {
 		var row reportRow
@@ -87,7 +88,7 @@ func (s *SQLite) FindingsPage(ctx context.Context, subject Subject, f FindingFil
 	return page, nil
 }
 
-// sum is the same for what covers the same, and hardly ever for anything else; 0 for what covers nothing.
+// sum returns a checksum of the exceptions and the image's names; 0 if there are no exceptions.
 func (e Excepting) sum() uint64 {
 	if e.Exceptions.Key() == "" {
 		return 0
@@ -97,7 +98,7 @@ func (e Excepting) sum() uint64 {
 	return binary.BigEndian.Uint64(sum.Sum(nil))
 }
 
-// listPassing lists the numbers of a report's findings that pass, and which of all its findings exceptions cover.
+// listPassing returns the row IDs of a report's findings that pass, and which of all its findings exceptions suppress.
 func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (passing []int64, excepted map[int64]*exception.Exception, err error) {
 	severities := ""
 	if f.Severities != nil {
@@ -128,7 +129,7 @@ func listPassing(ctx context.Context, q query, report int64, f FindingFilter) (p
 	return passing, excepted, err
 }
 
-// listNumbered reads findings by their numbers, one at least and then as many as fit into a page.
+// listNumbered reads findings by row ID: at least one, and then as many as fit into a page.
 func listNumbered(ctx context.Context, q query, numbers []int64, excepted map[int64]*exception.Exception) ([]SeenFinding, error) {
 	wanted, err := json.Marshal(numbers)
 	if err != nil {
@@ -161,7 +162,7 @@ func listNumbered(ctx context.Context, q query, numbers []int64, excepted map[in
 	return findings, err
 }
 
-// sumOf is the same for the same numbers in any order, and hardly ever for others.
+// sumOf returns a checksum of numbers that does not depend on their order.
 func sumOf(numbers []int64) (sum uint64) {
 	for _, number := range numbers {
 		sum += mixed(uint64(number))
@@ -169,7 +170,7 @@ func sumOf(numbers []int64) (sum uint64) {
 	return sum
 }
 
-// mixed spreads a number over 64 bits, by the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c).
+// mixed spreads a number over 64 bits with the finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c).
 func mixed(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -9,8 +9,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// maxRounds bounds how often what is recorded is looked at again after it was brought up to date: a record that was carried over
-// may be covered by an exception, for example.
+// maxRounds bounds how often the records are updated in one call. One update can require another: for example, a record that was
+// carried over may be of a finding that an exception suppresses.
 const maxRounds = 4
 
 // maxEdits is how many edits are held at a time, and written together.
@@ -23,7 +23,7 @@ const maxFollowUps = 100
 // than it takes to look at those repositories in which there is.
 func (s *SQLite) FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error {
 	if extent != FollowAll {
-		f.Settled = nil // nothing is fixed
+		f.Settled = nil // nothing can count as fixed
 	}
 	for range maxFollowUps {
 		if more, err := s.followUp(ctx, scanner, receiver, f, extent); err != nil || !more {
@@ -64,7 +64,7 @@ func (s *SQLite) followUp(ctx context.Context, scanner, receiver string, f NewsF
 		if teller.suspect, err = s.isSuspect(ctx, scanner, f.Engine); err != nil {
 			return err
 		}
-		// All writers wait, so only that is looked at again where there is something to record.
+		// All writers wait, so only the repositories with something to record are evaluated again.
 		teller.memory, teller.only = nil, make(map[string]bool)
 		for _, e := range found.edits {
 			teller.only[e.repository] = true
@@ -102,7 +102,7 @@ func (e Extent) steps() []step {
 	return []step{(*look).followChanges, (*look).followGone, (*look).followExceptions, (*look).fillUp}
 }
 
-// edit is a change of what is recorded of a receiver.
+// edit is one change of a receiver's announcement records.
 type edit struct {
 	repository, statement string
 	args                  []any
@@ -130,7 +130,7 @@ func (e *editList) add(edits ...edit) error {
 	return errFull
 }
 
-// The edits of one record, but for saveRecord.
+// The statements that change one record, except saveRecord.
 const (
 	thisRecord   = ` WHERE receiver_id = @receiver AND repository = @repository AND canonical_id = @id AND package = @package`
 	markFixed    = `UPDATE announcements SET fixed_at = @at, excepted = 0` + thisRecord
@@ -140,14 +140,14 @@ const (
 	setFacts     = `UPDATE announcements SET severity = @severity, known_exploited = @exploited, fixable = @fixable, aliases = @aliases` + thisRecord
 	anyRecord    = `SELECT EXISTS (SELECT 1 FROM announcements WHERE receiver_id = @receiver AND repository = @repository)`
 	deleteRecord = `DELETE FROM announcements` + thisRecord
-	// copyRecord lets what was told by one id have been told by another.
+	// copyRecord copies an announcement to another ID of its vulnerability.
 	copyRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
 			severity, fixable, known_exploited, aliases, fixed_at, excepted)
 		SELECT receiver_id, repository, @to, package, digest_id, announced_at,
 			severity, fixable, known_exploited, @aliases, fixed_at, excepted
 		FROM announcements` + thisRecord + ` ON CONFLICT DO NOTHING`
-	// saveRecord records what is told now. Of one that was told before it keeps which message told it first, and when.
+	// saveRecord records an announcement. An existing record keeps the message and time of its first announcement.
 	saveRecord = `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at,
 			severity, fixable, known_exploited, aliases, fixed_at)
@@ -174,7 +174,7 @@ func (t *teller) edits(ctx context.Context, q query, now time.Time, steps []step
 	return into, err
 }
 
-// edit is one of a record by its id and package.
+// edit returns an edit of the record with this ID and package.
 func (l *look) edit(statement, id, pkg string, more ...any) edit {
 	return edit{l.name, statement, append(more, sql.Named("repository", l.name), sql.Named("id", id), sql.Named("package", pkg)), len(id) + len(pkg)}
 }
@@ -219,7 +219,7 @@ func (l *look) editsOf(s *sighting, now time.Time) (edits []edit) {
 	return edits
 }
 
-// asIfTold records a change that is not told.
+// asIfTold returns the edit that records a change without a message.
 func (l *look) asIfTold(s *sighting, change Change, now time.Time) edit {
 	f := s.Finding
 	switch {
@@ -231,7 +231,7 @@ func (l *look) asIfTold(s *sighting, change Change, now time.Time) edit {
 	return l.edit(saveRecord, f.ID, f.Package.Name, append(facts(f), sql.Named("digest", ""), sql.Named("at", millis{now}), sql.Named("fixed_at", nil))...)
 }
 
-// facts are what is recorded of a finding.
+// facts returns the parameters for what is recorded of a finding.
 func facts(f finding.Finding) []any {
 	return []any{sql.Named("severity", int64(f.Severity)), sql.Named("fixable", f.Fixable()), sql.Named("exploited", f.KnownExploited), namesOf(f)}
 }
@@ -256,7 +256,7 @@ func (l *look) followGone(ctx context.Context, now time.Time, into *editList) er
 	})
 }
 
-// selectCovered are those told of which exceptions cover all that is present.
+// selectCovered selects the announcements all of whose present findings are suppressed.
 const selectCovered = `
 	SELECT DISTINCT v.canonical_id, f.package FROM json_each(@covered) c
 	CROSS JOIN findings f ON f.id = c.value

@@ -13,31 +13,32 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Troubles of the file and its volume. Their texts say what the user can do. The first three end by themselves when
-// that is done; the last two when the process is started again.
+// Faults of the file and its volume. Their messages say what the user can do. The first three end by themselves once that is
+// done; the last two only when the process is restarted.
 var (
-	// ErrVolumeFull says that there is no room left, or as good as none.
+	// ErrVolumeFull means that there is too little free space.
 	ErrVolumeFull = errors.New("the volume that holds this file is full; enlarge it or free space on it, then work goes on by itself")
-	// ErrVolumeReadOnly says that nothing can be written.
+	// ErrVolumeReadOnly means that nothing can be written.
 	ErrVolumeReadOnly = errors.New("the file or its folder cannot be written; check the volume's permissions (fsGroup) and the node's log, " +
 		"since a volume that fails is made read-only")
-	// ErrVolumeFailed says that the volume answers with errors.
+	// ErrVolumeFailed means that the volume returns I/O errors.
 	ErrVolumeFailed = errors.New("the volume that holds this file fails; check it and the node's log")
-	// ErrCorrupt says that the file's content makes no sense. Nothing replaces it but its owner.
+	// ErrCorrupt means that the file is damaged or not a store. The operator never replaces it by itself.
 	ErrCorrupt = errors.New("the file is damaged or no store; move it away with its -wal and -shm files, or give the manager an empty volume: " +
 		"the manager then starts with a new store and rebuilds everything from the cluster")
-	// ErrMovedAway says that the file at the store's path is not the one that is open.
+	// ErrMovedAway means that the file at the store's path is not the file that is open.
 	ErrMovedAway = errors.New("the file was moved away or replaced while the manager had it open; the manager must start again")
 )
 
 const (
-	// minRoom is the space below which a volume counts as full: a large image's catalogue, and its write-ahead log.
+	// minRoom is the free space below which a volume counts as full, in bytes: enough for a large image's catalog and its write-ahead
+	// log.
 	minRoom = 32 << 20
-	// minLogRoom is what the log needs of it, which only the volume can give.
+	// minLogRoom is the part of minRoom for the log. Only the volume can provide it, not free pages in the file.
 	minLogRoom = minRoom / 2
 )
 
-// Trouble returns which trouble of the file or its volume is the cause of an error; nil if none.
+// Trouble returns the fault of the file or its volume that caused an error; nil if there is none.
 func Trouble(err error) error {
 	for _, trouble := range []error{ErrVolumeFull, ErrVolumeReadOnly, ErrVolumeFailed, ErrCorrupt, ErrMovedAway} {
 		if errors.Is(err, trouble) {
@@ -47,14 +48,14 @@ func Trouble(err error) error {
 	return nil
 }
 
-// health is what is known of the file and its volume.
+// health is the last known condition of the file and its volume.
 type health struct {
 	mu sync.Mutex
-	// trouble that there is; nil for none.
+	// trouble is the current fault; nil for none.
 	trouble error
-	// free is how many bytes of the file were unused at the last look: what a sweep has deleted.
+	// free is how many bytes of the file were unused at the last check, such as pages that a sweep has freed.
 	free uint64
-	// met says that a call met the trouble since the last look.
+	// met means that a call has met the fault since the last check.
 	met bool
 }
 
@@ -76,7 +77,7 @@ func (s *SQLite) Look(ctx context.Context) error {
 	}
 	trouble := s.lookAtVolume()
 	if trouble == nil {
-		// The write says more than any question about the volume. Its own trouble is noted by explain.
+		// Only a write proves that the volume can be written. A fault that it meets is recorded by explain.
 		err := s.write(ctx, "look whether it can be written", func(ctx context.Context, tx *sql.Tx) error {
 			return s.markPresent(ctx, tx)
 		})
@@ -90,8 +91,8 @@ func (s *SQLite) Look(ctx context.Context) error {
 	return s.Health()
 }
 
-// look settles what a look has found. What a call met since the last look stands until the next one: there may be
-// room for one byte and not for a report.
+// look applies the result of a check. A fault that a call met since the last check stays until the next one: there may be space
+// for one byte and not for a report.
 func (h *health) look(found error) {
 	stays := errors.Is(h.trouble, ErrCorrupt) || errors.Is(h.trouble, ErrMovedAway)
 	switch {
@@ -117,7 +118,8 @@ func (s *SQLite) LookInside(ctx context.Context) error {
 	})
 }
 
-// countFreePages notes how much of the file is unused. SQLite never gives that back to the volume, and fills it before the file grows.
+// countFreePages records how much of the file is unused. SQLite never returns that space to the volume, and fills it before the
+// file grows.
 func (s *SQLite) countFreePages(ctx context.Context) error {
 	return s.read(ctx, "count free pages", func(ctx context.Context, q query) error {
 		var free int64
@@ -133,8 +135,8 @@ func (s *SQLite) countFreePages(ctx context.Context) error {
 	})
 }
 
-// isFull says whether there is too little room for what is written next: in the volume or in the file for the content, and in the volume
-// for the log, which is overwritten as far as it has grown.
+// isFull reports whether there is too little space for the next writes. Content can use free space of the volume or the file. The
+// log can use only free space of the volume and its own file, which is overwritten.
 func (s *SQLite) isFull(available uint64) bool {
 	s.health.mu.Lock()
 	free := s.health.free
@@ -146,7 +148,7 @@ func (s *SQLite) isFull(available uint64) bool {
 	return available+free < minRoom || forLog < minLogRoom
 }
 
-// lookAtVolume asks the operating system.
+// lookAtVolume returns the fault of the file or its volume that the operating system reports, nil if there is none.
 func (s *SQLite) lookAtVolume() error {
 	now, err := os.Stat(s.path) //nolint:gosec // the path is the operator's own flag
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.file != nil && !os.SameFile(s.file, now) {
@@ -155,7 +157,7 @@ func (s *SQLite) lookAtVolume() error {
 	return s.volumeTrouble()
 }
 
-// volumeTrouble says whether the volume is full or read-only; nil if neither, or if that is not known.
+// volumeTrouble returns the volume's fault, such as being full or read-only; nil if there is none or it cannot be determined.
 func (s *SQLite) volumeTrouble() error {
 	var volume syscall.Statfs_t
 	if err := syscall.Statfs(s.path, &volume); err != nil {
@@ -171,20 +173,20 @@ func (s *SQLite) volumeTrouble() error {
 	if s.lock == nil {
 		return nil
 	}
-	// A file system that the kernel made read-only for its errors shows it only to who writes.
+	// If the kernel has remounted a failing file system read-only, only a write may show it.
 	_, err := s.lock.WriteAt(holderText(), 0)
 	return troubleOf(err)
 }
 
-// diagnose finds the trouble behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
-// system, and notes it; nil if the error is none of the file's or the volume's.
+// diagnose returns and records the fault behind an error of SQLite (https://www.sqlite.org/rescode.html) or of the operating
+// system. It returns nil if neither the file nor the volume caused the error.
 func (s *SQLite) diagnose(err error) error {
 	trouble := Trouble(err)
 	if trouble == nil {
 		trouble = troubleOf(err)
 	}
 	if errors.Is(trouble, ErrVolumeFailed) || errors.Is(trouble, ErrVolumeReadOnly) {
-		// SQLite says "I/O error" of much; the volume may say why.
+		// SQLite reports many causes as "I/O error"; the volume may have the specific one.
 		if why := s.volumeTrouble(); why != nil {
 			trouble = why
 		}
@@ -214,7 +216,7 @@ func troubleOf(err error) error {
 	if !errors.As(err, &failed) {
 		return nil
 	}
-	// The low byte is the kind, the rest its detail.
+	// The low byte is the primary result code, the rest its detail.
 	switch failed.Code() & 0xff {
 	case sqlite3.SQLITE_FULL:
 		return ErrVolumeFull

@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// volumeTasks are played by a child process in a mount namespace of its own, on a real file system.
+// volumeTasks run in a child process in its own mount namespace, on a real file system.
 var volumeTasks = map[string]func(dir string) error{
 	"full": playFullVolume, "swept": playSweptVolume, "read-only": playReadOnlyVolume, "failing": playFailingVolume,
 }
 
-// onVolume plays a task in a folder that nobody else sees.
+// onVolume runs a task in a directory that no other process sees.
 func onVolume(t *testing.T, task string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -41,7 +41,7 @@ func onVolume(t *testing.T, task string) {
 var errNoMount = errors.New("cannot mount")
 
 func mountOrSkip(source, target, kind, options string) error {
-	// Private: what is mounted here is not seen outside.
+	// Private: other mount namespaces do not see these mounts.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("%w: %w", errNoMount, err)
 	}
@@ -56,8 +56,8 @@ func TestStoreVolumeSwept(t *testing.T)    { onVolume(t, "swept") }
 func TestStoreVolumeReadOnly(t *testing.T) { onVolume(t, "read-only") }
 func TestStoreVolumeFailing(t *testing.T)  { onVolume(t, "failing") }
 
-// TestRoomForWhatIsWrittenNext: free pages of the file are room for content, and what the log has grown to is room for the log. Only the
-// volume has room for a log that has not grown.
+// TestRoomForWhatIsWrittenNext checks that free pages of the file count as space for content, and the log's present size as space
+// for the log. A log that has not grown needs space on the volume.
 func TestRoomForWhatIsWrittenNext(t *testing.T) {
 	for what, c := range map[string]struct {
 		available, free uint64
@@ -86,7 +86,7 @@ func TestRoomForWhatIsWrittenNext(t *testing.T) {
 	}
 }
 
-// playFullVolume: a volume is filled while the store is open, and while it is not.
+// playFullVolume fills a volume while the store is open, and while it is closed.
 func playFullVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=48m"); err != nil {
 		return err
@@ -103,7 +103,7 @@ func playFullVolume(dir string) error {
 	if err := fill(dir); err != nil {
 		return err
 	}
-	// It is known before anything is lost: even while small writes still find a place in the log.
+	// The fault is detected before anything is lost, even while small writes still fit into the log.
 	if err := s.Look(ctx); !errors.Is(err, ErrVolumeFull) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "enlarge it") {
 		return fmt.Errorf("looked at when full: got %w, want ErrVolumeFull, the file and what to do", err)
 	}
@@ -116,7 +116,7 @@ func playFullVolume(dir string) error {
 	if err := os.Remove(filepath.Join(dir, "filler")); err != nil {
 		return err
 	}
-	// The first look is too soon to say: a call has just failed.
+	// After the first check the fault stays, since a call has just met it.
 	_ = s.Look(ctx)
 	if err := errors.Join(s.Look(ctx), saveReport(s, "large", 20_000)); err != nil {
 		return fmt.Errorf("with room again: %w", err)
@@ -130,8 +130,7 @@ func playFullVolume(dir string) error {
 	return nil
 }
 
-// playSweptVolume: a store that has filled its volume works again when a sweep has deleted what nobody uses, though the file is as large
-// as before.
+// playSweptVolume checks that a store that has filled its volume works again after a sweep, although the file is not smaller.
 func playSweptVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=160m"); err != nil {
 		return err
@@ -149,7 +148,7 @@ func playSweptVolume(dir string) error {
 	if err := s.SaveCatalogue(ctx, catalogued("large", now), artifacts); err != nil {
 		return err
 	}
-	// Left for the log, as a store leaves it that stops at its bound.
+	// The rest is left for the log, as by a store that stops at its bound.
 	if err := errors.Join(fill(dir), shrink(filepath.Join(dir, "filler"), minLogRoom+1<<20)); err != nil {
 		return err
 	}
@@ -166,7 +165,7 @@ func playSweptVolume(dir string) error {
 	if err := saveReport(s, "next", 5000); err != nil {
 		return fmt.Errorf("a report after the sweep: %w", err)
 	}
-	// Without room for the log nothing can be written, whatever is free in the file.
+	// Without space for the log nothing can be written, whatever is free in the file.
 	if err := errors.Join(s.Close(), fill(dir)); err != nil {
 		return err
 	}
@@ -180,7 +179,7 @@ func playSweptVolume(dir string) error {
 	return nil
 }
 
-// shrink takes bytes from the end of a file.
+// shrink truncates a file by a number of bytes.
 func shrink(path string, by int64) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -189,7 +188,7 @@ func shrink(path string, by int64) error {
 	return os.Truncate(path, info.Size()-by)
 }
 
-// playReadOnlyVolume: a volume is read-only when the manager starts; what is there can be read.
+// playReadOnlyVolume checks that on a volume that is read-only at the start, the store can still be read.
 func playReadOnlyVolume(dir string) error {
 	if err := mountOrSkip("tmpfs", dir, "tmpfs", "size=64m"); err != nil {
 		return err
@@ -212,7 +211,7 @@ func playReadOnlyVolume(dir string) error {
 	return canRead(path, "app", 1)
 }
 
-// playFailingVolume: the kernel makes a file system read-only under the open store, as it does when a disk fails.
+// playFailingVolume makes the kernel remount a file system read-only under the open store, as it does when a disk fails.
 func playFailingVolume(dir string) error {
 	disk := filepath.Join(dir, "disk")
 	volume := filepath.Join(dir, "volume")
@@ -235,7 +234,7 @@ func playFailingVolume(dir string) error {
 	if err := errors.Join(saveReport(s, "app", 1), s.Look(ctx)); err != nil {
 		return fmt.Errorf("before: %w", err)
 	}
-	// "abort" is ext4's own way to rehearse it.
+	// "abort" is ext4's own option for simulating this.
 	if output, err := exec.Command("mount", "-o", "remount,abort", volume).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %w %s", errNoMount, err, output)
 	}
@@ -276,7 +275,7 @@ func saveReport(s *SQLite, name string, findings int) error {
 	return err
 }
 
-// canRead is what "manager findings" does.
+// canRead reads findings as "manager findings" does.
 func canRead(path, name string, want int) error {
 	beside, err := OpenSQLiteReadOnly(path)
 	if err != nil {
@@ -290,7 +289,7 @@ func canRead(path, name string, want int) error {
 	return err
 }
 
-// damaged is a closed store with a report, whose file was overwritten from the second page on.
+// damaged returns a closed store with a report, whose file was overwritten from a quarter of its size on.
 func damaged(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "store.db")
@@ -304,8 +303,8 @@ func damaged(t *testing.T) (path string) {
 	return path
 }
 
-// TestStoreCorruptInside: a file that opens and is damaged inside is found out by looking through it, stays what it is,
-// and is never replaced.
+// TestStoreCorruptInside checks that damage inside a file that can be opened is found by LookInside, is reported until the
+// process ends, and that the file is never replaced.
 func TestStoreCorruptInside(t *testing.T) {
 	path := damaged(t)
 	before := got[[]byte](t)(os.ReadFile(path))
@@ -326,7 +325,8 @@ func TestStoreCorruptInside(t *testing.T) {
 	}
 }
 
-// TestStoreCorruptMet: a call that meets the damage says so, and so does the store's health from then on.
+// TestStoreCorruptMet checks that a call that reads the damage returns ErrCorrupt, and that the store's health reports it from
+// then on.
 func TestStoreCorruptMet(t *testing.T) {
 	f := openStore(t, damaged(t))
 	if _, err := f.Findings(t.Context(), subject("app")); !errors.Is(err, ErrCorrupt) {
@@ -337,7 +337,7 @@ func TestStoreCorruptMet(t *testing.T) {
 	}
 }
 
-// TestStoreCorruptTruncated: so it is when the file is cut off while it is open.
+// TestStoreCorruptTruncated checks the same for a file that is truncated.
 func TestStoreCorruptTruncated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
@@ -353,7 +353,7 @@ func TestStoreCorruptTruncated(t *testing.T) {
 	}
 }
 
-// TestStoreMovedAway: a file that was moved away is not written to for ever without anybody seeing it.
+// TestStoreMovedAway checks that a file that was moved away while the store was open is reported.
 func TestStoreMovedAway(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"moved":    func(path string) error { return os.Rename(path, path+".old") },
@@ -369,7 +369,7 @@ func TestStoreMovedAway(t *testing.T) {
 	}
 }
 
-// TestStoreReplacedByAnEmptyOne: the log that the old file left behind does not get into the new one.
+// TestStoreReplacedByAnEmptyOne checks that the write-ahead log of the old file is not applied to the new one.
 func TestStoreReplacedByAnEmptyOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openStore(t, path)
@@ -388,7 +388,7 @@ func TestStoreReplacedByAnEmptyOne(t *testing.T) {
 	equal(t, "the old log, put aside", len(got[[]byte](t)(os.ReadFile(path+"-wal.left"))), len(log))
 }
 
-// TestHealthOfAReader: who reads beside the manager says nothing about the manager's store.
+// TestHealthOfAReader checks that a process that reads beside the manager gets the fault and what to do.
 func TestHealthOfAReader(t *testing.T) {
 	path := damaged(t)
 	beside := got[*SQLite](t)(OpenSQLiteReadOnly(path))

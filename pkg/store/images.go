@@ -7,14 +7,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// ImageUse is an image that a Scanner has, and where its report is.
+// ImageUse is an image that a Scanner has, and the subject of its report.
 type ImageUse struct {
 	Scanner   string
 	Namespace string
 	Key       image.Key
-	// References by which workloads name it, sorted; empty if nothing runs it now.
+	// References that workloads have for the image, sorted; empty if nothing runs it now.
 	References []string
-	// Subject's platform digest is empty as long as the image is not catalogued.
+	// Subject's platform digest is empty until the image is cataloged.
 	Subject
 }
 
@@ -25,7 +25,7 @@ const selectImageUses = `
 	LEFT JOIN (SELECT DISTINCT image_id, reference FROM workloads) w ON w.image_id = si.id
 	ORDER BY si.namespace, si.scanner, si.digest, si.platform, w.reference`
 
-// ImageUses lists the images of all Scanners, by namespace.
+// ImageUses lists the images of all Scanners, ordered by namespace.
 func (s *SQLite) ImageUses(ctx context.Context) (uses []ImageUse, err error) {
 	err = s.read(ctx, "list images", func(ctx context.Context, q query) error {
 		rows, err := q.QueryContext(ctx, selectImageUses)
@@ -39,7 +39,7 @@ func (s *SQLite) ImageUses(ctx context.Context) (uses []ImageUse, err error) {
 	return uses, err
 }
 
-// scanImageUses folds the rows of one image, which differ by reference, into one.
+// scanImageUses merges the rows of one image, which differ by reference, into one ImageUse.
 func scanImageUses(rows *sql.Rows) (uses []ImageUse, err error) {
 	last := int64(-1)
 	for rows.Next() {

@@ -10,26 +10,26 @@ import (
 
 // Errors of SaveJobResult.
 var (
-	// ErrResultTaken says that the Job has brought another result already.
+	// ErrResultTaken means that the Job already has another result.
 	ErrResultTaken = errors.New("the job has brought its result")
-	// ErrOverBudget says that the namespace has no room left in the store.
+	// ErrOverBudget means that the result does not fit into the namespace's storage budget.
 	ErrOverBudget = errors.New("the namespace has used up its room in the store")
 )
 
 // findingBytes is what an ordinary finding takes in the store, its indexes included (docs/benchmarks.md). No finding counts less.
 const findingBytes = 320
 
-// JobResult is what a catalog Job brought.
+// JobResult is the result of a catalog Job.
 type JobResult struct {
 	Catalogued
-	// JobUID names the Job, which must live.
+	// JobUID identifies the Job, which must be live.
 	JobUID string
-	// Digest of the upload. The same one again is the same result.
+	// Digest of the upload. Two uploads with the same digest are the same result.
 	Digest string
-	// Artifacts are read to their end, and Size is the sum of their bytes.
+	// Artifacts are read to their end. Size is the sum of their sizes in bytes.
 	Artifacts map[Artifact]io.Reader
 	Size      int64
-	// Budget is the most that may count in Namespace; 0 for no bound.
+	// Budget is how many bytes may count against Namespace; 0 for no limit.
 	Budget int64
 }
 
@@ -59,7 +59,7 @@ func (s *SQLite) SaveJobResult(ctx context.Context, r JobResult) (kept bool, err
 	return kept && err == nil, err
 }
 
-// takeResult notes the upload in the record of the Job. taken is true if the same upload was stored before.
+// takeResult records the upload's digest as the Job's result. taken is true if the same upload was stored before.
 func takeResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err error) {
 	var before string
 	err = tx.QueryRowContext(ctx, `SELECT result FROM jobs WHERE uid = ? AND ended_at IS NULL`, r.JobUID).Scan(&before)
@@ -75,7 +75,7 @@ func takeResult(ctx context.Context, tx *sql.Tx, r JobResult) (taken bool, err e
 	return false, err
 }
 
-// isCatalogued says whether the engine knows the content of the platform manifest in the scope.
+// isCatalogued reports whether the engine has a catalog of the platform manifest in the scope.
 func isCatalogued(ctx context.Context, q query, c Catalogued) (known bool, err error) {
 	err = q.QueryRowContext(ctx, `SELECT EXISTS (
 		SELECT 1 FROM manifests m JOIN catalogues c ON c.manifest_id = m.id WHERE m.platform_digest = ? AND m.scope = ? AND c.engine = ?)`,
@@ -83,7 +83,7 @@ func isCatalogued(ctx context.Context, q query, c Catalogued) (known bool, err e
 	return known, err
 }
 
-// saveAliasOf lets the key lead to a manifest whose content is known already.
+// saveAliasOf stores an alias from the image key to a manifest that is already cataloged.
 func (s *SQLite) saveAliasOf(ctx context.Context, tx *sql.Tx, c Catalogued) error {
 	now := s.now()
 	manifest, err := ensureManifest(ctx, tx, c.PlatformDigest, c.Scope, now)
@@ -93,7 +93,8 @@ func (s *SQLite) saveAliasOf(ctx context.Context, tx *sql.Tx, c Catalogued) erro
 	return saveAlias(ctx, tx, c.Key, c.Scope, manifest, now)
 }
 
-// requireRoom refuses what does not fit into the namespace's budget. What the manifest has already will be replaced.
+// requireRoom returns ErrOverBudget if the result does not fit into the namespace's budget. Artifacts that the manifest already
+// has do not count, since the result replaces them.
 func requireRoom(ctx context.Context, q query, r JobResult) error {
 	if r.Budget == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// brought is what a live catalog Job brings of an image, on behalf of the namespace "shop".
+// brought returns the result of a live catalog Job, for the budget of the namespace "shop".
 func (f fixture) brought(t *testing.T, job, name, sbom string) JobResult {
 	t.Helper()
 	must(t, f.SaveJob(t.Context(), catalogJob(f, job, "uid-of-"+job)))
@@ -25,7 +25,8 @@ func (f fixture) brought(t *testing.T, job, name, sbom string) JobResult {
 	}
 }
 
-// TestJobResultIsTakenOnce: the same upload again changes nothing, another one is refused, and so is one after the Job has ended.
+// TestJobResultIsTakenOnce checks that the same upload again changes nothing, and that another one, or one after the Job's end,
+// is refused.
 func TestJobResultIsTakenOnce(t *testing.T) {
 	f := newStore(t)
 	result := f.brought(t, "one", "app", "SBOM")
@@ -51,7 +52,7 @@ func TestJobResultIsTakenOnce(t *testing.T) {
 	}
 }
 
-// TestAnotherJobOfTheSameName: its result is its own.
+// TestAnotherJobOfTheSameName checks that a new Job of the same name has no result yet.
 func TestAnotherJobOfTheSameName(t *testing.T) {
 	f := newStore(t)
 	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "one", "app", "SBOM")))
@@ -61,8 +62,8 @@ func TestAnotherJobOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestAResultReplacesNoOtherImages: two images may share a platform manifest. What the first Job stored of it stays, and the second image
-// leads to it.
+// TestAResultReplacesNoOtherImages checks two images that share a platform manifest: what the first Job stored for it stays, and
+// the second image resolves to it.
 func TestAResultReplacesNoOtherImages(t *testing.T) {
 	f := newStore(t)
 	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "victim", "app", "SBOM of the victim")))
@@ -76,7 +77,7 @@ func TestAResultReplacesNoOtherImages(t *testing.T) {
 		equal(t, k, got[Catalogued](t)(f.Catalogued(t.Context(), "grype", key(k), Cluster)), withKey(catalogued("app", f.clock.Now()), key(k)))
 	}
 
-	// What was forgotten is listed anew, by whoever comes first.
+	// After a catalog was deleted, the next Job's result is stored.
 	must(t, f.ForgetCatalogue(t.Context(), "grype", digest("app")))
 	if kept := got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "later", "app", "newer SBOM"))); !kept {
 		t.Error("the SBOM of a forgotten manifest is not kept")
@@ -84,7 +85,7 @@ func TestAResultReplacesNoOtherImages(t *testing.T) {
 	equal(t, "the SBOM after the catalog was forgotten", f.artifact(t, "app", ArtifactSBOM), "newer SBOM")
 }
 
-// TestBudget: a namespace has so many bytes. What does not fit leaves no trace, and what is freed can be used again.
+// TestBudget checks that a result over the namespace's budget leaves no trace, and that freed bytes can be used again.
 func TestBudget(t *testing.T) {
 	f := newStore(t)
 	const budget = 10
@@ -112,7 +113,7 @@ func TestBudget(t *testing.T) {
 	must(t, save("five", "web", "shop", "1234567890"))
 }
 
-// TestFindingsCount: findings take room too, those of each engine.
+// TestFindingsCount checks that findings count against the budget too, those of each engine.
 func TestFindingsCount(t *testing.T) {
 	f := newStore(t)
 	got[bool](t)(f.SaveJobResult(t.Context(), f.brought(t, "one", "app", "SBOM")))
@@ -137,7 +138,8 @@ func TestTextsOfFindingsCount(t *testing.T) {
 	equal(t, "stored when they are gone", got[int64](t)(f.StoredBytes(t.Context(), "shop")), int64(len("SBOM")+findingBytes))
 }
 
-// TestFindingsOfAnImageThatIsSharedCount: what an engine knows without artifacts counts for the namespace that was first, whatever the scope.
+// TestFindingsOfAnImageThatIsSharedCount checks that a catalog without artifacts counts for the namespace that was first,
+// whatever its scope.
 func TestFindingsOfAnImageThatIsSharedCount(t *testing.T) {
 	f := newStore(t)
 	for _, namespace := range []string{"shop", "bank"} {
@@ -149,7 +151,7 @@ func TestFindingsOfAnImageThatIsSharedCount(t *testing.T) {
 	equal(t, "stored", got[map[string]int64](t)(f.StoredByNamespace(t.Context())), map[string]int64{"shop": findingBytes})
 }
 
-// TestAReplacedResultMakesRoom: an image that is listed anew needs no more than the difference.
+// TestAReplacedResultMakesRoom checks that cataloging an image again needs no more budget than the difference.
 func TestAReplacedResultMakesRoom(t *testing.T) {
 	f := newStore(t)
 	for i, job := range []string{"one", "two"} {
@@ -162,7 +164,7 @@ func TestAReplacedResultMakesRoom(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfOlderStores: what was stored before there were budgets counts where it is used.
+// TestBudgetsOfOlderStores checks that what was stored before there were budgets counts for the namespace that uses it.
 func TestBudgetsOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	olderStore(t, path, 6,
@@ -174,7 +176,7 @@ func TestBudgetsOfOlderStores(t *testing.T) {
 	equal(t, "stored", got[map[string]int64](t)(f.StoredByNamespace(t.Context())), map[string]int64{"shop": 100, "bank": 200 + 2*findingBytes, "": 300})
 }
 
-// TestAResultThatCannotBeReadIsNone: the Job may bring it again.
+// TestAResultThatCannotBeReadIsNone checks that after a failed upload the Job may upload again.
 func TestAResultThatCannotBeReadIsNone(t *testing.T) {
 	f := newStore(t)
 	result := f.brought(t, "one", "app", "SBOM")

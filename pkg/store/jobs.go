@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// SaveJob implements Jobs. A record that is there keeps all but its UID; an empty UID leaves the one it has.
-// Another UID is another Job of the same name: what the former one's pod claimed and leased ends.
+// SaveJob implements Jobs. An existing record keeps everything but its UID; an empty UID does not change it. Another UID means
+// another Job of the same name: the claim and the leases of the former Job's pod end.
 func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 	if job.Name == "" {
 		return errors.New("store: save job: its name is empty")
@@ -30,9 +30,9 @@ func (s *SQLite) SaveJob(ctx context.Context, job Job) error {
 	})
 }
 
-// endJob takes from the Jobs in question what they held: leases, the pod that spoke for them, and the digest of their result.
+// endJob revokes what the selected Jobs hold: their leases, the pods that claimed them, and the digests of their results.
 func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
-	// First those that have run out: the rest is what the Job held to its end.
+	// Expired leases are ended first: the remaining ones were held until the Job's end.
 	if err := expireLeases(ctx, tx, now, `holder IN (SELECT uid FROM jobs WHERE `+which+`)`, args...); err != nil {
 		return err
 	}
@@ -46,8 +46,8 @@ func endJob(ctx context.Context, tx *sql.Tx, now time.Time, which string, args .
 	return err
 }
 
-// selectJobs finds the namespace in the use of the image: that of the Job's Scanner or, when it has left the image to
-// others, of one that needs the Job now.
+// selectJobs takes the namespace from the use of the image: that of the Job's Scanner or, if that one no longer has the image, of
+// another Scanner that has it.
 const selectJobs = `
 	SELECT namespace, name, coalesce(uid, ''), coalesce(pod_uid, ''), purpose, digest, platform, scope, created_at,
 		scanner, memory, most_memory, worker, ended_at, failed, result,
@@ -104,7 +104,7 @@ func (s *SQLite) IsRecorded(ctx context.Context, namespace, name, uid string) (r
 	return recorded, err
 }
 
-// ClaimJob implements Jobs. A pod that has its Job already, as with all but its first call, waits for no writer.
+// ClaimJob implements Jobs. If the pod has claimed the Job before, as in all but its first call, no write transaction is needed.
 func (s *SQLite) ClaimJob(ctx context.Context, uid, podUID string) (Job, error) {
 	if podUID == "" {
 		return Job{}, errors.New("store: claim job: the pod's UID is empty")

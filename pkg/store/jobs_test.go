@@ -21,7 +21,7 @@ func TestAJobIsRecordedBeforeItIsMade(t *testing.T) {
 	}
 	must(t, f.SaveJob(t.Context(), Job{Namespace: "operator", Name: "catalog-1", UID: "uid-1"}))
 	equal(t, "the job by UID", got[Job](t)(f.JobByUID(t.Context(), "uid-1")), catalogJob(f, "catalog-1", "uid-1"))
-	// A manager that starts again records its intention again, without knowing of the Job yet.
+	// A restarted manager records its intention again before it finds the Job.
 	must(t, f.SaveJob(t.Context(), catalogJob(f, "catalog-1", "")))
 	equal(t, "the job once more", got[Job](t)(f.JobByUID(t.Context(), "uid-1")), catalogJob(f, "catalog-1", "uid-1"))
 }
@@ -87,7 +87,8 @@ func TestDeletedJobsAreForgotten(t *testing.T) {
 	}
 }
 
-// A Job that has ended may do nothing more; its record stays, so that its pod is known, until it is deleted.
+// TestEndedJobsMayDoNothing checks that an ended Job may do nothing, and that its record stays until it is deleted, so that its
+// pod is known.
 func TestEndedJobsMayDoNothing(t *testing.T) {
 	f := newStore(t)
 	job := catalogJob(f, "catalog-1", "uid-1")
@@ -143,8 +144,9 @@ func TestEndedJobsAreOrderedLatestFirst(t *testing.T) {
 	equal(t, "ended jobs", names, []string{"b", "c", "a"})
 }
 
-// A Job counts for the namespace of its Scanner or, when that has left the image to others, of one that needs it: a
-// Scanner that is deleted takes nothing off its namespace's account as long as another one there has the image.
+// TestWhoseAJobIs checks that a Job counts for the namespace of its Scanner or, if that one no longer has the image, for that of
+// another Scanner that has it. Deleting a Scanner must not relieve its namespace's account while another Scanner there has the
+// image.
 func TestWhoseAJobIs(t *testing.T) {
 	f := newStore(t)
 	job := catalogJob(f, "catalog-1", "uid-1")
@@ -165,7 +167,8 @@ func TestWhoseAJobIs(t *testing.T) {
 	equal(t, "the namespace when others have it", whose(), "blog")
 }
 
-// A Job is known by its name only as long as its UID is not: whoever makes another one of that name is not believed.
+// TestRecordedJobs checks that a Job is known by its name only until its UID is recorded: another Job of that name is not
+// accepted.
 func TestRecordedJobs(t *testing.T) {
 	f := newStore(t)
 	must(t, f.SaveJob(t.Context(), catalogJob(f, "intent", "")))

@@ -11,33 +11,34 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// maxLeft bounds the workloads that an image keeps of those that run it no longer. Jobs and pods with a new name each time would add one
-// each. Superseded workloads are kept first, since one of them ends the image's use; then those that left last.
+// maxLeft bounds how many workloads are kept that have left an image. Otherwise Jobs and pods with a new name each time would add
+// one each. Superseded workloads are kept first, since any one of them ends the image's use; then ended ones, and then the latest
+// ones.
 const maxLeft = 250
 
-// leftWorkload is a workload that ran an image and runs it no longer.
+// leftWorkload is a workload that ran an image and no longer runs it.
 type leftWorkload struct {
 	Workload
 	leftAt time.Time
-	// ended says that its pods ended, no longer ago than the Scanner wants to know.
+	// ended means that the workload's pods have ended, and not before Used.EndedSince.
 	ended bool
-	// superseded says that it has run another image of the repository since, as the store has it.
+	// superseded means that the store has recorded another image of the repository for this workload since.
 	superseded bool
-	// wasRunning says that the store has it as running. leftAt is then when it was last seen to.
+	// wasRunning means that the store has the workload as running. leftAt is then when it was last seen running.
 	wasRunning bool
 }
 
-// imageUse is what the store has of an image's use by a Scanner.
+// imageUse is the recorded use of an image by a Scanner.
 type imageUse struct {
-	// id is 0 while the Scanner does not have the image as Used says.
+	// id is 0 if the Scanner does not have the image.
 	id int64
-	// recordedAt is when the workloads were written last; zero if an older version wrote them.
+	// recordedAt is when the workloads were last written; zero if an older version of the operator wrote them.
 	recordedAt time.Time
 	running    []Workload
 	left       []leftWorkload
 }
 
-// loadUse reads the workloads of an image. same says that all else is as u has it.
+// loadUse reads the recorded use of an image. same reports whether everything but the workloads equals u.
 func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err error) {
 	var namespace, engine string
 	var scope Scope
@@ -71,9 +72,9 @@ func loadUse(ctx context.Context, q query, u Used) (use imageUse, same bool, err
 	return use, namespace == u.Namespace && scope == u.Scope && engine == u.Engine && suspended == u.Suspended, err
 }
 
-// next returns the workloads that no longer run the image when u is recorded, in order. A workload whose pods are meant to end has ended
-// when none of them runs the image any more, even if all of them are gone: then it ended at lastSeen, which is not after now. At most maxLeft
-// workloads are returned.
+// next returns the workloads that no longer run the image once u is recorded, in order, at most maxLeft. A workload whose pods
+// are meant to end counts as ended when none of them runs the image, even if all of them are deleted. It then ended at lastSeen,
+// which is not after now.
 func (use imageUse) next(u Used, lastSeen, now time.Time) []leftWorkload {
 	byName, runs := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, w := range u.Workloads {
@@ -103,17 +104,17 @@ func (use imageUse) next(u Used, lastSeen, now time.Time) []leftWorkload {
 	return ordered(latest(next))
 }
 
-// isLatest says whether the end of a pod is when its workload left the image, instead of what is known.
+// isLatest reports whether the end of a pod replaces what is known as the time at which its workload left the image.
 func (use imageUse) isLatest(e EndedWorkload, known leftWorkload) bool {
 	if !known.wasRunning {
 		return e.At.After(known.leftAt)
 	}
-	// A pod that ended before the workload was last recorded as running is not the one that ran then: that one is gone.
+	// A pod that ended before the workload was last recorded as running is not the pod that ran then. That pod has been deleted.
 	return !known.ended || e.At.After(use.recordedAt)
 }
 
-// hasEndBeside says whether a pod ended since the workloads were recorded, beside another one of its workload that runs on. Recording them
-// once more keeps that end from being taken for the end of the workload later.
+// hasEndBeside reports whether a pod has ended since the workloads were recorded, while another pod of the same workload still
+// runs. Such workloads are recorded again, so that this end is not taken for the end of the workload later.
 func (use imageUse) hasEndBeside(u Used, now time.Time) bool {
 	return slices.ContainsFunc(u.Ended, func(e EndedWorkload) bool {
 		return e.At.After(use.recordedAt) && !e.At.After(now) &&
@@ -121,7 +122,8 @@ func (use imageUse) hasEndBeside(u Used, now time.Time) bool {
 	})
 }
 
-// latest returns the workloads that are kept. The order is total: the same ones are kept when their pods are listed again.
+// latest returns the at most maxLeft workloads that are kept. The order is total, so the same ones are kept when their pods are
+// listed again.
 func latest(left []leftWorkload) []leftWorkload {
 	if len(left) <= maxLeft {
 		return left
@@ -142,7 +144,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// drop notes of the workloads that the Scanner is no longer about that they have not ended.
+// drop marks the workloads that no longer belong to the Scanner as not ended.
 func drop(u Used, left map[Workload]leftWorkload) {
 	ended := make(map[Workload]bool)
 	for _, e := range u.Ended {
@@ -167,20 +169,20 @@ func earlierTime(a, b time.Time) time.Time {
 	return b
 }
 
-// equalLeft compares as precisely as the store keeps times.
+// equalLeft compares times in milliseconds, the precision of the store.
 func equalLeft(a, b leftWorkload) bool {
 	return a.Workload == b.Workload && a.ended == b.ended && a.leftAt.UnixMilli() == b.leftAt.UnixMilli()
 }
 
-// Rows that a workload has superseded stay superseded until it has left the image once more, later than before.
+// A superseded row stays superseded until the workload leaves the image again, later than before.
 const saveLeft = `
 	INSERT INTO left_workloads (image_id, namespace, kind, name, container, repository, reference, receivers, left_at, ended)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 	ON CONFLICT DO UPDATE SET superseded = superseded AND (excluded.left_at IS NULL OR coalesce(left_at >= excluded.left_at, 0)),
 		reference = excluded.reference, receivers = excluded.receivers, left_at = excluded.left_at, ended = excluded.ended`
 
-// replaceLeft makes an image's left workloads those of a list. It writes only what has changed: an image that many short-lived pods run
-// has a workload for each of them, and each of their ends is recorded.
+// replaceLeft replaces the workloads that have left an image. It writes only the differences: an image that many short-lived pods
+// run has a row for each of them, and each of their ends is recorded.
 func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []leftWorkload) error {
 	known, kept := make(map[Workload]leftWorkload), make(map[Workload]bool)
 	for _, l := range before {
@@ -210,8 +212,8 @@ func replaceLeft(ctx context.Context, tx *sql.Tx, id int64, before, after []left
 }
 
 const (
-	// A workload has superseded an image that it left if it runs another one of the repository, or left another one later. The same digest
-	// on another platform is no other image: nothing was rolled out.
+	// A workload has superseded an image that it left if it runs another image of the repository, or left another one later. The same
+	// digest on another platform is not another image, since it is no rollout.
 	supersededBy = `
 		other JOIN scanner_images oi ON oi.id = other.image_id JOIN scanner_images li ON li.id = l.image_id
 		WHERE other.name = l.name AND other.namespace = l.namespace AND other.kind = l.kind AND other.container = l.container
@@ -230,8 +232,8 @@ const (
 			AND l.left_at < own.left_at)`
 )
 
-// supersede notes which images are no longer in use since a workload of theirs runs another image of the repository: this one by others,
-// and others by this one.
+// supersede marks the workloads that now run another image of the repository as superseded: those of this image by other images,
+// and those of other images by this one. An image with a superseded workload is no longer in use.
 func supersede(ctx context.Context, tx *sql.Tx, id int64) error {
 	for _, statement := range []string{markOwn, markOthers} {
 		if _, err := tx.ExecContext(ctx, statement, sql.Named("id", id)); err != nil {
@@ -241,8 +243,8 @@ func supersede(ctx context.Context, tx *sql.Tx, id int64) error {
 	return nil
 }
 
-// isRecent is the condition on rows w of left_workloads that let an image of si count as in use: pods of it ended, and none of its
-// workloads has run another image of the repository since.
+// isRecent is the condition on rows w of left_workloads by which an image of scanner_images si counts as in use although nothing
+// runs it: pods that ran it have ended, and none of its workloads has run another image of the repository since.
 const isRecent = `w.ended = 1 AND NOT EXISTS (SELECT 1 FROM left_workloads s WHERE s.image_id = si.id AND s.superseded = 1)`
 
 // RecentImages implements Usage.

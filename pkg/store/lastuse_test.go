@@ -17,7 +17,7 @@ func nightly(name, repository string) Workload {
 	return w
 }
 
-// TestRecentUse: what is announced of an image whose pods have ended, and until when.
+// TestRecentUse checks what is announced of an image whose pods have ended, and until when.
 func TestRecentUse(t *testing.T) {
 	job, web := nightly("job", "r"), workload("web", "r")
 	day := 24 * time.Hour
@@ -41,7 +41,7 @@ func TestRecentUse(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		steps []step
-		// announced are the workloads of news, and recent says that the first image is one of RecentImages.
+		// announced are the workloads of the changes. recent means that the first image is one of RecentImages.
 		announced []string
 		recent    bool
 	}{
@@ -118,13 +118,13 @@ func TestRecentUse(t *testing.T) {
 	}
 }
 
-// TestRolloutWhileNoManagerRan: a workload whose pods are gone left its image when it was last seen, not when the manager is back. What ran
-// after that has superseded the image.
+// TestRolloutWhileNoManagerRan checks that a workload whose pods are gone has left its image when it was last seen, not when the
+// manager is back. An image that ran after that has superseded it.
 func TestRolloutWhileNoManagerRan(t *testing.T) {
 	job := nightly("job", "r")
 	for name, tt := range map[string]struct {
 		away time.Duration
-		// found is set if the manager finds the image still running when it is back, and its pods go later.
+		// found means that the manager finds the image still running when it is back, and that its pods go later.
 		found, want bool
 	}{
 		"its pods are gone":             {2 * time.Hour, false, false},
@@ -164,7 +164,7 @@ func TestRolloutWhileNoManagerRan(t *testing.T) {
 	}
 }
 
-// TestRecentImage: what is said of a recently used image.
+// TestRecentImage checks the fields of a recently used image.
 func TestRecentImage(t *testing.T) {
 	f := newStore(t)
 	u := used("scanner", "app")
@@ -182,7 +182,7 @@ func TestRecentImage(t *testing.T) {
 	equal(t, "wanted later", got[bool](t)(f.Wanted(t.Context(), grype, key("app"), Cluster)), false)
 }
 
-// TestRolloutToAnotherPlatform: the same image on a node of another platform is no other image.
+// TestRolloutToAnotherPlatform checks that the same image on a node of another platform is not a rollout.
 func TestRolloutToAnotherPlatform(t *testing.T) {
 	f := newStore(t)
 	arm := used("scanner", "app", nightly("job", "r"))
@@ -193,7 +193,7 @@ func TestRolloutToAnotherPlatform(t *testing.T) {
 	equal(t, "recent images", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 1)
 }
 
-// TestKeptNews: what is not announced for now, since nothing runs it, and will be with the next run.
+// TestKeptNews checks what is not announced while nothing runs an image, and will be with its next run.
 func TestKeptNews(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "app")
@@ -211,7 +211,7 @@ func TestKeptNews(t *testing.T) {
 	equal(t, "kept after a rollout", count(NewsFilter{Kept: true}), 0)
 }
 
-// TestScannerImages: which images Scanners have, by namespace.
+// TestScannerImages checks which images Scanners have, by namespace.
 func TestScannerImages(t *testing.T) {
 	f := newStore(t)
 	elsewhere := used("other", "app", workload("web", "r"))
@@ -230,8 +230,8 @@ func TestScannerImages(t *testing.T) {
 	f.searched(t, selectScannerImagesOfNS, []any{"shop"}, "scanner_images_by_namespace")
 }
 
-// TestShortLivedPodsAreBounded: of workloads with a new name each time, those that left last are kept. Listing all of them again writes
-// nothing. An image that was rolled out to another one stays so, however many of them there are.
+// TestShortLivedPodsAreBounded checks that of workloads with a new name each time, the latest ones are kept, and that listing all
+// of them again writes nothing. A superseded image stays so, however many of them there are.
 func TestShortLivedPodsAreBounded(t *testing.T) {
 	f := newStore(t)
 	app, rolledOut := used("scanner", "app"), nightly("nightly", "r")
@@ -265,7 +265,8 @@ func TestShortLivedPodsAreBounded(t *testing.T) {
 	equal(t, "images in use after the rollout", len(got[[]RecentImage](t)(f.RecentImages(t.Context(), "scanner", grype))), 0)
 }
 
-// TestManyShortLivedPods: the end of one more pod, each of which is a workload of its own, writes one more row and not all of them again.
+// TestManyShortLivedPods checks that the end of one more pod, each a workload of its own, writes few rows and not all of them
+// again.
 func TestManyShortLivedPods(t *testing.T) {
 	f := newStore(t)
 	u := used("scanner", "app")

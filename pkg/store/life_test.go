@@ -21,7 +21,7 @@ func aliases(ids ...string) func(*finding.Finding) {
 	return func(f *finding.Finding) { f.Aliases = ids }
 }
 
-// reportBy saves what is wrong with an image by a version of the data.
+// reportBy saves a report of an image by a version of the data.
 func (f fixture) reportBy(t testing.TB, data, name string, findings ...finding.Finding) Difference {
 	t.Helper()
 	r := report(name, findings...)
@@ -29,17 +29,17 @@ func (f fixture) reportBy(t testing.TB, data, name string, findings ...finding.F
 	return got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 }
 
-// seen returns the findings of an image that are present, or those that have gone, with their lives.
+// seen returns the present or the gone findings of an image, with their lifetimes.
 func (f fixture) seen(t testing.TB, name string, gone bool) []SeenFinding {
 	t.Helper()
 	return got[FindingPage](t)(f.FindingsPage(t.Context(), subject(name), FindingFilter{Gone: gone}, FindingMark{}, 1000)).Findings
 }
 
-// TestFixedByTwoVersions: what is missing is fixed when a second version of the data misses it too.
+// TestFixedByTwoVersions checks that a missing finding is fixed when a second version of the data lacks it too.
 func TestFixedByTwoVersions(t *testing.T) {
 	for name, tt := range map[string]struct {
-		reports string // each: the version, and "+" if the finding is in it
-		fixedBy int    // the number of the report; -1 for none
+		reports string // per report: the data version, with "+" if the finding is in it
+		fixedBy int    // index of the report; -1 for none
 	}{
 		"present":                            {"v1+ v2+", -1},
 		"gone with one version":              {"v1+ v2", -1},
@@ -81,7 +81,8 @@ func TestFixedByTwoVersions(t *testing.T) {
 	}
 }
 
-// TestFixedByIndependentData: another version of the data is not enough where it is known when data is made, and by whom.
+// TestFixedByIndependentData checks that another version of the data is not enough proof where it is known when the data was
+// made, and by which source.
 func TestFixedByIndependentData(t *testing.T) {
 	at := func(hours int) time.Time { return time.Unix(0, 0).Add(time.Duration(hours) * time.Hour) }
 	whole := func(made int) Evidence { return Evidence{After: at(made), Made: at(made)} }
@@ -100,7 +101,7 @@ func TestFixedByIndependentData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		advisories []finding.Advisory
 		misses     []Evidence
-		fixedBy    int // the number of the report that misses it; -1 for none
+		fixedBy    int // index of the report that lacks it; -1 for none
 	}{
 		"the same data by another engine":       {nil, []Evidence{whole(1), whole(1), whole(1)}, -1},
 		"newer data":                            {nil, []Evidence{whole(1), whole(1), whole(2)}, 2},
@@ -125,7 +126,7 @@ func TestFixedByIndependentData(t *testing.T) {
 				got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 			}
 			present := vulnerable("CVE-2026-0001", "a", func(f *finding.Finding) { f.Advisories = tt.advisories })
-			// What was once missed and came back leaves nothing behind.
+			// An earlier absence that ended must have no effect.
 			save(Evidence{}, present)
 			save(Evidence{After: at(9999)})
 			save(Evidence{}, present)
@@ -141,7 +142,8 @@ func TestFixedByIndependentData(t *testing.T) {
 	}
 }
 
-// TestSinceWhenAFixIsKnown: by the engine's own date, or else since the store knows it; a fix that is withdrawn was none.
+// TestSinceWhenAFixIsKnown checks that the engine's own date counts, or else the time at which the store learned of the fix. A
+// withdrawn fix does not count.
 func TestSinceWhenAFixIsKnown(t *testing.T) {
 	f := newStore(t)
 	since := func(what string, want time.Time, v finding.Finding) {
@@ -166,10 +168,10 @@ func TestSinceWhenAFixIsKnown(t *testing.T) {
 	equal(t, "of a new image", f.seen(t, "new", false)[0].FixSince, f.clock.Now())
 }
 
-// now stands for the time of the step.
+// now is replaced by the time of the step.
 var now = time.Unix(1, 0)
 
-// TestSinceWhenItIsExploited: since the store knows it, wherever it was found.
+// TestSinceWhenItIsExploited checks that the time at which the store learned of it counts, whatever image it was found in.
 func TestSinceWhenItIsExploited(t *testing.T) {
 	f := newStore(t)
 	f.report(t, "old", vulnerable("CVE-2026-0001", "a"))
@@ -185,7 +187,7 @@ func TestSinceWhenItIsExploited(t *testing.T) {
 	equal(t, "when it is taken back", f.seen(t, "app", false)[0].ExploitedSince, time.Time{})
 }
 
-// TestSeveritiesBefore: each that it had, the latest ten.
+// TestSeveritiesBefore checks that the store keeps the latest ten severities.
 func TestSeveritiesBefore(t *testing.T) {
 	f := newStore(t)
 	var want []SeverityBefore
@@ -205,13 +207,14 @@ func TestSeveritiesBefore(t *testing.T) {
 	}
 }
 
-// TestAnotherIDIsTheSameFinding: one that is known by another id is neither new nor gone, if the one id is an alias of the other.
+// TestAnotherIDIsTheSameFinding checks that a finding under another ID is neither new nor gone if one ID is an alias of the
+// other.
 func TestAnotherIDIsTheSameFinding(t *testing.T) {
 	const cve, other, ghsa, rhsa = "CVE-2026-0001", "CVE-2026-0002", "GHSA-aaaa-bbbb-cccc", "RHSA-2026:1"
 	for name, tt := range map[string]struct {
 		before, after []finding.Finding
 		want          Difference
-		kept          string // id/package of what has the first-seen time from before
+		kept          string // id/package of the finding that keeps its first-seen time
 	}{
 		"an alias is learnt":        {listed(vulnerable(ghsa, "a")), listed(vulnerable(cve, "a", aliases(ghsa))), Difference{Still: 1}, cve + "/a"},
 		"an alias is taken back":    {listed(vulnerable(cve, "a", aliases(ghsa))), listed(vulnerable(ghsa, "a")), Difference{Still: 1}, ghsa + "/a"},
@@ -247,7 +250,8 @@ func TestAnotherIDIsTheSameFinding(t *testing.T) {
 
 func listed(findings ...finding.Finding) []finding.Finding { return findings }
 
-// TestAnotherIDTakesTheWholeLife: also of one that has gone, and the other vulnerability's state holds from then on.
+// TestAnotherIDTakesTheWholeLife checks that even a gone finding keeps its lifetime under another ID, and has the state of that
+// ID's vulnerability from then on.
 func TestAnotherIDTakesTheWholeLife(t *testing.T) {
 	f := newStore(t)
 	came := f.clock.Now()
@@ -267,7 +271,7 @@ func TestAnotherIDTakesTheWholeLife(t *testing.T) {
 	equal(t, "what has gone", len(f.seen(t, "app", true)), 0)
 }
 
-// TestAnUnchangedFindingCostsNoWrite: a report's cost is that of what it changes.
+// TestAnUnchangedFindingCostsNoWrite checks that a report writes only what it changes.
 func TestAnUnchangedFindingCostsNoWrite(t *testing.T) {
 	f := newStore(t)
 	changes := func() (n int) {
@@ -284,12 +288,12 @@ func TestAnUnchangedFindingCostsNoWrite(t *testing.T) {
 	for _, data := range []string{"v4", "v5", "v5"} {
 		before := changes()
 		f.reportBy(t, data, "app", findings[:50]...)
-		// The report's own row is one.
+		// One row is the report's own.
 		equal(t, "rows written by a report with "+data+" that says nothing new", changes()-before, 1)
 	}
 }
 
-// TestDataAnomaly: when too much goes with one version of the data, as long as it is not back.
+// TestDataAnomaly checks when too much disappears with one version of the data, and how long that is an anomaly.
 func TestDataAnomaly(t *testing.T) {
 	many := func(from, to int) []finding.Finding {
 		var findings []finding.Finding
@@ -303,7 +307,7 @@ func TestDataAnomaly(t *testing.T) {
 		findings    []finding.Finding
 	}
 	const day = 24 * time.Hour
-	first := newClock().Now().Add(time.Hour) // when the second step is
+	first := newClock().Now().Add(time.Hour) // time of the second step
 	for name, tt := range map[string]struct {
 		steps []step // an hour apart
 		later time.Duration
@@ -336,7 +340,7 @@ func TestDataAnomaly(t *testing.T) {
 				}
 				got[Difference](t)(f.SaveReport(t.Context(), r, ""))
 				f.clock.pass(time.Hour)
-				// What is remembered of this state must not outlast it.
+				// The cached counts of this state must not outlive it.
 				got[*DataAnomaly](t)(f.DataAnomaly(t.Context(), "scanner", grype))
 			}
 			f.clock.pass(tt.later)
@@ -345,7 +349,7 @@ func TestDataAnomaly(t *testing.T) {
 	}
 }
 
-// renumbered gives each finding another id, by which it was not known before.
+// renumbered gives each finding a new ID, with its former ID as an alias.
 func renumbered(findings []finding.Finding) []finding.Finding {
 	for i := range findings {
 		findings[i].Aliases = []string{findings[i].ID}
@@ -354,7 +358,8 @@ func renumbered(findings []finding.Finding) []finding.Finding {
 	return findings
 }
 
-// TestSweepForgetsWhatIsFixedForLong: only that, and what was only in it.
+// TestSweepForgetsWhatIsFixedForLong checks that only findings that were fixed long ago are deleted, with vulnerabilities that
+// only they had.
 func TestSweepForgetsWhatIsFixedForLong(t *testing.T) {
 	const day = 24 * time.Hour
 	f := newStore(t)
@@ -381,7 +386,7 @@ func TestSweepForgetsWhatIsFixedForLong(t *testing.T) {
 	f.searched(t, deleteFixed, []any{1, 2}, "findings_gone")
 }
 
-// TestLifeOfOlderStores: what an older version has stored has a life too.
+// TestLifeOfOlderStores checks that findings of an older store have a lifetime after the migration.
 func TestLifeOfOlderStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	olderStore(t, path, 5,
@@ -412,13 +417,13 @@ func TestLifeOfOlderStores(t *testing.T) {
 	equal(t, "number of findings", present, 2)
 }
 
-// modelLives are what a store should know of two images' findings, kept in the plainest way.
+// modelLives is a simple model of what a store should have of two images' findings.
 type modelLives struct {
 	fixture
-	lives  map[string][]*modelLife      // by image name, in the order in which they came
+	lives  map[string][]*modelLife      // by image name, in the order in which they were added
 	shared map[string]*modelExploited   // by id
 	last   map[string]time.Time         // when each image's report was made
-	images map[string][]exception.Image // as it was drawn last
+	images map[string][]exception.Image // as last drawn
 	set    exception.Set
 }
 
@@ -433,7 +438,7 @@ type modelExploited struct {
 	since     time.Time
 }
 
-// drawRenamed draws findings that are known by several ids: some of them are the same under another one.
+// drawRenamed draws findings with several IDs: some of them are the same under another ID.
 func drawRenamed(t *rapid.T) []finding.Finding {
 	drawn := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) finding.Finding {
 		n := rapid.IntRange(1, 3).Draw(t, "number")
@@ -505,7 +510,8 @@ func (m *modelLives) saveReport(t *rapid.T) {
 	}
 }
 
-// match says which known finding each of a report's is: the one with its key, or else one that is not in the report under its own.
+// match returns the known finding of each of a report's findings: the one with the same key, or else a linked one that the report
+// does not have under its own key.
 func (m *modelLives) match(name string, findings []finding.Finding) []*modelLife {
 	matched := make([]*modelLife, len(findings))
 	taken := make(map[*modelLife]bool)
@@ -532,7 +538,7 @@ func (m *modelLives) match(name string, findings []finding.Finding) []*modelLife
 	return matched
 }
 
-// live brings a finding's life up to what a report says of it.
+// live updates a finding's lifetime to what a report has.
 func (m *modelLives) live(name string, life *modelLife, f finding.Finding, d *Difference) *modelLife {
 	at := m.clock.Now()
 	if life == nil {
@@ -558,7 +564,7 @@ func (m *modelLives) live(name string, life *modelLife, f finding.Finding, d *Di
 	return life
 }
 
-// expected is the model's answer to what is present, or has gone.
+// expected returns the findings that the model has as present or as gone.
 func (m *modelLives) expected(name string, gone bool) (all []SeenFinding) {
 	for _, life := range m.lives[name] {
 		if (life.goneWith != "") != gone {
@@ -613,7 +619,7 @@ func (m *modelLives) check(t *rapid.T) {
 	}
 }
 
-// all reads all pages of three findings.
+// all reads all pages, with three findings each.
 func (m *modelLives) all(t *rapid.T, name string, filter FindingFilter) (all []SeenFinding) {
 	for mark := (&FindingMark{}); mark != nil; {
 		page, err := m.FindingsPage(context.Background(), subject(name), filter, *mark, 3)
@@ -625,7 +631,7 @@ func (m *modelLives) all(t *rapid.T, name string, filter FindingFilter) (all []S
 	return all
 }
 
-// TestLivesAgreeWithAPlainModel: whatever reports come in whatever order, by whatever data.
+// TestLivesAgreeWithAPlainModel checks that the store agrees with the model after any sequence of reports and data versions.
 func TestLivesAgreeWithAPlainModel(t *testing.T) {
 	folder := t.TempDir()
 	stores := 0
@@ -645,7 +651,7 @@ func TestLivesAgreeWithAPlainModel(t *testing.T) {
 	})
 }
 
-// TestMarksAreOfOneSetOfExceptions: a page does not go on with others.
+// TestMarksAreOfOneSetOfExceptions checks that a list does not continue with other exceptions.
 func TestMarksAreOfOneSetOfExceptions(t *testing.T) {
 	f := newStore(t)
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
@@ -665,7 +671,7 @@ func TestMarksAreOfOneSetOfExceptions(t *testing.T) {
 	}
 }
 
-// TestRunsAreExcepted: by the exceptions of each one's namespace, and by its own name of the image.
+// TestRunsAreExcepted checks that the exceptions of a run's namespace apply, under the run's own name of the image.
 func TestRunsAreExcepted(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")

@@ -49,7 +49,7 @@ func (s *SQLite) Locate(ctx context.Context, scanner, namespace string, key imag
 	return l, nil
 }
 
-// reportRow is a report, which may be missing, and its engine's current data, which may be unknown.
+// reportRow is a report, which may be missing, and its engine's current data version, which may be unknown.
 type reportRow struct {
 	id, revision        sql.NullInt64
 	dataVersion, distro sql.NullString

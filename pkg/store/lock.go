@@ -9,11 +9,12 @@ import (
 	"syscall"
 )
 
-// maxHolder bounds what is read back from a lock file.
+// maxHolder bounds how many bytes are read from a lock file.
 const maxHolder = 256
 
-// lockFile takes the lock and writes into the file who has it. The lock ends when the file is closed or the
-// process dies; the file stays, since removing it would let two processes lock two files of one name.
+// lockFile takes the lock and writes the holder's name into the file. It returns ErrLocked if another process holds the lock. The
+// lock ends when the file is closed or the process dies. The file is never removed, since otherwise two processes could lock two
+// files of one name.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
@@ -38,7 +39,7 @@ func writeHolder(file *os.File) error {
 	return err
 }
 
-// holderText is always the same in one process.
+// holderText returns the same text throughout a process.
 func holderText() []byte {
 	host, err := os.Hostname()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// loss is how many findings are missing, and when the first of them went.
+// loss is how many findings are missing, and when the first of them disappeared.
 type loss struct {
 	missing int
 	since   time.Time
@@ -22,7 +22,7 @@ func (l loss) plus(more loss) loss {
 	return l
 }
 
-// lossDay names the findings that went with one version of the data on one day, in days since 1970.
+// lossDay identifies the findings that disappeared with one version of the data on one day, in days since 1970-01-01 UTC.
 type lossDay struct {
 	version string
 	day     int64
@@ -32,13 +32,13 @@ const dayMillis = 24 * 60 * 60 * 1000
 
 func dayOf(t time.Time) int64 { return t.UnixMilli() / dayMillis }
 
-// lossCounts are what one engine's reports have and have lost, as the tables present_counts and loss_counts say.
+// lossCounts are the present and the missing findings of one engine's reports, as in the tables present_counts and loss_counts.
 type lossCounts struct {
 	present map[Scope]int
 	lost    map[Scope]map[lossDay]loss
 }
 
-// scopes are those that anything is known of, some of them more than once.
+// scopes returns each credential scope that has counts.
 func (c *lossCounts) scopes() iter.Seq[Scope] {
 	return func(yield func(Scope) bool) {
 		for scope := range c.present {
@@ -54,7 +54,7 @@ func (c *lossCounts) scopes() iter.Seq[Scope] {
 	}
 }
 
-// recent is what went in a scope within the quarantine, by version of the data.
+// recent returns what disappeared from a scope during the quarantine, by version of the data.
 func (c *lossCounts) recent(scope Scope, now time.Time) map[string]loss {
 	recent := map[string]loss{}
 	for day, l := range c.lost[scope] {
@@ -65,7 +65,7 @@ func (c *lossCounts) recent(scope Scope, now time.Time) map[string]loss {
 	return recent
 }
 
-// add brings in what one report has changed.
+// add applies the changes of one report.
 func (c *lossCounts) add(d lossChange) {
 	c.present[d.scope] += d.present
 	for day, n := range d.missing {
@@ -82,17 +82,18 @@ func (c *lossCounts) add(d lossChange) {
 	}
 }
 
-// lossMemory holds the counts of engines once they were read, and brings them up to date with each report: all that this process
-// writes passes through here. The zero value is ready for use.
+// lossMemory caches the counts of engines after their first read, and updates them with each report, since this process is the
+// only writer. The zero value is ready for use.
 type lossMemory struct {
-	// writing is held from before a transaction that changes counts until the memory knows, so that no reader takes into the memory
-	// what is then added to it once more. It comes before mutex, which guards byEngine.
+	// writing is held from before a transaction that changes counts until the cache is updated. Otherwise a reader could cache a
+	// change that is then added a second time. It is locked before mutex, which guards byEngine.
 	writing  sync.Mutex
 	mutex    sync.Mutex
 	byEngine map[string]*lossCounts
 }
 
-// change runs a transaction that changes counts, and adds to the memory what it returns; nil lets it begin anew.
+// change runs a transaction that changes counts, and applies the returned change to the cache. After an error, or if the change
+// is nil, the cache is cleared.
 func (m *lossMemory) change(transaction func() (*lossChange, error)) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -101,21 +102,21 @@ func (m *lossMemory) change(transaction func() (*lossChange, error)) error {
 	defer m.mutex.Unlock()
 	switch {
 	case err != nil || change == nil:
-		clear(m.byEngine) // whether it was committed is not known
+		clear(m.byEngine) // after an error it is unknown whether it was committed
 	case m.byEngine[change.engine] != nil:
 		m.byEngine[change.engine].add(*change)
 	}
 	return err
 }
 
-// useLossCounts gives a function the counts of an engine. It waits for no transaction that changes them: meanwhile they are read and
-// not kept.
+// useLossCounts calls use with the counts of an engine. It does not wait for a transaction that changes counts: meanwhile, the
+// counts are read from the database and not cached.
 func (s *SQLite) useLossCounts(ctx context.Context, engine string, use func(*lossCounts)) error {
 	m := &s.losses
 	if m.known(engine, use) {
 		return nil
 	}
-	keep := s.writer != nil && m.writing.TryLock() // whoever only reads does not notice what another process writes
+	keep := s.writer != nil && m.writing.TryLock() // a read-only store does not see what another process writes
 	if keep {
 		defer m.writing.Unlock()
 	}
@@ -183,7 +184,7 @@ func readLossCounts(ctx context.Context, q query, engine string) (*lossCounts, e
 	return counts, err
 }
 
-// lossChange is what one report changes of the counts.
+// lossChange is how one report changes the counts.
 type lossChange struct {
 	engine  string
 	scope   Scope
@@ -192,14 +193,14 @@ type lossChange struct {
 	missing map[lossDay]int // not nil
 }
 
-// count adds to what is missing. What went with data of an unknown version says nothing about any.
+// count adds n missing findings. Findings that disappeared with an unknown version of the data do not count against any version.
 func (d lossChange) count(went lossDay, n int) {
 	if went.version != "" {
 		d.missing[went] += n
 	}
 }
 
-// save writes what has changed; nothing if nothing has.
+// save writes the changes. It writes nothing if there are none.
 func (d lossChange) save(ctx context.Context, tx *sql.Tx) error {
 	if d.present != 0 {
 		if _, err := tx.ExecContext(ctx, `
@@ -223,7 +224,7 @@ func (d lossChange) save(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// The counts without the reports of some manifests, a JSON list of their ids.
+// These statements subtract the reports of some manifests from the counts. The parameter is a JSON list of manifest row IDs.
 const (
 	withoutPresent = `
 		UPDATE present_counts AS c SET present = c.present - d.present FROM (
@@ -241,7 +242,7 @@ const (
 		WHERE c.engine = d.engine AND c.scope = d.scope AND c.data_version = d.gone_data_version AND c.day = d.day`
 )
 
-// deleteManifests deletes manifests, a JSON list of ids, with everything about them.
+// deleteManifests deletes manifests (a JSON list of row IDs) with everything that belongs to them.
 func deleteManifests(ctx context.Context, tx *sql.Tx, ids string) error {
 	for _, statement := range []string{
 		withoutPresent, withoutLosses, `DELETE FROM manifests WHERE id IN (SELECT value FROM json_each(?))`,
@@ -253,7 +254,7 @@ func deleteManifests(ctx context.Context, tx *sql.Tx, ids string) error {
 	return nil
 }
 
-// sweepLosses deletes counts that do not count any more.
+// sweepLosses deletes counts that are zero or older than the quarantine.
 func (s *SQLite) sweepLosses(ctx context.Context) error {
 	return s.write(ctx, "sweep counts of lost findings", func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM loss_counts WHERE missing <= 0 OR since < ?`, millis{s.now().Add(-quarantine)}); err != nil {

@@ -51,7 +51,7 @@ func (s *SQLite) UnusedManifests(ctx context.Context, engine, except, from strin
 	return unused, err
 }
 
-// selectHeld goes through the Scanner's own images. The plus keeps SQLite from going through all that an engine has.
+// selectHeld iterates over the Scanner's own images. The plus prevents SQLite from iterating over all images of the engine.
 const selectHeld = `
 	SELECT EXISTS (
 		SELECT 1 FROM scanner_images si

@@ -64,7 +64,8 @@ func orLeaseEnded(err error) error {
 	return err
 }
 
-// matchRequested stands for the data version of a report that shall be replaced: no data has it, so that the report is never current.
+// matchRequested replaces the data version of a report to request a rematch. No data has this version, so the report is never
+// current.
 const matchRequested = "match requested"
 
 // RequestMatch implements MatchQueue.

@@ -10,13 +10,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// lease lends all that there is for a minute.
+// lease leases all images in the queue for a minute.
 func (f fixture) lease(t testing.TB, holder string) []Lease {
 	t.Helper()
 	return got[[]Lease](t)(f.LeaseMatches(t.Context(), grype, holder, 100, f.clock.Now(), f.clock.Now().Add(time.Minute)))
 }
 
-// lent gives the names of the images that are lent.
+// lent returns the names of the leased images.
 func lent(leases []Lease, names ...string) []string {
 	var lent []string
 	for _, lease := range leases {
@@ -35,7 +35,7 @@ func (f fixture) data(t testing.TB, version string) {
 	must(t, f.SetDataVersion(t.Context(), grype, DataVersion{Version: version}))
 }
 
-// suspend says of the Scanner that has the image app whether it is suspended.
+// suspend sets whether the Scanner that has the image app is suspended.
 func (f fixture) suspend(t testing.TB, suspended bool) {
 	t.Helper()
 	u := used("scanner", "app", workload("api", "r"))
@@ -43,7 +43,7 @@ func (f fixture) suspend(t testing.TB, suspended bool) {
 	must(t, f.SetUsed(t.Context(), u))
 }
 
-// TestRequestMatch: what was matched, or could not be, is due again with the same data; what was found stays, and another engine's report.
+// TestRequestMatch checks that a requested image is due again with the same data, and that its findings stay.
 func TestRequestMatch(t *testing.T) {
 	f := newStore(t)
 	f.data(t, "v1")
@@ -61,7 +61,7 @@ func TestRequestMatch(t *testing.T) {
 	must(t, f.RequestMatch(t.Context(), subject("unknown")))
 }
 
-// TestReturnLeases: what is returned is lent again at once, and nobody else's lease ends.
+// TestReturnLeases checks that returned images can be leased again at once, and that leases of other holders do not end.
 func TestReturnLeases(t *testing.T) {
 	f := newStore(t)
 	for _, name := range []string{"one", "two", "three"} {
@@ -191,7 +191,7 @@ func TestWhatIsToBeMatched(t *testing.T) {
 	}
 }
 
-// fail lends the image and fails to match it.
+// fail leases the image and fails its match.
 func (f fixture) fail(t *testing.T, retry time.Duration) MatchFailure {
 	t.Helper()
 	failure := MatchFailure{Reason: "DecodeFailed", Message: "unexpected end", FailedAt: f.clock.Now(), RetryAt: f.clock.Now().Add(retry)}
@@ -206,7 +206,7 @@ func TestNeverMatchedComesFirstThenTheOldest(t *testing.T) {
 	f.catalogue(t, names...)
 	for _, name := range names {
 		f.use(t, "scanner", name)
-		f.use(t, "other scanner", name) // it is matched once all the same
+		f.use(t, "other scanner", name) // it is matched only once
 	}
 	for _, name := range []string{"oldest", "middle", "newest"} {
 		f.report(t, name)

@@ -33,7 +33,8 @@ func (s *SQLite) MemoryExceeded(ctx context.Context, key image.Key, scope Scope)
 	return bytes, err
 }
 
-// sweepMemory forgets what was noted of images that no Scanner has: an image that comes back begins anew.
+// sweepMemory deletes the records of images that no Scanner has. An image that is used again later starts with the default
+// memory.
 func (s *SQLite) sweepMemory(ctx context.Context, unusedSince time.Time) error {
 	return s.write(ctx, "sweep the memory for images", func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `

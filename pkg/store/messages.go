@@ -9,10 +9,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxMessageBytes bounds what an entry of the log unpacks to.
+// maxMessageBytes bounds the decompressed size of an entry of the log.
 const maxMessageBytes = 16 << 20
 
-// saveMessage adds what a message said to the log, if it has an entry, once for each message.
+// saveMessage adds an entry to the message log, if the announcement has one. A message with the same ID is added only once.
 func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said Announced, at time.Time) error {
 	if said.Log == nil {
 		return nil
@@ -36,7 +36,7 @@ func saveMessage(ctx context.Context, tx *sql.Tx, scanner, receiver string, said
 	return err
 }
 
-// selectMessages reads the log backwards. One receiver's part of it is a range of its index.
+// selectMessages selects log entries, latest first. The entries of one receiver are a range of its index.
 const selectMessages = `
 	SELECT id, scanner, receiver, digest_id, kind, title, findings, said_at, message, unconfirmed FROM messages
 	WHERE scanner = @scanner AND (@receiver = '' OR receiver = @receiver) AND (@before = 0 OR id < @before)

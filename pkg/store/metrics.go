@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of a store. What is asked of the volume is remembered from one look at it to the next, so that a volume that
-// hangs does not keep whoever collects them waiting.
+// metrics are the Prometheus metrics of a store. The values of the volume are measured by Look and cached, so that a hanging
+// volume does not block a scrape.
 type metrics struct {
 	seconds   *prometheus.HistogramVec
 	failures  *prometheus.CounterVec
@@ -70,7 +70,7 @@ func (s *SQLite) Describe(into chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It asks neither the file nor its volume.
+// Collect implements prometheus.Collector. It accesses neither the file nor its volume.
 func (s *SQLite) Collect(into chan<- prometheus.Metric) {
 	healthy := 1.0
 	if s.Health() != nil {
@@ -82,7 +82,7 @@ func (s *SQLite) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// measure notes how large the files are and how much room there is. What cannot be asked stays as it was.
+// measure sets the metrics of the files' sizes and the volume's free space. A value that cannot be read stays as it was.
 func (s *SQLite) measure() {
 	for file, path := range map[string]string{"database": s.path, "log": s.path + "-wal"} {
 		if info, err := os.Stat(path); err == nil {
@@ -95,7 +95,8 @@ func (s *SQLite) measure() {
 	}
 }
 
-// transacted counts a transaction. Who asked for what there is not, or gave up, has seen no failure.
+// transacted observes a transaction. Only faults of the file or its volume count as failures, not missing rows or cancelled
+// calls.
 func (m *metrics) transacted(kind string, began time.Time, err error) {
 	m.seconds.WithLabelValues(kind).Observe(time.Since(began).Seconds())
 	if Trouble(err) != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestMetrics: sizes, schema and transactions are measured, and metrics are had of a store whose file is away.
+// TestMetrics checks sizes, schema and transactions, and that metrics can be collected while the store's file is missing.
 func TestMetrics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s, err := OpenSQLite(t.Context(), path, time.Now)

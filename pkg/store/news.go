@@ -14,12 +14,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// defaultChanges are told if a filter names none.
+// defaultChanges are announced if a filter names no changes.
 var defaultChanges = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed}
 
-// News implements Announcements. The filter is for findings: a repository's vulnerability in a package is news if
-// any of its findings passes and is described by the worst that does, with the workloads that have such a one. An
-// empty UnknownPolicy is UnknownIfFixable.
+// News implements Announcements. The filter applies to findings: a vulnerability in a package of a repository is a change if any
+// of its findings passes. It is described by the worst finding that passes, with the workloads that have such a finding. An empty
+// UnknownPolicy is UnknownIfFixable.
 func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error) {
 	teller, err := s.newTeller(ctx, "news", scanner, receiver, f)
 	if err != nil {
@@ -51,17 +51,17 @@ func (s *SQLite) News(ctx context.Context, scanner, receiver string, f NewsFilte
 	return news, total, nil
 }
 
-// teller compares what is present with what one receiver was told.
+// teller compares what is present with what was announced to one receiver.
 type teller struct {
 	scanner, receiver string
 	filter            NewsFilter
 	wants             map[Change]bool
 	settled           map[string]bool
-	// only are the repositories to look at; nil for all.
+	// only are the repositories to evaluate; nil for all.
 	only map[string]bool
-	// suspect says that the data is not to be believed where it says that something is fixed.
+	// suspect means that the data is in quarantine, so nothing counts as fixed.
 	suspect bool
-	// memory of where there is nothing to tell, and what names the question; nil if nothing is to be remembered.
+	// memory caches for which repositories there is nothing to announce; nil for no cache. about is the common prefix of its keys.
 	memory *quietMemory
 	about  string
 }
@@ -81,7 +81,7 @@ func (s *SQLite) newTeller(ctx context.Context, purpose, scanner, receiver strin
 	if t.suspect, err = s.isSuspect(ctx, scanner, f.Engine); err != nil {
 		return nil, err
 	}
-	// Whoever only reads does not notice what another process writes.
+	// A read-only store does not see what another process writes, so it must not cache.
 	if s.writer != nil {
 		t.memory = &s.quiet
 		t.about = fmt.Sprintf("%s %s %d %s %t %q %q %t", purpose, s.quiet.of(scanner, receiver),
@@ -90,7 +90,8 @@ func (s *SQLite) newTeller(ctx context.Context, purpose, scanner, receiver strin
 	return t, nil
 }
 
-// isSuspect says whether the data is suspect of an engine or (empty) of any by which the Scanner has images.
+// isSuspect reports whether the data of an engine has an anomaly. If engine is empty, it checks every engine that the Scanner has
+// images with.
 func (s *SQLite) isSuspect(ctx context.Context, scanner, engine string) (bool, error) {
 	engines := []string{engine}
 	if engine == "" {
@@ -111,8 +112,8 @@ func (s *SQLite) isSuspect(ctx context.Context, scanner, engine string) (bool, e
 	return false, nil
 }
 
-// each looks at one repository after the other, but for those of which is known that there is nothing to tell. A look says
-// whether it found nothing.
+// each calls see for one repository after the other, except those for which there is known to be nothing to announce. see returns
+// whether it found nothing to announce.
 func (t *teller) each(ctx context.Context, q query, see func(context.Context, *look) (quiet bool, err error)) error {
 	repositories, err := running(ctx, q, t.scanner, t.filter.Engine, t.filter.Route, t.within())
 	if err != nil {
@@ -152,7 +153,8 @@ func (t *teller) within() reach {
 	return reachInUse
 }
 
-// receiverID is 0, which no receiver has, for one that is not known: it was told nothing.
+// receiverID returns the row ID of a receiver. It returns 0, which no receiver has, for an unknown one: nothing was announced to
+// it.
 func receiverID(ctx context.Context, q query, scanner, receiver string) (id int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT id FROM receivers WHERE scanner = ? AND name = ?`, scanner, receiver).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -161,14 +163,14 @@ func receiverID(ctx context.Context, q query, scanner, receiver string) (id int6
 	return id, err
 }
 
-// look is one look at one repository.
+// look is the evaluation of one repository.
 type look struct {
 	*teller
 	q        query
 	receiver int64
 	runningRepository
 	args []any
-	// excepts says that exceptions cover something.
+	// excepts means that exceptions suppress at least one finding.
 	excepts bool
 	// told says whether the receiver was told anything of the repository; nil until it is needed.
 	told *bool
@@ -198,7 +200,7 @@ func (t *teller) look(ctx context.Context, q query, receiver int64, r runningRep
 	return &look{teller: t, q: q, receiver: receiver, runningRepository: r, args: args, excepts: len(excepted) > 0}, nil
 }
 
-// args are the parameters of wanted.
+// args returns the parameters of the wanted statement.
 func (f NewsFilter) args() []any {
 	const all, ifFixable, none = 0, 1, 2
 	fixable := all
@@ -215,11 +217,11 @@ func (f NewsFilter) args() []any {
 	return []any{sql.Named("severity", int64(f.threshold())), sql.Named("fixable", fixable), sql.Named("unknown", unknown)}
 }
 
-// threshold is the least severity that passes as such. Unknown is none.
+// threshold returns the lowest severity that passes by itself. It is never Unknown, which has its own policy.
 func (f NewsFilter) threshold() finding.Severity { return max(f.MinSeverity, finding.Negligible) }
 
-// wanted are the present findings of some reports that pass a filter and that no exception covers, each once: three ranges of
-// one index. @severity is 1 at least. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
+// wanted selects each present finding of some reports once that passes a filter and is not suppressed, as three ranges of one
+// index. @severity is at least 1. @fixable and @unknown are 0 for all findings, 1 for fixable ones, 2 for none.
 const (
 	wantedColumns = `
 		SELECT f.id, f.vulnerability_id, f.package, f.report_id, f.known_exploited, f.severity, f.fixable FROM json_each(@reports) j
@@ -231,13 +233,13 @@ const (
 		wantedColumns + `f.known_exploited = 0 AND f.severity >= @severity AND f.fixable >= @fixable UNION ALL` +
 		wantedColumns + `f.known_exploited = 0 AND f.severity = 0 AND f.fixable >= @unknown)`
 
-	// wantedToo is the same for findings that are looked up by what they are about.
+	// wantedToo is the same condition for findings that are selected by vulnerability and package.
 	wantedToo = `(f.known_exploited = 1 OR f.severity >= @severity AND f.fixable >= @fixable OR f.severity = 0 AND f.fixable >= @unknown)
 		AND f.id NOT IN (SELECT value FROM json_each(@covered))`
 )
 
-// withRecord joins what the receiver was told. differs says that a finding may be news by that: whether it is, is up to what is
-// worst. What was not recorded differs from nothing.
+// withRecord joins the receiver's announcement records. differs is true for findings that may be a change compared with their
+// record: the worst of them decides. A value that was not recorded never differs.
 const (
 	withRecord = ` LEFT JOIN announcements a ON a.receiver_id = @receiver AND a.repository = @repository
 		AND a.canonical_id = v.canonical_id AND a.package = `
@@ -266,7 +268,7 @@ const (
 		WHERE f.gone_at IS NULL AND (@every OR ` + wantedToo + `)`
 )
 
-// record is what a receiver was told of one thing. Numbers are -1 where that was not recorded.
+// record is what was announced to a receiver about one vulnerability in one package. Numbers are -1 where they were not recorded.
 type record struct {
 	id, pkg                 string
 	severity                finding.Severity
@@ -276,7 +278,7 @@ type record struct {
 	excepted                bool
 }
 
-// sighting is what is present of one thing, and the record of what was told of it.
+// sighting is what is present of one vulnerability in one package, with the record of its announcement.
 type sighting struct {
 	News
 	// reports are those of the images that have it. Workloads are those of their images, and are filled in last.
@@ -284,7 +286,8 @@ type sighting struct {
 	// record is nil if it was never told; linked says that it was told by another id.
 	record *record
 	linked bool
-	// before is the severity that the finding had before, the same if it has not changed: of equal findings, what has risen most.
+	// before is the finding's previous severity, the current one if it has not changed. Of equal findings, the one that has risen
+	// most counts.
 	before finding.Severity
 }
 
@@ -300,7 +303,7 @@ func (l *look) present(ctx context.Context, keys [][2]string, every bool) (map[[
 	return l.see(ctx, listKeys, append(slices.Clone(l.args), sql.Named("keys", string(list)), sql.Named("every", every))...)
 }
 
-// see reads rows of selectSighting, by id and package.
+// see reads rows of selectSighting, by vulnerability ID and package.
 func (l *look) see(ctx context.Context, statement string, args ...any) (map[[2]string]*sighting, error) {
 	byKey := make(map[[2]string]*sighting)
 	rows, err := l.q.QueryContext(ctx, statement, args...)
@@ -372,7 +375,7 @@ func (s *sighting) describe(f finding.Finding, fixSince, exploitedSince millis, 
 	}
 }
 
-// severityBefore is the severity that a finding had last before it changed, if it has.
+// severityBefore returns the severity that a finding had before its last change, the current one if it has not changed.
 func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severity {
 	if len(history) == 0 {
 		return f.Severity
@@ -380,7 +383,7 @@ func severityBefore(f finding.Finding, history []SeverityBefore) finding.Severit
 	return history[len(history)-1].Severity
 }
 
-// changes says what has changed about it, what matters most first; nothing if it is as it was told.
+// changes returns the changes since the announcement, the most important first; none if it is as it was announced.
 func (s *sighting) changes(f NewsFilter) []Change {
 	r := s.record
 	switch {
@@ -407,7 +410,8 @@ func (s *sighting) escalated(f NewsFilter) bool {
 		r.severity >= 0 && r.severity < f.threshold() && s.Finding.Severity >= f.threshold()
 }
 
-// wanted says whether the receiver is told of a change. What was never told passes as new as well, whatever else it is.
+// wanted reports whether a change is announced to the receiver. A finding that was never announced also passes as new, whatever
+// its change is.
 func (l *look) wanted(s *sighting, change Change) bool {
 	return l.wants[change] || s.record == nil && l.wants[ChangeNew]
 }
@@ -510,7 +514,7 @@ func (l *look) fixed(ctx context.Context, list *newsList) error {
 	})
 }
 
-// mayBeFixed says whether what is not there any more is fixed.
+// mayBeFixed reports whether a finding that is not present may count as fixed.
 func (l *look) mayBeFixed() bool { return l.settled[l.name] && !l.suspect }
 
 // idsOf lists covered findings as JSON, for json_each.

@@ -89,7 +89,8 @@ func TestNewsFilter(t *testing.T) {
 	}
 }
 
-// Rebuilt images, tags and replicas are no news: what counts is repository, vulnerability and package.
+// TestNewsAreOncePerRepository checks that rebuilt images, tags and replicas are no changes: repository, vulnerability and
+// package count.
 func TestNewsAreOncePerRepository(t *testing.T) {
 	f := newStore(t)
 	first := f.clock.Now()
@@ -120,7 +121,7 @@ func TestNewsAreOncePerRepository(t *testing.T) {
 	equal(t, "counts of the scanner", got[Totals](t)(f.ScannerTotals(t.Context(), "scanner", exception.Set{})).Counts, finding.Counts{Critical: 1, High: 1, Low: 1})
 	equal(t, "counts of another", got[Totals](t)(f.ScannerTotals(t.Context(), "other", exception.Set{})).Counts, finding.Counts{})
 
-	// A worse finding of what was announced is no news to the one who was told.
+	// A worse finding of what was announced is no change for the receiver that knows it.
 	said := Announced{Said: told(AnnouncementKey{"r", "CVE-2026-0001", "openssl"})}
 	must(t, f.MarkAnnounced(t.Context(), "scanner", "slack", said))
 	f.running(t, "app:3", "r", vulnerable("CVE-2026-0001", "openssl", version("4"), severity(finding.Critical), fixed))
@@ -141,7 +142,7 @@ func TestNewsOfARepositoryAndEngineMix(t *testing.T) {
 	other := report("app:2", vulnerable("CVE-2026-0001", "a"))
 	other.Engine = "fake"
 	got[Difference](t)(f.SaveReport(t.Context(), other, ""))
-	f.report(t, "app:2", vulnerable("CVE-2026-0009", "a")) // by an engine that nobody asked
+	f.report(t, "app:2", vulnerable("CVE-2026-0009", "a")) // by an engine that no Scanner has the image with
 	news, total, err := f.News(t.Context(), "scanner", "slack", NewsFilter{}, 0)
 	must(t, err)
 	if total != 1 || len(news) != 1 || news[0].Finding.Severity != finding.High || len(news[0].Workloads) != 2 {
@@ -180,7 +181,7 @@ func TestCountsFollowEveryChange(t *testing.T) {
 	check("at first", finding.Counts{High: 1})
 	f.report(t, "app", vulnerable("CVE-2026-0001", "a", severity(finding.Critical), fixed))
 	check("a new report", finding.Counts{Critical: 1, Fixable: 1})
-	// Another image's report says that it is exploited.
+	// The report of another image marks the vulnerability as exploited.
 	f.report(t, "elsewhere", vulnerable("CVE-2026-0001", "b", exploited))
 	check("exploited", finding.Counts{Critical: 1, Fixable: 1, KnownExploited: 1})
 	f.running(t, "app:2", "r", vulnerable("CVE-2026-0002", "a", severity(finding.Low)))

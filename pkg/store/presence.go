@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// lastPresent is the name in meta of the time at which a process last had the store open.
+// lastPresent is the key in the meta table of the time at which a process last had the store open.
 const lastPresent = "last present"
 
-// presence tells what was recorded by this process from what an earlier one recorded. While no process had the store open, nobody saw
-// workloads end. Safe for concurrent use.
+// presence distinguishes what this process has recorded from what an earlier one recorded. While no process has the store open,
+// ends of workloads go unnoticed. It is safe for concurrent use.
 type presence struct {
-	// before is when the process before this one was last present; zero if that is not known. It is set when the store is opened.
+	// before is when the previous process last had the store open; zero if that is not known. It is set when the store is opened.
 	before time.Time
 	mu     sync.Mutex
-	// seen are the ids of images with workloads that this process has recorded or found recorded.
+	// seen are the row IDs of images with workloads that this process has recorded or confirmed.
 	seen map[int64]bool
 }
 
-// readPresence notes when the process before this one was last present.
+// readPresence reads when the previous process last had the store open.
 func (s *SQLite) readPresence(ctx context.Context) error {
 	at, err := readMeta(ctx, s.reader, lastPresent)
 	if at != 0 {
@@ -29,12 +29,12 @@ func (s *SQLite) readPresence(ctx context.Context) error {
 	return err
 }
 
-// markPresent notes that this process is there.
+// markPresent records that this process has the store open now.
 func (s *SQLite) markPresent(ctx context.Context, tx *sql.Tx) error {
 	return saveMeta(ctx, tx, lastPresent, s.now().UnixMilli())
 }
 
-// lastSeen is when the recorded workloads of an image were last known to run, if they no longer do.
+// lastSeen returns when the recorded workloads of an image were last known to run, in case they no longer do.
 func (s *SQLite) lastSeen(use imageUse) time.Time {
 	p := &s.presence
 	p.mu.Lock()
@@ -48,7 +48,7 @@ func (s *SQLite) lastSeen(use imageUse) time.Time {
 	return earlierTime(p.before, s.now())
 }
 
-// see notes that this process has recorded an image's workloads, or that there are none.
+// see records that this process has confirmed an image's workloads, or that the image has none.
 func (p *presence) see(image int64, workloads int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,7 +65,8 @@ func (p *Present) add(repository string, total int, news []News, worst int) {
 	p.Worst = slices.Clone(all[:min(worst, len(all))])
 }
 
-// momentOf names what runs, what is found in it and what exceptions cover: the states of its reports never come twice.
+// momentOf returns the snapshot ID of what runs, what is found in it and what exceptions suppress. A report's ID and revision
+// never repeat, so neither do snapshots.
 func momentOf(repositories []runningRepository, f NewsFilter) string {
 	sum := sha256.New()
 	if f.Route != nil {
@@ -78,9 +79,9 @@ func momentOf(repositories []runningRepository, f NewsFilter) string {
 }
 
 const (
-	// announceAll records the worst of what is present of each thing. Of a row with a max, SQLite takes the other columns too
-	// (https://www.sqlite.org/lang_select.html#bareagg). What had changed since it was told is told by this message, and
-	// forgotten with it if it never arrives.
+	// announceAll records the worst present finding of each vulnerability and package. For a row with a max, SQLite takes the other
+	// columns from the same row (https://www.sqlite.org/lang_select.html#bareagg). A record that has changed since its announcement
+	// gets the ID of this message, so that it is retracted with the message if that is never delivered.
 	announceAll = `WITH` + wanted + `
 		INSERT INTO announcements (receiver_id, repository, canonical_id, package, digest_id, announced_at, severity, fixable, known_exploited, aliases)
 		SELECT @receiver, @repository, canonical_id, package, @digest, @at, severity, fixable, known_exploited, aliases FROM (
@@ -92,7 +93,7 @@ const (
 			OR fixable = 0 AND excluded.fixable = 1 OR known_exploited = 0 AND excluded.known_exploited = 1
 			OR severity >= 0 AND severity < @severity AND excluded.severity >= @severity THEN excluded.digest_id ELSE digest_id END`
 
-	// forgetAbsent forgets what was told of a repository and is not found in it.
+	// forgetAbsent deletes the announcements of a repository whose findings are not present.
 	forgetAbsent = `
 		DELETE FROM announcements WHERE receiver_id = @receiver AND repository = @repository AND NOT EXISTS (
 			SELECT 1 FROM vulnerabilities v CROSS JOIN findings f INDEXED BY findings_by_vulnerability
@@ -140,7 +141,7 @@ func saveAll(ctx context.Context, tx *sql.Tx, receiver int64, scanner string, sa
 	return nil
 }
 
-// forgetOthers forgets what was told of repositories that do not run.
+// forgetOthers deletes the announcements of repositories that do not run.
 func forgetOthers(ctx context.Context, tx *sql.Tx, receiver int64, repositories []runningRepository) error {
 	names := make([]string, 0, len(repositories))
 	for _, r := range repositories {

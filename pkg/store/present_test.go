@@ -11,13 +11,13 @@ import (
 
 var highOnly = NewsFilter{MinSeverity: finding.High, Unknown: UnknownNever}
 
-// present looks at what the receiver "slack" was not told of what is high or worse.
+// present returns what the receiver "slack" has not been notified of, of high severity or worse.
 func (f fixture) present(t *testing.T, worst int) Present {
 	t.Helper()
 	return got[Present](t)(f.Present(t.Context(), "scanner", "slack", highOnly, worst))
 }
 
-// untold counts what is news for the receiver "slack" of what is high or worse.
+// untold counts the changes for the receiver "slack" of high severity or worse.
 func (f fixture) untold(t *testing.T) int {
 	t.Helper()
 	_, total, err := f.News(t.Context(), "scanner", "slack", highOnly, 1)
@@ -25,7 +25,8 @@ func (f fixture) untold(t *testing.T) int {
 	return total
 }
 
-// The worst may be in the last repository, and all count, however many there are.
+// TestPresentIsEverything checks that all findings count, however many there are, and that the worst may be in the last
+// repository.
 func TestPresentIsEverything(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "a", "a", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
@@ -61,7 +62,7 @@ func TestAllIsAnnounced(t *testing.T) {
 	equal(t, "news for another receiver", total, 4500)
 }
 
-// Nothing may be passed over that was not looked at.
+// TestAllOfAnotherMomentIsRefused checks that nothing is recorded as announced that was not in the snapshot.
 func TestAllOfAnotherMomentIsRefused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, f fixture){
 		"a new finding":             func(t *testing.T, f fixture) { f.report(t, "app", vulnerable("CVE-2026-0002", "a")) },
@@ -87,7 +88,7 @@ func TestAllOfAnotherMomentIsRefused(t *testing.T) {
 	}
 }
 
-// A message that never arrived takes back what it said, and nothing else.
+// TestRetract checks that a message that was never delivered takes back its announcements, and nothing else.
 func TestRetract(t *testing.T) {
 	f := newStore(t)
 	f.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))

@@ -19,18 +19,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// Every run draws the same histories, so that a change fails by what it does; "make explore" draws others.
+// Every run draws the same histories, so a test fails only because of a change. "make explore" draws others.
 func init() { _ = flag.Set("rapid.seed", "1") }
 
-// model is what a store should know, kept in the plainest way, and the store that is compared with it. Its
-// vocabulary is small, so that things meet often.
+// model is a simple model of what a store should have, with the store that is compared with it. It has few names and values, so
+// that they often coincide.
 type model struct {
 	store *SQLite
 	clock *clock
 	path  string
 
 	reports map[string]map[string]finding.Finding // by image name and finding.Key
-	shared  map[string]finding.Finding            // what the newest report says of each vulnerability
+	shared  map[string]finding.Finding            // what the latest report has for each vulnerability
 	used    map[string][]Workload                 // by image name
 	told    map[AnnouncementKey]bool
 }
@@ -103,7 +103,7 @@ func (m *model) release(t *rapid.T) {
 	delete(m.used, name)
 }
 
-// announce tells the receiver some of the news.
+// announce announces some of the changes to the receiver.
 func (m *model) announce(t *rapid.T) {
 	news, _, err := m.store.News(context.Background(), "scanner", "slack", drawFilter(t), rapid.IntRange(1, 5).Draw(t, "limit"))
 	m.try(t, err)
@@ -119,7 +119,7 @@ func (m *model) announce(t *rapid.T) {
 	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
 }
 
-// announceAll tells the receiver everything at once.
+// announceAll announces everything to the receiver at once.
 func (m *model) announceAll(t *rapid.T) {
 	filter := drawFilter(t)
 	present, err := m.store.Present(context.Background(), "scanner", "slack", filter, 2)
@@ -136,7 +136,7 @@ func (m *model) announceAll(t *rapid.T) {
 	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
 }
 
-// restart ends the store and opens it again.
+// restart closes the store and opens it again.
 func (m *model) restart(t *rapid.T) {
 	m.try(t, m.store.Close())
 	m.open(t)
@@ -154,7 +154,7 @@ func (m *model) try(t *rapid.T, err error) {
 	}
 }
 
-// present is the model's answer to what a report has.
+// present returns the findings that the model has for a report.
 func (m *model) present(name string) []finding.Finding {
 	var findings []finding.Finding
 	for _, f := range m.reports[name] {
@@ -185,7 +185,7 @@ func passes(f finding.Finding, filter NewsFilter) bool {
 	return f.Severity >= filter.MinSeverity
 }
 
-// groups is the model's answer to what is there, by what an announcement is about, for those findings that pass.
+// groups returns the findings that the model has and that pass, by announcement key.
 func (m *model) groups(pass func(finding.Finding) bool) map[AnnouncementKey]News {
 	groups := make(map[AnnouncementKey]News)
 	for name, workloads := range m.used {
@@ -295,8 +295,8 @@ func compare(t *rapid.T, what string, got, want any, options ...cmp.Option) {
 	}
 }
 
-// Whatever happens in whatever order: reports differ as they should, what was announced never comes up as news
-// again, and what was not always does.
+// TestTheStoreAgreesWithAPlainModel checks any sequence of actions: differences of reports are correct, what was announced is
+// never a change again, and what was not announced always is.
 func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
 	folder := t.TempDir()
 	stores := 0
@@ -327,11 +327,11 @@ func TestTheStoreAgreesWithAPlainModel(t *testing.T) {
 	})
 }
 
-// Columns hold what they are given.
+// TestColumnsComeBack checks that columns return what was written.
 func TestColumnsComeBack(t *testing.T) {
 	f := newStore(t)
 	rapid.Check(t, func(t *rapid.T) {
-		// Strings as engines may give them: any Unicode, quotes and line ends.
+		// Engines may give any Unicode text, with quotes and line ends.
 		text := rapid.StringN(0, 20, -1)
 		wantPlatform := platform(image.Platform{
 			OS: rapid.SampledFrom([]string{"", "linux"}).Draw(t, "os"), Architecture: rapid.SampledFrom([]string{"", "arm"}).Draw(t, "architecture"),

@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// maxQuiet is how many entries a quietMemory holds at least before it drops the oldest. One entry is some fifty bytes.
+// maxQuiet is how many entries a quietMemory holds at least before it drops the oldest. An entry takes about fifty bytes.
 const maxQuiet = 100_000
 
-// quietMemory remembers where there was nothing to tell: as long as neither what is present nor what was told changes, there is
-// none. It spares most of the looks that are taken again and again.
+// quietMemory caches for which repositories there was nothing to announce. That stays true until what is present or what was
+// announced changes. It saves most of the periodic evaluations.
 type quietMemory struct {
 	mutex sync.Mutex
-	// rounds are those of each Scanner's receivers. One begins whenever what a receiver was told changes, or is first asked for; no number
-	// comes twice, so that what was forgotten is never taken for what begins anew.
+	// rounds are by Scanner and receiver. A new round begins when a receiver's announcements change or are first evaluated. Numbers
+	// are never reused, so a receiver that is deleted and added again never gets an old entry.
 	rounds map[string]map[string]uint64
 	last   uint64
 	quiet  recent[bool]
 }
 
-// of names what a receiver has been told so far. It is to be taken before the look at the store.
+// of returns a key for what a receiver was notified of so far. The caller must take it before it reads the store.
 func (m *quietMemory) of(scanner, receiver string) string {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
@@ -31,21 +31,21 @@ func (m *quietMemory) of(scanner, receiver string) string {
 	return fmt.Sprintf("%q %q %d", scanner, receiver, round)
 }
 
-// told notes that what a receiver was told has changed.
+// told records that a receiver's announcements have changed.
 func (m *quietMemory) told(scanner, receiver string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	m.begin(scanner, receiver)
 }
 
-// forget forgets what is known of a Scanner's receivers, which may all be gone.
+// forget deletes the rounds of a Scanner's receivers, which may all be deleted.
 func (m *quietMemory) forget(scanner string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.rounds, scanner)
 }
 
-// begin begins a receiver's next round. The caller holds the mutex.
+// begin starts a receiver's next round. The caller holds the mutex.
 func (m *quietMemory) begin(scanner, receiver string) uint64 {
 	if m.rounds == nil {
 		m.rounds = make(map[string]map[string]uint64)
@@ -58,7 +58,7 @@ func (m *quietMemory) begin(scanner, receiver string) uint64 {
 	return m.last
 }
 
-// is says whether there was nothing to tell of something.
+// is reports whether there was nothing to announce for a key.
 func (m *quietMemory) is(what string) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
@@ -66,15 +66,16 @@ func (m *quietMemory) is(what string) bool {
 	return quiet
 }
 
-// note notes that there is nothing to tell of it.
+// note records that there is nothing to announce for a key.
 func (m *quietMemory) note(what string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	m.quiet.put(sha256.Sum256([]byte(what)), true, maxQuiet)
 }
 
-// recent holds the entries that were used last: between one and two times as many as its limit. Older ones are dropped together, and
-// what is asked for between two such times stays, so that nothing begins anew because the limit is reached. The zero value is empty.
+// recent is a cache of the entries that were used last: between one and two times as many as its limit. It drops the older half
+// at once. Entries that were read since the last drop stay, so reaching the limit does not empty the cache. The zero value is
+// empty.
 type recent[V any] struct {
 	newer, older map[[sha256.Size]byte]V
 }
@@ -84,7 +85,7 @@ func (r *recent[V]) get(key [sha256.Size]byte) (value V, found bool) {
 		return value, true
 	}
 	if value, found = r.older[key]; found {
-		r.newer[key] = value // newer is there, since older was newer once
+		r.newer[key] = value // newer is not nil, since older was newer before
 	}
 	return value, found
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// link finds what was told by another id.
+// link finds the records of findings that were announced by another ID.
 func (l *look) link(ctx context.Context, sightings []*sighting) error {
 	if told, err := l.isTold(ctx); err != nil || !told {
 		return err
@@ -42,7 +42,8 @@ func (l *look) link(ctx context.Context, sightings []*sighting) error {
 	})
 }
 
-// before puts what is known best first: what was told before what an exception covers, and that before what was fixed.
+// before orders records by how well the receiver knows the finding: announced ones come first, then suppressed ones, then fixed
+// ones.
 func (r *record) before(other *record) bool {
 	if r.excepted != other.excepted {
 		return !r.excepted && r.fixedAt.IsZero()
@@ -50,8 +51,8 @@ func (r *record) before(other *record) bool {
 	return r.fixedAt.IsZero() && !other.fixedAt.IsZero()
 }
 
-// areLinked says whether two vulnerabilities are one: if the id of one is among the other's ids. That both have a third one in
-// common says nothing, since an advisory covers several.
+// areLinked reports whether two IDs are of the same vulnerability: if one of them is among the other's aliases. A common alias
+// proves nothing, since one advisory covers several vulnerabilities.
 func areLinked(id string, aliases []string, otherID string, otherAliases []string) bool {
 	among := func(id string, ids []string) bool {
 		return slices.ContainsFunc(ids, func(other string) bool { return strings.EqualFold(id, other) })
@@ -76,7 +77,7 @@ const (
 			ON f.vulnerability_id = v.id AND f.report_id IN (SELECT value FROM json_each(@all_reports))
 		WHERE v.canonical_id = a.canonical_id AND f.package = a.package AND f.fixed_at IS NULL)`
 
-	// selectNamed are findings in a package by some names.
+	// selectNamed selects findings in a package by any of several IDs.
 	selectNamed = `SELECT DISTINCT v.canonical_id, f.aliases
 		FROM json_each(@names) n CROSS JOIN vulnerability_names vn ON vn.name = n.value
 		CROSS JOIN vulnerabilities v ON v.id = vn.vulnerability_id
@@ -135,10 +136,10 @@ func textOf(texts []string) (n int) {
 	return n
 }
 
-// orphan is what was told and is not there any more.
+// orphan is a record whose finding is not present by the record's ID.
 type orphan struct {
 	record
-	// now are the ids and aliases by which it is there now, if it is by others.
+	// now has the IDs and aliases of the same finding by other IDs, if it is present by others.
 	now []finding.Finding
 }
 

@@ -13,9 +13,9 @@ import (
 const selectMissing = `SELECT f.key, f.package, f.version, f.type, f.purl, f.paths, f.aliases
 	FROM json_each(?) missing CROSS JOIN findings f ON f.id = missing.value WHERE f.aliases <> ''`
 
-// findRenamed marks which known findings a report has, and finds those that it has under another id: in the same package, and
-// the id of one is among the aliases of the other. An alias that both have proves nothing, since one advisory covers many
-// vulnerabilities. A known finding is one at most of the report's.
+// findRenamed marks the known findings that a report has, and finds those that it has under another ID: in the same package, if
+// the ID of one is among the aliases of the other. A common alias proves nothing, since one advisory covers many vulnerabilities.
+// Each known finding is assigned to at most one of the report's findings.
 func findRenamed(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*knownFinding, rows []*findingRow) (map[*findingRow]*knownFinding, error) {
 	fresh := make(map[[sha256.Size]byte]*findingRow)
 	missing := len(known)
@@ -47,7 +47,7 @@ func findRenamed(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*k
 	return assign(rows, links), nil
 }
 
-// linkMissing adds the links by the aliases of those findings that a report misses.
+// linkMissing adds the links that follow from the aliases of known findings that the report lacks.
 func linkMissing(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*knownFinding, fresh map[[sha256.Size]byte]*findingRow, links map[*findingRow][]*knownFinding) error {
 	var missing []int64
 	for _, k := range known {
@@ -77,7 +77,7 @@ func linkMissing(ctx context.Context, tx *sql.Tx, known map[[sha256.Size]byte]*k
 	return err
 }
 
-// underAliases gives the keys that a finding would have under each of its aliases.
+// underAliases calls use with the key that a finding would have under each of its aliases.
 func underAliases(f finding.Finding, use func(key [sha256.Size]byte)) error {
 	aliases := f.Aliases
 	for _, alias := range aliases {
@@ -91,8 +91,8 @@ func underAliases(f finding.Finding, use func(key [sha256.Size]byte)) error {
 	return nil
 }
 
-// assign gives each row one of the known findings that it may be, in the order of the rows: one that is present rather than one
-// that has gone, and the oldest.
+// assign gives each row, in order, at most one of the known findings that it is linked to: a present one before a gone one, and
+// then the oldest.
 func assign(rows []*findingRow, links map[*findingRow][]*knownFinding) map[*findingRow]*knownFinding {
 	renamed := make(map[*findingRow]*knownFinding, len(links))
 	for _, row := range rows {

@@ -12,14 +12,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// topFindings is how many findings a Summary has.
+// topFindings is how many findings a Summary lists.
 const topFindings = 5
 
-// selectFinding gives the columns that scanFinding reads, of findings f and vulnerabilities v.
+// selectFinding selects the columns that scanFinding reads, of findings f and vulnerabilities v.
 const selectFinding = `SELECT v.canonical_id, v.description, v.url, v.cvss, v.epss, f.known_exploited, f.severity,
 	f.package, f.version, f.type, f.purl, f.paths, f.fix_state, f.fix_versions, f.fix_available, f.aliases, f.advisories `
 
-// scanFinding reads a row of selectFinding; more are its further columns.
+// scanFinding scans a row of selectFinding. more are the destinations of further columns.
 func scanFinding(rows *sql.Rows, more ...any) (finding.Finding, error) {
 	var f finding.Finding
 	var fixAvailable millis
@@ -32,8 +32,8 @@ func scanFinding(rows *sql.Rows, more ...any) (finding.Finding, error) {
 	return f, err
 }
 
-// fromPresent are the present findings of one report, butFor leaves some out. worst orders them as finding.Worse does, with the
-// bounds of its bands.
+// fromPresent selects the present findings of one report, and butFor excludes some of them. worst orders them as finding.Worse
+// does; likelihood has the same bounds as the bands there.
 const (
 	fromPresent = `FROM findings f INDEXED BY findings_present CROSS JOIN vulnerabilities v ON v.id = f.vulnerability_id
 		WHERE f.report_id = ? AND f.gone_at IS NULL `
@@ -94,13 +94,13 @@ func (s *SQLite) HasReport(ctx context.Context, engine string, key image.Key, sc
 const countReport = `SELECT severity, count(*), sum(fixable), sum(known_exploited)
 	FROM findings f INDEXED BY findings_present WHERE report_id = ? AND gone_at IS NULL ` + butFor + `GROUP BY severity`
 
-// countPresent counts a report's findings but for those of a JSON list.
+// countPresent counts a report's present findings except those with the row IDs in a JSON list.
 func countPresent(ctx context.Context, q query, report int64, without string) (finding.Counts, error) {
 	rows, err := q.QueryContext(ctx, countReport, report, without)
 	return sumCounts(rows, err)
 }
 
-// sumCounts adds up rows of severity, number, fixable and known exploited ones.
+// sumCounts adds up rows of severity, number of findings, number of fixable ones and number of known exploited ones.
 func sumCounts(rows *sql.Rows, err error) (total finding.Counts, _ error) {
 	_, err = collect(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var severity finding.Severity

@@ -15,7 +15,7 @@ func TestAReportComesBackAsItWas(t *testing.T) {
 	full := finding.Finding{
 		ID: "CVE-2026-0001", Aliases: []string{"GHSA-aaaa-bbbb-cccc"}, Severity: finding.Critical,
 		Package: finding.Package{Name: "lodash", Version: "4.17.20", Type: "npm", PURL: "pkg:npm/lodash@4.17.20"},
-		// A path may be any bytes but NUL.
+		// A path may contain any bytes but NUL.
 		Paths: []string{"/app/package-lock.json", "/app/\xff\n\"'/x"}, FixState: finding.FixStateFixed, FixVersions: []string{"4.17.21"},
 		FixAvailable: f.clock.Now().Add(-time.Hour), Description: "Prototype pollution “here”.", URL: "https://example.com/1",
 		CVSS: 9.8, EPSS: 0.123456789, KnownExploited: true,
@@ -87,7 +87,7 @@ func TestChangesReachTheFinding(t *testing.T) {
 	equal(t, "findings", got[[]finding.Finding](t)(f.Findings(t.Context(), subject("app"))), []finding.Finding{after})
 }
 
-// life is what the store remembers of a finding's time.
+// life is the lifetime of a finding in the store.
 type life struct{ FirstSeen, LastSeen, GoneAt time.Time }
 
 func (f fixture) life(t *testing.T, pkg string) life {
@@ -117,7 +117,8 @@ func TestAFindingKeepsItsHistory(t *testing.T) {
 	equal(t, "when it is back", f.life(t, "a"), life{FirstSeen: came})
 }
 
-// What is known of a vulnerability is known of it everywhere, but only to its engine.
+// TestVulnerabilitiesAreShared checks that what a report says about a vulnerability applies to all images, but only for the same
+// engine.
 func TestVulnerabilitiesAreShared(t *testing.T) {
 	f := newStore(t)
 	f.report(t, "old image", vulnerable("CVE-2026-0001", "a"))
@@ -143,7 +144,7 @@ func TestSummaryHasTheWorstFive(t *testing.T) {
 		v.EPSS = float64(i) / 100
 		findings = append(findings, v)
 	}
-	// Nothing but the path is different, and no list of paths sorts like their texts do.
+	// These differ only in their paths. No list of paths sorts as its text does.
 	for _, paths := range [][]string{{"/b"}, {"/a", "/z"}, {"/a"}, {"/a!"}} {
 		v := vulnerable("CVE-2026-9999", "q", severity(finding.Critical))
 		v.Paths, v.Package.Type, v.EPSS = paths, "npm", 0.9

@@ -15,23 +15,24 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// PreviousSuffix ends the name of the store that was there before the last restored one, beside it.
+// PreviousSuffix is the suffix of the file that keeps the store from before the last restore, beside the current store.
 const PreviousSuffix = ".previous"
 
-// partialSuffix ends that of a restored store that is being written and checked, stagedSuffix that of one that the manager takes at
-// its next start, and restoringSuffix that of the file whose lock whoever writes one has: those get other names, a lock must not.
+// partialSuffix is the suffix of a restored store that is being written and checked. stagedSuffix is that of a restored store
+// that the manager takes over at its next start. restoringSuffix is that of the lock file of a restore: the other two files are
+// renamed, and a lock file must not be.
 const partialSuffix, stagedSuffix, restoringSuffix = ".partial", ".restore", ".restoring"
 
 var (
-	// ErrRestoring says that another process reads a backup for the same store.
+	// ErrRestoring means that another process is restoring a backup to the same store.
 	ErrRestoring = errors.New("another restore into this directory is under way: wait for it")
-	// ErrHalfTaken says that a restore cannot be taken back any more: there would be no store.
+	// ErrHalfTaken means that a restore can no longer be canceled, because there would be no store.
 	ErrHalfTaken = errors.New("the manager has put the store before aside already: start it, it takes the restored one")
 )
 
-// StageRestore reads a backup to its end, checks it, and has the store at path be replaced by it the next time that it is opened for
-// writing. Until then the store, and whoever has it open, notices nothing; with an error it never will. A backup that was staged
-// before and not taken yet is replaced.
+// StageRestore reads a backup to its end, checks it, and stages it to replace the store at path the next time that this store is
+// opened for writing. Until then the store and its users are not affected. After an error nothing is staged by this call. A
+// backup that was staged before is replaced.
 func StageRestore(ctx context.Context, in io.Reader, path string) (info BackupInfo, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return info, err
@@ -47,7 +48,7 @@ func StageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 	return stageRestore(ctx, in, path)
 }
 
-// stageRestore is for who has the lock.
+// stageRestore does the work of StageRestore. The caller holds the restore lock.
 func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupInfo, err error) {
 	partial := path + partialSuffix
 	if err := removePartial(partial); err != nil {
@@ -58,7 +59,7 @@ func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 		return info, err
 	}
 	defer func() {
-		// Without an error it has another name by now.
+		// Without an error the file has been renamed.
 		if err != nil {
 			err = errors.Join(err, removePartial(partial))
 		}
@@ -79,7 +80,8 @@ func stageRestore(ctx context.Context, in io.Reader, path string) (info BackupIn
 	return info, syncDirectory(path)
 }
 
-// CancelRestore takes back a backup that was staged and not taken yet; false if there is none.
+// CancelRestore removes a staged backup that the manager has not taken over; false if there is none. It returns ErrHalfTaken if
+// the manager has already moved the previous store.
 func CancelRestore(path string) (bool, error) {
 	staged := path + stagedSuffix
 	if exists(staged) && exists(path+PreviousSuffix) && !exists(path) {
@@ -92,13 +94,13 @@ func CancelRestore(path string) (bool, error) {
 	return err == nil, err
 }
 
-// exists says whether there is such a file.
+// exists reports whether the file exists.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// roomFor refuses what would leave the volume full for the store that is in use.
+// roomFor returns an error if the restored store would fill the volume of the store that is in use.
 func roomFor(file *os.File, info BackupInfo) error {
 	var volume syscall.Statfs_t
 	if err := syscall.Statfs(file.Name(), &volume); err != nil {
@@ -112,8 +114,8 @@ func roomFor(file *os.File, info BackupInfo) error {
 	return nil
 }
 
-// prepareRestore checks that a file is the store that a backup says it is, and makes it another one: what happened after the backup
-// is not in it, so that nobody may take it for the store that it once was.
+// prepareRestore checks that a file is the store that its backup's header describes, and gives it a new ID. It lacks everything
+// that happened after the backup, so readers must not mistake it for the original store.
 func prepareRestore(ctx context.Context, path string, info BackupInfo) (err error) {
 	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: url.Values{"_pragma": {"journal_mode(DELETE)", "synchronous(FULL)"}}.Encode()}
 	db, err := connect(name.String())
@@ -134,14 +136,14 @@ func prepareRestore(ctx context.Context, path string, info BackupInfo) (err erro
 	return err
 }
 
-// restoredFrom is the name in meta of the time of the backup that a store was restored from.
+// restoredFrom is the key in the meta table of the creation time of the backup that the store was restored from.
 const restoredFrom = "restored_from"
 
 func checkRestored(ctx context.Context, db *sql.DB, info BackupInfo) error {
 	if err := checkOwner(ctx, db); err != nil {
 		return err
 	}
-	// First, since a view or a generated column in the place of a table would be computed by what follows.
+	// This check comes first, since the following statements would execute a view or generated column in the place of a table.
 	if err := checkSchemaObjects(ctx, db, info.Schema); err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func checkRestored(ctx context.Context, db *sql.DB, info BackupInfo) error {
 	return nil
 }
 
-// discardPartial removes what a restore left that was broken off, and nobody writes any more.
+// discardPartial removes the files of an interrupted restore, unless another process is still restoring.
 func discardPartial(path string) error {
 	partial := path + partialSuffix
 	if _, err := os.Stat(partial); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
@@ -182,7 +184,7 @@ func removePartial(path string) error {
 	return removeAll(path, path+"-journal", path+"-wal", path+"-shm")
 }
 
-// removeAll removes files that may not be there.
+// removeAll removes files. A missing file is no error.
 func removeAll(paths ...string) error {
 	var errs []error
 	for _, path := range paths {
@@ -193,7 +195,7 @@ func removeAll(paths ...string) error {
 	return errors.Join(errs...)
 }
 
-// syncDirectory has the names of a file's directory outlive a crash of the machine.
+// syncDirectory syncs the directory of a file, so that renames survive a crash of the machine.
 func syncDirectory(path string) error {
 	directory, err := os.Open(filepath.Dir(path)) //nolint:gosec // the path is the operator's own flag
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// takeRestored replaces the store by one that is staged, and says whether there was one. The one before is kept, until the next time. Whoever
-// calls has the lock. It may be broken off anywhere: the next call goes on.
+// takeRestored replaces the store by a staged one, and reports whether there was one. The previous store is kept until the next
+// restore. The caller holds the lock. If it is interrupted at any point, the next call continues.
 func takeRestored(ctx context.Context, path string) (bool, error) {
 	staged := path + stagedSuffix
 	if _, err := os.Stat(staged); err != nil { //nolint:gosec // the path is the operator's own flag
@@ -24,7 +24,7 @@ func takeRestored(ctx context.Context, path string) (bool, error) {
 	if err := putAsideStore(ctx, path); err != nil {
 		return false, fmt.Errorf("put aside the store before the restored one: %w", err)
 	}
-	// Whatever belongs to the store before would be taken for the restored one's.
+	// SQLite would apply the previous store's files to the restored one.
 	if err := putAsideLeftLog(path); err != nil {
 		return false, err
 	}
@@ -37,7 +37,7 @@ func takeRestored(ctx context.Context, path string) (bool, error) {
 	return true, syncDirectory(path)
 }
 
-// putAsideStore renames the store that is there, as one file if it can be read.
+// putAsideStore renames the current store, as one file if it can be read.
 func putAsideStore(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return nil
@@ -50,14 +50,15 @@ func putAsideStore(ctx context.Context, path string) error {
 	if err := os.Rename(path, previous); err != nil { //nolint:gosec // the path is the operator's own flag
 		return err
 	}
-	// Left by a store that could not be read.
+	// A store that could not be read still has its log.
 	if err := os.Rename(path+"-wal", previous+"-wal"); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
 		return err
 	}
 	return syncDirectory(path)
 }
 
-// mergeLog has SQLite bring the write-ahead log into the store. A store that is damaged stays as it is: that may be why it is replaced.
+// mergeLog makes SQLite move the write-ahead log into the store. Errors are ignored: the store may be damaged, which may be the
+// reason to replace it.
 func mergeLog(ctx context.Context, path string) {
 	name := url.URL{Scheme: "file", OmitHost: true, Path: path}
 	db, err := connect(name.String())
@@ -68,7 +69,7 @@ func mergeLog(ctx context.Context, path string) {
 	_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
 }
 
-// readRestored looks up the backup that the store was restored from, if it was.
+// readRestored reads the creation time of the backup that the store was restored from, if it was.
 func (s *SQLite) readRestored(ctx context.Context) error {
 	var text string
 	err := s.reader.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = ?`, restoredFrom).Scan(&text)

@@ -13,41 +13,42 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// reach says which images count as running.
+// reach is which images count as running.
 type reach int
 
 const (
 	// reachRunning are the images that workloads run now.
 	reachRunning reach = iota
-	// reachInUse are those too whose last pods have ended recently.
+	// reachInUse also includes images whose last pods have ended recently.
 	reachInUse
-	// reachKept are all that the Scanner still has, but for those that a rollout has replaced.
+	// reachKept includes all images that the Scanner still has, except those that a rollout has replaced.
 	reachKept
 )
 
-// runningRepository is an image repository that runs for a Scanner, and who runs which of its images.
+// runningRepository is an image repository that runs for a Scanner, with the workloads of its images.
 type runningRepository struct {
 	name      string
-	workloads map[int64][]Workload // by the image's report
+	workloads map[int64][]Workload // by the report of the image
 	revisions map[int64]int64      // of these reports
-	digests   map[int64][]string   // of the image of each workload, in the order of workloads
-	// beside are the reports of its other images, with their revisions: nothing is told of them, but what they have is not fixed.
+	digests   map[int64][]string   // of each workload's image, in the order of workloads
+	// beside are the reports of the repository's other images, with their revisions. Their findings are not announced, but do not
+	// count as fixed either.
 	beside map[int64]int64
 }
 
-// reports lists the reports of the repository's images as JSON, for json_each.
+// reports returns the row IDs of the images' reports as JSON, for json_each.
 func (r runningRepository) reports() (string, error) {
 	ids, err := json.Marshal(slices.Sorted(maps.Keys(r.workloads)))
 	return string(ids), err
 }
 
-// allReports is the same with the reports beside them.
+// allReports also includes the reports in beside.
 func (r runningRepository) allReports() (string, error) {
 	ids, err := json.Marshal(slices.Concat(slices.Sorted(maps.Keys(r.workloads)), slices.Sorted(maps.Keys(r.beside))))
 	return string(ids), err
 }
 
-// state names the present findings of the repository's images: while it is the same, so are they.
+// state returns a text that identifies the present findings of the repository's images: while it is equal, so are they.
 func (r runningRepository) state() string {
 	var state strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(r.revisions)) {
@@ -59,7 +60,7 @@ func (r runningRepository) state() string {
 	return state.String()
 }
 
-// covers names also what decides which of them exceptions cover.
+// covers returns the state together with everything that determines which findings exceptions suppress.
 func (r runningRepository) covers(set exception.Set) string {
 	if set.Key() == "" {
 		return r.state()
@@ -73,7 +74,7 @@ func (r runningRepository) covers(set exception.Set) string {
 	return fmt.Sprintf("%s%s %s", r.state(), names.String(), set.Key())
 }
 
-// names are how the repository's workloads name a report's image, each once and in order.
+// names returns how the repository's workloads name a report's image, each name once and in order.
 func (r runningRepository) names(report int64) []exception.Image {
 	var names []exception.Image
 	for i, w := range r.workloads[report] {
@@ -86,7 +87,7 @@ func (r runningRepository) names(report int64) []exception.Image {
 	return slices.CompactFunc(names, func(a, b exception.Image) bool { return compare(a, b) == 0 })
 }
 
-// covered returns the present findings that exceptions cover in the repository, by the findings' ids.
+// covered returns the repository's present findings that exceptions suppress, by the findings' row IDs.
 func (r runningRepository) covered(ctx context.Context, q query, set exception.Set) (map[int64]*exception.Exception, error) {
 	if set.Key() == "" {
 		return nil, nil
@@ -98,7 +99,7 @@ func (r runningRepository) covered(ctx context.Context, q query, set exception.S
 	return covered(ctx, q, set, names)
 }
 
-// everyone lists all workloads of the repository.
+// everyone returns all workloads of the repository.
 func (r runningRepository) everyone() []Workload {
 	var all []Workload
 	for _, workloads := range r.workloads {
@@ -114,18 +115,18 @@ const (
 		CROSS JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine `
 	ofScanner     = ` w ON w.image_id = si.id WHERE si.scanner = ? AND (? = '' OR si.engine = ?)`
 	selectRunning = selectWorkloads + `CROSS JOIN workloads` + ofScanner
-	// selectRecent and selectKept list what ran for a Scanner, with the workloads that ran it last.
+	// selectRecent and selectKept select images that ran for a Scanner, with the workloads that ran them last.
 	selectRecent = selectWorkloads + `CROSS JOIN left_workloads` + ofScanner + ` AND ` + isRecent
 	selectKept   = selectWorkloads + `CROSS JOIN left_workloads` + ofScanner + ` AND w.superseded = 0`
 )
 
-// selectWithin lists the workloads that count, by reach.
+// selectWithin are the statements that select the workloads within a reach.
 var selectWithin = map[reach][]string{
 	reachRunning: {selectRunning}, reachInUse: {selectRunning, selectRecent}, reachKept: {selectRunning, selectKept},
 }
 
-// running lists what is within reach for a Scanner and has a report by an engine (empty for any), by repository: of the workloads that
-// pass a route.
+// running lists the repositories with images that are within reach for a Scanner and have a report by an engine (empty for any).
+// It includes only workloads that pass the route. The result is ordered by name.
 func running(ctx context.Context, q query, scanner, engine string, route *Route, within reach) ([]runningRepository, error) {
 	found := repositoryCollector{route: route, byName: make(map[string]runningRepository), beside: make(map[string]map[int64]int64)}
 	for _, statement := range selectWithin[within] {
@@ -134,7 +135,7 @@ func running(ctx context.Context, q query, scanner, engine string, route *Route,
 		}
 	}
 	if within != reachKept {
-		// A pod that is moved to another node, and a CronJob between two runs, fix nothing; a rollout does.
+		// A pod that moves to another node, or a CronJob between two runs, fixes nothing; a rollout does.
 		if err := found.collect(ctx, q, selectKept, scanner, engine, found.note); err != nil {
 			return nil, err
 		}
@@ -147,7 +148,7 @@ func running(ctx context.Context, q query, scanner, engine string, route *Route,
 	return slices.SortedFunc(maps.Values(found.byName), func(a, b runningRepository) int { return cmp.Compare(a.name, b.name) }), nil
 }
 
-// repositoryCollector gathers rows of selectWorkloads by repository.
+// repositoryCollector groups rows of selectWorkloads by repository.
 type repositoryCollector struct {
 	route  *Route
 	byName map[string]runningRepository
@@ -175,7 +176,7 @@ func (c repositoryCollector) collect(ctx context.Context, q query, statement, sc
 	return err
 }
 
-// add takes in a workload that concerns the receiver; of any other only its image's report is noted.
+// add adds a workload that concerns the receiver. For any other workload it only adds the image's report to beside.
 func (c repositoryCollector) add(w foundWorkload) {
 	if !c.route.passes(w.Workload) {
 		c.note(w)
@@ -200,13 +201,13 @@ func (c repositoryCollector) note(w foundWorkload) {
 	c.beside[w.Repository][w.report] = w.revision
 }
 
-// nameOf is a workload's container whatever image of a repository it runs.
+// nameOf returns what identifies a workload's container: the workload without the image reference, receivers and Completes.
 func nameOf(w Workload) Workload {
 	w.Reference, w.Receivers, w.Completes = "", "", false
 	return w
 }
 
-// passes says whether a workload concerns the receiver. All do without a route.
+// passes reports whether a workload concerns the receiver. Without a route, all do.
 func (r *Route) passes(w Workload) bool {
 	if r == nil {
 		return true

@@ -10,13 +10,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// maxRunText bounds texts that nobody else does: a pod's author may give its owner any kind, and its image any package.
+// maxRunText bounds texts that have no other bound: a pod's author can give its owner any kind, and an image any package name.
 const maxRunText = 512
 
 const (
-	// withRuns has each container and finding once, however many Scanners have the image and whichever engines found it: what
-	// has one key is one finding. Of several it takes the worst; of a row with a max, SQLite takes the other columns too
-	// (https://www.sqlite.org/lang_select.html#bareagg).
+	// withRuns selects each container and finding once, however many Scanners have the image and whichever engines have found it:
+	// findings with the same key are one finding. Of several it takes the worst. For a row with a max, SQLite takes the other columns
+	// from the same row (https://www.sqlite.org/lang_select.html#bareagg).
 	withRuns = `WITH runs AS (
 		SELECT w.namespace, substr(w.kind, 1, 253) AS kind, substr(w.name, 1, 253) AS name, w.container,
 			substr(w.reference, 1, @text) AS reference, si.digest, si.platform, hex(f.key) AS key,
@@ -42,7 +42,7 @@ const (
 		LIMIT @limit`
 )
 
-// RunsPage implements Views. A run that is there all the time is on exactly one page, whatever comes and goes.
+// RunsPage implements Views. A run that exists throughout is on exactly one page, whatever other runs come and go.
 func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, limit int) (page RunsPage, err error) {
 	namespaces, err := json.Marshal(append([]string{}, asked.Namespaces...))
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 	args := []any{
 		sql.Named("id", asked.ID), sql.Named("all", asked.All), sql.Named("namespaces", string(namespaces)), sql.Named("text", maxRunText),
 	}
-	// One more is read, to know whether there are more.
+	// One row more than the limit shows whether there is a next page.
 	pageArgs := slices.Concat(args, []any{
 		sql.Named("namespace", after.Namespace), sql.Named("kind", after.Kind), sql.Named("name", after.Name),
 		sql.Named("container", after.Container), sql.Named("reference", after.Reference), sql.Named("digest", after.Digest),
@@ -81,7 +81,7 @@ func (s *SQLite) RunsPage(ctx context.Context, asked RunsQuery, after RunMark, l
 	return page, nil
 }
 
-// scanRun reads a run whose finding has its aliases and whole texts.
+// scanRun scans a run. Its finding still has the aliases and the untruncated texts.
 func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
 	f := &run.Finding
 	err = rows.Scan(&mark.Namespace, &mark.Kind, &mark.Name, &mark.Container, &mark.Reference, &mark.Digest, &mark.Platform, &mark.Key,
@@ -96,7 +96,8 @@ func scanRun(rows *sql.Rows) (run Run, mark RunMark, err error) {
 	return run, mark, (*platform)(&run.Key.Platform).Scan(mark.Platform)
 }
 
-// coverRuns returns what says which exception covers a run, and leaves only as much of its finding as a Run has.
+// coverRuns returns a function that sets the exception of a run, and reduces its finding to what a Run has. It calls exceptions
+// once per namespace.
 func coverRuns(exceptions func(namespace string) exception.Set) func(*Run) {
 	inForce := make(map[string]exception.Set)
 	return func(run *Run) {

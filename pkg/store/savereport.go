@@ -18,9 +18,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// SaveReport implements Reports. A report without a time is dated now; all times of a finding's life but the last-seen time are
-// the store's own. A finding that comes back is new and keeps its first-seen time; one that has only got another id is
-// neither new nor gone. All writers wait while a report is saved; 50,000 findings take some seconds at most.
+// SaveReport implements Reports. A report without a time gets the current time. The first-seen, gone and fixed times of findings
+// are the store's own; the last-seen time is the report's. A finding that is present again counts as new and keeps its first-seen
+// time. A finding whose ID has merely changed is neither new nor gone. All writers wait while a report is saved: 50,000 findings
+// take some seconds at most.
 func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error) {
 	if r.PlatformDigest == "" || r.Engine == "" {
 		return Difference{}, errors.New("store: save report: the platform digest or engine is empty")
@@ -40,7 +41,7 @@ func (s *SQLite) SaveReport(ctx context.Context, r Report, leaseID string) (Diff
 	return d, nil
 }
 
-// saveReport does SaveReport's work, and returns also what it changes of the counts by which anomalies are noticed.
+// saveReport saves a report. It also returns how the report changes the counts by which anomalies are detected.
 func (s *SQLite) saveReport(ctx context.Context, r Report, leaseID string, rows []*findingRow) (d Difference, change *lossChange, err error) {
 	err = s.write(ctx, "save report of "+r.PlatformDigest, func(ctx context.Context, tx *sql.Tx) (err error) {
 		now := s.now()
@@ -69,7 +70,7 @@ func (s *SQLite) saveReport(ctx context.Context, r Report, leaseID string, rows 
 	return d, change, err
 }
 
-// endLease ends the lease with which a report was made.
+// endLease ends the lease that a report was made under. An empty ID does nothing.
 func endLease(ctx context.Context, tx *sql.Tx, id string, manifest int64, engine string, now time.Time) error {
 	if id == "" {
 		return nil
@@ -80,12 +81,12 @@ func endLease(ctx context.Context, tx *sql.Tx, id string, manifest int64, engine
 		id, manifest, engine, millis{now}).Scan(&one))
 }
 
-// reportBefore is a report's row and what it said of itself before it was replaced.
+// reportBefore is a report's row ID, and the values of its row before the row was replaced.
 type reportBefore struct {
 	id        int64
-	first     bool // there was none
+	first     bool // there was no report
 	matchedAt millis
-	present   int // how many findings it had
+	present   int // number of findings
 }
 
 // replaceReport writes the report's own row. What could not be matched before now is, so its failure goes.
@@ -112,17 +113,17 @@ func replaceReport(ctx context.Context, tx *sql.Tx, manifest int64, r Report, ro
 	return before, err
 }
 
-// findingRow is a finding with what its row needs beside it.
+// findingRow is a finding with the further values of its row.
 type findingRow struct {
 	finding.Finding
 	key           [sha256.Size]byte
-	columns       []any // of findingColumnNames
+	columns       []any // values of findingColumnNames
 	content       int64
 	bytes         int64 // of texts, in the row and its indexes
 	vulnerability int64 // its row, once saveVulnerabilities knows it
 }
 
-// rowsOf prepares findings for the store. Findings with the same key, of which there should be none, are merged.
+// rowsOf converts findings to rows. It merges findings with the same key, which callers should not pass.
 func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 	rows := make([]*findingRow, 0, len(findings))
 	seen := make(map[[sha256.Size]byte]bool, len(findings))
@@ -146,7 +147,7 @@ func rowsOf(findings []finding.Finding) ([]*findingRow, error) {
 	return rows, nil
 }
 
-// keyOf is a finding's key as a column holds it.
+// keyOf returns a finding's key in binary, as in its column.
 func keyOf(f finding.Finding) (key [sha256.Size]byte, err error) {
 	if n, err := hex.Decode(key[:], []byte(f.Key())); err != nil || n != len(key) {
 		return key, fmt.Errorf("finding %s: key %q is not 64 hexadecimal digits", f.ID, f.Key())
@@ -154,7 +155,8 @@ func keyOf(f finding.Finding) (key [sha256.Size]byte, err error) {
 	return key, nil
 }
 
-// findingColumnNames are what an engine says of a finding in itself; what it says of the vulnerability is elsewhere.
+// findingColumnNames are the columns that an engine's report determines for each finding. What it reports about the vulnerability
+// is in the table of vulnerabilities.
 const findingColumnNames = `package, version, type, purl, paths, severity, fixable, fix_state, fix_versions, fix_available, aliases, advisories`
 
 func (row *findingRow) fill() error {
@@ -202,18 +204,19 @@ func bytesOf(rows []*findingRow) (bytes int64) {
 	return bytes
 }
 
-// knownFinding is a row that the report has already.
+// knownFinding is a row that the report had before.
 type knownFinding struct {
 	id       int64
 	content  int64
 	severity finding.Severity
 	gone     bool
-	// unconfirmed says that it has gone with other data than the new report's, and that no report has confirmed it.
+	// unconfirmed means that the finding disappeared with other data than the new report's, and that no report has confirmed it as
+	// fixed.
 	unconfirmed bool
-	seen        bool // in the new report
-	// fixedByDataAfter is how new other data must be at least to confirm it; zero for any.
+	seen        bool // present in the new report
+	// fixedByDataAfter is the time after which other data must have been made to confirm the fix; zero if any other data does.
 	fixedByDataAfter millis
-	// went is the version of the data with which it has gone, and the day.
+	// went is the version of the data with which the finding disappeared, and the day.
 	went lossDay
 }
 
@@ -238,7 +241,7 @@ func knownFindings(ctx context.Context, tx *sql.Tx, report int64, dataVersion st
 	return known, err
 }
 
-// saveFindings writes what differs from what the report has: an unchanged finding costs no write.
+// saveFindings writes the differences to the report's previous findings: an unchanged finding costs no write.
 func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, r Report, rows []*findingRow, change *lossChange) (d Difference, err error) {
 	known, err := knownFindings(ctx, tx, before.id, r.DataVersion)
 	if err != nil {
@@ -283,10 +286,10 @@ func saveFindings(ctx context.Context, tx *sql.Tx, before reportBefore, r Report
 	return d, err
 }
 
-// maxSeverities is how many severities a finding is remembered to have had before.
+// maxSeverities bounds the severity history of a finding.
 const maxSeverities = 10
 
-// findingWriter holds the statements that are run for each of many findings.
+// findingWriter holds the prepared statements that run once per finding.
 type findingWriter struct {
 	now                                                                        time.Time
 	losses                                                                     *lossChange
@@ -334,7 +337,7 @@ func (w *findingWriter) add(ctx context.Context, report int64, row *findingRow) 
 	return w.name(ctx, row)
 }
 
-// change brings a row that was there, or has been there, to what the report says.
+// change updates the row of a finding, present or gone, to what the report has.
 func (w *findingWriter) change(ctx context.Context, k *knownFinding, row *findingRow) error {
 	if k.severity != row.Severity {
 		if err := w.remember(ctx, k); err != nil {
@@ -351,7 +354,7 @@ func (w *findingWriter) change(ctx context.Context, k *knownFinding, row *findin
 	return w.name(ctx, row)
 }
 
-// remember appends the severity that a row has until now to those before.
+// remember appends a row's current severity to its severity history.
 func (w *findingWriter) remember(ctx context.Context, k *knownFinding) error {
 	var severities list[SeverityBefore]
 	if err := w.history.QueryRowContext(ctx, k.id).Scan(&severities); err != nil {
@@ -362,13 +365,14 @@ func (w *findingWriter) remember(ctx context.Context, k *knownFinding) error {
 	return err
 }
 
-// rename gives a row another id.
+// rename changes the vulnerability of a row, and with it the row's key.
 func (w *findingWriter) rename(ctx context.Context, k *knownFinding, row *findingRow) error {
 	_, err := w.renames.ExecContext(ctx, row.key[:], row.vulnerability, k.id)
 	return err
 }
 
-// miss notes what the report does not have, and returns how much of it was there before.
+// miss marks the findings that the report lacks: as gone, or as fixed if the report confirms that. It returns how many of them
+// were present before.
 func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*knownFinding, before reportBefore, r Report) (gone int, err error) {
 	missing := slices.Collect(maps.Values(known))
 	return gone, bulk(ctx, len(missing), func(ctx context.Context, i int) (err error) {
@@ -388,7 +392,7 @@ func (w *findingWriter) miss(ctx context.Context, known map[[sha256.Size]byte]*k
 	})
 }
 
-// name makes a finding's vulnerability known by the finding's aliases.
+// name makes a finding's vulnerability searchable by the finding's aliases.
 func (w *findingWriter) name(ctx context.Context, row *findingRow) error {
 	for _, alias := range row.Aliases {
 		if _, err := w.names.ExecContext(ctx, alias, row.vulnerability); err != nil {
@@ -398,7 +402,7 @@ func (w *findingWriter) name(ctx context.Context, row *findingRow) error {
 	return nil
 }
 
-// close errors are those of the statements, which were seen.
+// close closes the statements. It ignores errors, since they repeat those of the statements' execution.
 func (w *findingWriter) close() {
 	for _, statement := range []*sql.Stmt{w.adds, w.changes, w.renames, w.goes, w.confirms, w.names, w.history, w.writes, w.advisories} {
 		if statement != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// applicationID is what the first migration writes into the file's header (https://www.sqlite.org/pragma.html#pragma_application_id).
+// applicationID is the ID that the first migration writes into the file's header
+// (https://www.sqlite.org/pragma.html#pragma_application_id).
 const applicationID = 1399017328
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings an empty or older file to this version's tables, one transaction per migration, and gives a
-// new store its id.
+// migrate brings an empty or older file to the current schema, in one transaction per migration, and gives a new store its ID.
 func migrate(ctx context.Context, db *sql.DB) error {
 	if err := checkOwner(ctx, db); err != nil {
 		return err
@@ -38,7 +38,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// checkOwner refuses a database that some other program made.
+// checkOwner refuses a database that another program created.
 func checkOwner(ctx context.Context, db *sql.DB) error {
 	var application, tables int
 	err := db.QueryRowContext(ctx, `SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id`).
@@ -52,7 +52,8 @@ func checkOwner(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkSchema refuses what this version cannot read, for those who may not migrate, and returns the schema's version.
+// checkSchema returns the schema's version, for read-only stores, which must not migrate. It refuses any version but the current
+// one.
 func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	if err := checkOwner(ctx, db); err != nil {
 		return 0, err
@@ -67,7 +68,7 @@ func checkSchema(ctx context.Context, db *sql.DB) (current int64, err error) {
 	switch latest := latestVersion(provider); {
 	case current < latest:
 		return 0, fmt.Errorf("the store has version %d and this program needs %d: the manager brings it there when it starts", current, latest)
-	case current > latest: // that of a manager which works: nothing is wrong with the store
+	case current > latest: // the version of a running manager: the store itself is fine
 		return 0, fmt.Errorf("the store was written by a newer version of the operator (schema %d, this one knows %d): use the program of that version", current, latest)
 	}
 	return current, nil
@@ -98,7 +99,7 @@ func refuseVersion(current, latest int64) error {
 	return nil
 }
 
-// latestSchema is the version of the tables that this program writes.
+// latestSchema returns the schema version that this program writes.
 func latestSchema() (latest int64, err error) {
 	files, err := migrations.ReadDir("migrations")
 	if err != nil {
@@ -119,7 +120,7 @@ func latestVersion(provider *goose.Provider) int64 {
 	return sources[len(sources)-1].Version
 }
 
-// randomID returns 128 random bits as 32 hexadecimal digits. It is unguessable, so that it can be a lease.
+// randomID returns 128 random bits as 32 hexadecimal digits. It cannot be guessed, so it can serve as a lease ID.
 func randomID() string {
 	id := make([]byte, 16)
 	// Read never fails (crypto/rand).

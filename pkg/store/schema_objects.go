@@ -10,24 +10,25 @@ import (
 	"strings"
 )
 
-// ErrForeignSchema says that somebody changed what a backup's tables are, and what else runs or is read with them.
+// ErrForeignSchema means that a backup's tables, indexes, views or triggers are not those of the operator: somebody has changed
+// them.
 var ErrForeignSchema = errors.New("the backup holds what no store of the operator has: somebody changed it; use another one")
 
-// schemaObject is a row of a database's schema.
+// schemaObject identifies a row of a database's schema.
 type schemaObject struct{ kind, name, table string }
 
-// sqliteTables are those that SQLite makes itself, for AUTOINCREMENT and ANALYZE, and their text.
+// sqliteTables are the tables that SQLite itself creates, for AUTOINCREMENT and ANALYZE, with their normalized SQL.
 var sqliteTables = map[string]string{
 	"sqlite_sequence": "CREATETABLEsqlite_sequence(name,seq)",
 	"sqlite_stat1":    "CREATETABLEsqlite_stat1(tbl,idx,stat)",
 	"sqlite_stat4":    "CREATETABLEsqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)",
 }
 
-// plainSQL drops what versions of SQLite write differently when they rename: white space and quotes of names.
+// plainSQL removes what versions of SQLite write differently after a rename: white space and the quotes of names.
 var plainSQL = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "", `"`, "", "`", "")
 
-// schemaObjects lists a database's tables, indexes, views and triggers with their text. It reads the schema alone, so that nothing
-// that a view or trigger says is done.
+// schemaObjects returns a database's tables, indexes, views and triggers with their normalized SQL. It reads only the schema
+// table, so it executes no view or trigger.
 func schemaObjects(ctx context.Context, db *sql.DB) (map[schemaObject]string, error) {
 	rows, err := db.QueryContext(ctx, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema`)
 	if err != nil {
@@ -48,14 +49,14 @@ func schemaObjects(ctx context.Context, db *sql.DB) (map[schemaObject]string, er
 	return objects, rows.Err()
 }
 
-// migratedObjects are the schema objects that the migrations up to a version make.
+// migratedObjects returns the schema objects that the migrations up to a version create.
 func migratedObjects(ctx context.Context, version int64) (_ map[schemaObject]string, err error) {
 	db, err := connect("file::memory:")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(1) // each connection has a database of its own
+	db.SetMaxOpenConns(1) // each connection has its own database
 	provider, err := migrationsOf(db)
 	if err != nil {
 		return nil, err
@@ -66,8 +67,8 @@ func migratedObjects(ctx context.Context, version int64) (_ map[schemaObject]str
 	return schemaObjects(ctx, db)
 }
 
-// checkSchemaObjects wants a database to have the objects of a version of the store, and no others: a trigger of somebody else would
-// run with each write of the manager.
+// checkSchemaObjects returns ErrForeignSchema unless a database has exactly the schema objects of a version of the store. A
+// foreign trigger would run with the manager's writes.
 func checkSchemaObjects(ctx context.Context, db *sql.DB, version int64) error {
 	found, err := schemaObjects(ctx, db)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRestoreOfForeignSchema: a backup with a trigger, view, index or table that the migrations did not make is refused, and named.
-// What SQLite makes itself is no hindrance.
+// TestRestoreOfForeignSchema checks that a backup with a trigger, view, index or table that the migrations did not create is
+// refused, and that the error names it. Tables that SQLite itself creates are accepted.
 func TestRestoreOfForeignSchema(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change, names string
@@ -47,7 +47,7 @@ func TestRestoreOfForeignSchema(t *testing.T) {
 	}
 }
 
-// TestSchemaIsNotTrusted: no connection runs functions with side effects because a table, view or trigger says so.
+// TestSchemaIsNotTrusted checks that no connection runs functions with side effects from a table, view or trigger.
 func TestSchemaIsNotTrusted(t *testing.T) {
 	f := newStore(t)
 	for name, db := range map[string]*sql.DB{"writer": f.writer, "reader": f.reader} {

@@ -15,29 +15,29 @@ import (
 	"modernc.org/sqlite"
 )
 
-// Errors of opening and of a store that is not open for what is asked.
+// Errors of opening a store, and of calls that the opened store does not support.
 var (
-	// ErrLocked says that another process has the store open for writing.
+	// ErrLocked means that another process has the store open for writing.
 	ErrLocked = errors.New("the store is in use by another manager")
-	// ErrClosed says that the store was closed, before or while the call ran.
+	// ErrClosed means that the store was closed before or during the call.
 	ErrClosed = errors.New("the store is closed")
-	// ErrReadOnly says that the store was opened by OpenSQLiteReadOnly.
+	// ErrReadOnly means that the store was opened by OpenSQLiteReadOnly.
 	ErrReadOnly = errors.New("the store is open for reading only")
 )
 
 const (
 	// busyTimeout is how long SQLite itself waits for a lock, such as that of a checkpoint.
 	busyTimeout = 10 * time.Second
-	// readers bounds the connections, and so the memory, of those who read at the same time.
+	// readers bounds the connections for reading, and with them their memory.
 	readers = 4
-	// cacheKiB is each connection's page cache.
+	// cacheKiB is the size of each connection's page cache.
 	cacheKiB = 16 << 10
-	// journalBytes is what the write-ahead log shrinks to after a large transaction.
+	// journalBytes is the size that the write-ahead log is truncated to after a large transaction.
 	journalBytes = 64 << 20
 )
 
-// SQLite is a Store in one file. One process writes it, through one connection, so writers wait for each other
-// and never fail for being at the same time; readers see the last committed state and wait for nobody.
+// SQLite is a Store in one file. One process writes it through one connection, so concurrent writers wait for each other and
+// never fail because of each other. Readers see the last committed state and never wait.
 type SQLite struct {
 	path   string
 	id     string
@@ -45,9 +45,10 @@ type SQLite struct {
 	writer *sql.DB // nil if opened for reading only
 	reader *sql.DB
 	lock   *os.File // nil if opened for reading only
-	// file is what is open, as it was when it was opened; nil if opened for reading only.
+	// file identifies the file that was opened; nil if opened for reading only.
 	file os.FileInfo
-	// restoredFrom is the time of the backup that it was restored from, zero if it was not; replaced says that this happened now.
+	// restoredFrom is the time of the backup that the store was restored from, zero if it was not. replaced means that opening the
+	// store replaced the previous one.
 	restoredFrom time.Time
 	replaced     bool
 
@@ -61,7 +62,7 @@ type SQLite struct {
 	// recordBudget is that of LimitRecords.
 	recordBudget int64
 
-	// gate guards the step from open to closed; closing ends with it, inFlight counts running calls.
+	// gate guards closed and the start of calls. closing is cancelled when the store closes. inFlight counts running calls.
 	gate     sync.Mutex
 	closed   bool
 	closing  context.Context
@@ -71,11 +72,11 @@ type SQLite struct {
 
 var _ Store = (*SQLite)(nil)
 
-// OpenSQLite opens the store at path for this process alone, and makes it, with mode 0600, if there is none.
-// Its tables are brought to this version's state. now gives the time of everything that the store dates itself.
+// OpenSQLite opens the store at path for this process alone, and creates it with mode 0600 if there is none. It migrates the
+// store to the current schema. now returns the time for everything that the store dates itself.
 //
-// The error is ErrLocked if another process has it; it names the file and what to do if the file is damaged, is
-// no store, or was written by a newer version.
+// It returns ErrLocked if another process has the store open for writing. If the file is damaged, is not a store, or was written
+// by a newer version, the error names the file and what to do.
 func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*SQLite, error) {
 	s, err := newSQLite(path, now)
 	if err != nil {
@@ -87,8 +88,8 @@ func OpenSQLite(ctx context.Context, path string, now func() time.Time) (*SQLite
 	return s, nil
 }
 
-// OpenSQLiteReadOnly opens a store beside the process that writes it, and sees all that this one has committed.
-// It takes no lock and changes nothing; methods that write return ErrReadOnly. There must be a store.
+// OpenSQLiteReadOnly opens an existing store beside the process that writes it, and sees everything that this process has
+// committed. It takes no lock and changes nothing. Methods that write return ErrReadOnly.
 func OpenSQLiteReadOnly(path string) (*SQLite, error) {
 	s, err := newSQLite(path, time.Now)
 	if err != nil {
@@ -108,7 +109,8 @@ func OpenSQLiteReadOnly(path string) (*SQLite, error) {
 	return s, nil
 }
 
-// frozen says that nobody can write the file, which is complete without a log: SQLite needs no files beside it then.
+// frozen reports whether no process can write the file and the file is complete without a log. SQLite then needs no files beside
+// it.
 func (s *SQLite) frozen() bool {
 	log, err := os.Stat(s.path + "-wal") //nolint:gosec // the path is the operator's own flag
 	complete := errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0
@@ -141,7 +143,7 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	if err := putAsideLeftLog(s.path); err != nil {
 		return err
 	}
-	// SQLite gives its other files the mode of this one.
+	// SQLite creates its other files with the mode of this one.
 	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own flag
 	if err != nil {
 		return fmt.Errorf("make the file: %w", err)
@@ -166,7 +168,7 @@ func (s *SQLite) openForWriting(ctx context.Context) (err error) {
 	return s.readPresence(ctx)
 }
 
-// putAsideLeftLog renames a write-ahead log whose store was moved away without it: SQLite would bring it into the
+// putAsideLeftLog renames a write-ahead log whose store was moved away without it. Otherwise SQLite would apply the log to the
 // new store.
 func putAsideLeftLog(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the path is the operator's own flag
@@ -196,8 +198,8 @@ func (s *SQLite) openForReading(ctx context.Context, options ...string) (err err
 	return s.readRestored(ctx)
 }
 
-// connect opens a database, whose schema may not call functions with side effects: a store, and a backup of one, comes from a volume
-// on which others may write.
+// connect opens a database whose schema may not call functions with side effects: a store or a backup comes from a volume that
+// others may be able to write.
 func connect(name string) (*sql.DB, error) {
 	separator := "?"
 	if strings.Contains(name, "?") {
@@ -211,9 +213,9 @@ func connect(name string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// writerName begins every transaction as a writing one: a transaction that reads first and writes later could
-// not wait for its turn. Synchronous NORMAL may lose the last commits when the machine fails, and never
-// damages the file; what is lost is done again.
+// writerName returns the data source name for writing. Every transaction takes the write lock at its beginning, since one that
+// reads first and writes later could not wait for the lock. With synchronous NORMAL, the last commits may be lost when the
+// machine fails, but the file is never damaged. What is lost is done again.
 func (s *SQLite) writerName() string {
 	return s.dataSource(url.Values{
 		"_txlock": {"immediate"},
@@ -228,8 +230,8 @@ func (s *SQLite) readerName() string {
 	return s.dataSource(url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)"}})
 }
 
-// dataSource names the file with what holds for every connection. Temporary tables stay in memory, since the
-// manager's image has no folder for them.
+// dataSource returns the data source name with the options of every connection. Temporary tables stay in memory, since the
+// manager's image has no directory for them.
 func (s *SQLite) dataSource(options url.Values) string {
 	options["_pragma"] = append(options["_pragma"],
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
@@ -240,10 +242,10 @@ func (s *SQLite) dataSource(options url.Values) string {
 	return name.String()
 }
 
-// ID is 32 hexadecimal digits, made with the file.
+// ID implements Store. The ID has 32 hexadecimal digits.
 func (s *SQLite) ID() string { return s.id }
 
-// Close cancels what runs, waits for it to end and releases the lock. Further calls return nil.
+// Close implements Store. Further calls return nil.
 func (s *SQLite) Close() error {
 	s.gate.Lock()
 	closed := s.closed
@@ -255,7 +257,7 @@ func (s *SQLite) Close() error {
 	}
 	s.inFlight.Wait()
 	var errs []error
-	// The writer last: it is the one that can bring the write-ahead log into the file.
+	// The writer is closed last, since it can move the write-ahead log into the file.
 	for _, db := range []*sql.DB{s.reader, s.writer} {
 		if db != nil {
 			errs = append(errs, db.Close())

@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// childEnv lets the test binary be the second process that some tests need.
+// childEnv makes the test binary run as the second process that some tests need.
 const childEnv = "STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// Each check opens a store. For more of them: go test ./pkg/store -rapid.checks=1000
+	// Each check opens a store. To run more: go test ./pkg/store -rapid.checks=1000
 	if err := flag.Set("rapid.checks", "25"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// child opens a store, says so, and keeps it until its input ends.
+// child runs a task on a store. "hold" opens the store, prints "ready" and holds it until standard input ends.
 func child(task, path string) error {
 	switch task {
 	case "hold":
@@ -131,7 +131,7 @@ func TestTheLockHoldsBetweenProcessesAndEndsWithOne(t *testing.T) {
 	if _, err := OpenSQLite(t.Context(), path, time.Now); !errors.Is(err, ErrLocked) {
 		t.Errorf("while another process has the store: got %v, want ErrLocked", err)
 	}
-	// Killed, it closes nothing.
+	// A killed process closes nothing.
 	must(t, command.Process.Kill())
 	_ = command.Wait()
 	_ = stdin.Close()
@@ -173,7 +173,7 @@ func TestFilesThatAreNoStoreAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
 			test.make(t, path)
-			for range 2 { // the second time shows that the first gave the lock back
+			for range 2 { // the second round shows that the first released the lock
 				_, err := OpenSQLite(t.Context(), path, time.Now)
 				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), path) {
 					t.Errorf("got error %v, want one that says %q and names the file", err, test.want)
@@ -186,7 +186,8 @@ func TestFilesThatAreNoStoreAreRefused(t *testing.T) {
 	}
 }
 
-// TestOlderReaderLeavesTheStoreAlone: a backup by a program that was not upgraded with the manager is no reason to give the store up.
+// TestOlderReaderLeavesTheStoreAlone checks the error for a program that was not upgraded with the manager: the store is fine, so
+// the error must not advise to move it away.
 func TestOlderReaderLeavesTheStoreAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	must(t, openStore(t, path).Close())
@@ -197,7 +198,7 @@ func TestOlderReaderLeavesTheStoreAlone(t *testing.T) {
 	}
 }
 
-// execute changes a database behind the store's back.
+// execute changes a database without the store.
 func execute(t *testing.T, path, statement string) {
 	t.Helper()
 	db := got[*sql.DB](t)(sql.Open("sqlite", path))
@@ -208,7 +209,7 @@ func execute(t *testing.T, path, statement string) {
 func TestWhatWasSavedSurvivesACrash(t *testing.T) {
 	f := newStore(t)
 	f.report(t, "app", vulnerable("CVE-2026-0001", "openssl"))
-	// What a dying process leaves behind: the files as they are, nothing brought from the log into the database.
+	// This is what a killed process leaves: the files as they are, with changes that are only in the log.
 	left := filepath.Join(t.TempDir(), "store.db")
 	for _, suffix := range []string{"", "-wal"} {
 		content := got[[]byte](t)(os.ReadFile(f.path + suffix))
@@ -274,7 +275,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 			default:
 				close(reading)
 			}
-			return len(p), nil // for ever
+			return len(p), nil // never ends
 		})})
 	}()
 	<-reading
@@ -310,7 +311,7 @@ func TestCancelledCallsLeaveNothing(t *testing.T) {
 	if _, err := f.SaveReport(ctx, report("app"), ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled before: got %v, want context.Canceled", err)
 	}
-	f.catalogue(t, "app") // the connection is in order again
+	f.catalogue(t, "app") // the connection still works
 }
 
 func TestAFullVolumeIsNamed(t *testing.T) {

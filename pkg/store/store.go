@@ -1,9 +1,8 @@
-// Package store remembers what was found, who runs it and what was said about it.
+// Package store persists catalogs, findings, the use of images by workloads, and what each receiver was notified of.
 //
-// It promises that a report and its difference from the one before become visible together or not at all,
-// and that losing the store costs time, never silence: it has an id by which its readers notice that it is
-// a new one. It keeps everything that would be too large for etcd. It knows no engine, no Kubernetes client
-// and no message format.
+// It promises that a report and its difference from the report before become visible in one transaction. Losing the store costs
+// time, but no notification: the store has an ID, by which its readers detect that it is a new one. It holds everything that is
+// too large for etcd. It must not know any engine, the Kubernetes client or a message format.
 package store
 
 import (
@@ -17,27 +16,27 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrNotFound says that the store has no such thing.
+	// ErrNotFound means that the store has no such record.
 	ErrNotFound = errors.New("not found")
-	// ErrForeignPod says that a Job already belongs to another pod.
+	// ErrForeignPod means that the Job is already bound to another pod.
 	ErrForeignPod = errors.New("the job belongs to another pod")
-	// ErrLeaseEnded says that a lease is not (or no longer) held.
+	// ErrLeaseEnded means that the lease has ended, or that the holder does not have it.
 	ErrLeaseEnded = errors.New("the lease has ended")
-	// ErrChanged says that what is present is not what it was when it was looked at: look again.
+	// ErrChanged means that the data has changed since the caller read it. The caller must read it again.
 	ErrChanged = errors.New("what is present has changed meanwhile")
 )
 
-// Scope is where an SBOM and its reports count: "" is the whole cluster, anything else one namespace.
-// An image that was pulled with a namespace's own credentials, by a Job that whoever controls the namespace
-// could tamper with, counts in that namespace only.
+// Scope is the credential scope in which an SBOM and its reports count: "" is the whole cluster, anything else is one namespace.
+// An image that was pulled with a namespace's own credentials counts in that namespace only, since whoever controls the namespace
+// could tamper with the Job that cataloged it.
 type Scope string
 
-// Cluster is the scope of what the operator catalogued in its own namespace.
+// Cluster is the credential scope of images that the operator cataloged in its own namespace.
 const Cluster Scope = ""
 
-// Store is all that the rest of the program knows of the database. Methods are safe for concurrent use.
+// Store is the only access that the rest of the program has to the database. Its methods are safe for concurrent use.
 type Store interface {
 	Catalogues
 	Manifests
@@ -48,98 +47,104 @@ type Store interface {
 	Announcements
 	Views
 
-	// ID is made when the store is made, and made anew when it is restored. A reader that finds another one than it remembers faces an empty store.
+	// ID returns the store's ID, which is created with the store and replaced when the store is restored from a backup. A reader that
+	// remembers another ID must assume that the store lacks what the reader saved before.
 	ID() string
-	// RestoredFrom is when the backup was made that the store was last restored from; zero if it never was. What happened between
-	// then and the restore is not in it. A restored store has another ID.
+	// RestoredFrom returns the creation time of the backup that the store was last restored from, zero if it never was. The store
+	// lacks everything that happened between that time and the restore. A restored store has a new ID.
 	RestoredFrom() time.Time
-	// Replaced says that opening the store put a restored one in the place of the one before.
+	// Replaced reports whether opening the store replaced the previous one by a restored backup.
 	Replaced() bool
-	// Deliveries is the number of the last delivery that was begun; 0 if there was none.
+	// Deliveries returns the number of the last delivery that was begun, 0 if there was none.
 	Deliveries(ctx context.Context) (int64, error)
-	// TreatAsRestored has the store be another one that was restored from a backup as old as its last delivery: for one whose content is
-	// older than what was delivered. Nothing else may use the store meanwhile.
+	// TreatAsRestored gives the store a new ID and marks it as restored from a backup that is as old as its last delivery. It is for
+	// a store whose content is older than what was delivered. Nothing else may use the store meanwhile.
 	TreatAsRestored(ctx context.Context) error
-	// Health is nil, or an error whose Trouble is what the file or its volume suffers from now, as met by a call or
-	// by the last Look. It asks nobody and does not wait.
+	// Health returns nil, or an error for which Trouble returns the current fault of the file or its volume. Faults are detected by
+	// any call and by Look. Health does no I/O and does not block.
 	Health() error
-	// Look finds out how file and volume are and returns Health; another error says that it could not. A trouble is
-	// over when a look finds none and no call met it since the look before.
+	// Look checks the file and its volume and returns Health, or another error if the check itself failed. A fault ends when a check
+	// finds none and no call has met it since the check before.
 	Look(ctx context.Context) error
-	// LookInside reads the whole file. An error whose Trouble is ErrCorrupt says that it is damaged.
+	// LookInside reads the whole file. An error for which Trouble returns ErrCorrupt means that the file is damaged.
 	LookInside(ctx context.Context) error
-	// Close ends all work and releases the file lock.
+	// Close cancels running calls, waits for them to end and releases the file lock.
 	Close() error
 }
 
-// Catalogued is what is known about an image's content.
+// Catalogued describes an image's catalog, without the SBOM itself.
 type Catalogued struct {
-	// Engine that listed the content: one engine's list is of no use to another.
+	// Engine that cataloged the image. Other engines cannot use its catalog.
 	Engine         string
 	Key            image.Key
 	Scope          Scope
 	PlatformDigest string
 	Distro         string
 	Packages       int
-	// Tool is what listed it, and its version.
+	// Tool is the name and version of the program that cataloged the image.
 	Tool         string
 	CataloguedAt time.Time
-	// Namespace in whose budget SBOM and findings count: the one on whose behalf the artifacts were brought, or else the first. Empty for
-	// that of the scope. It is for saving only.
+	// Namespace against whose storage budget the SBOM and findings count: that of the latest catalog with artifacts, else of the
+	// first catalog. In the credential scope of a namespace it is always that namespace. It is only written: Catalogued leaves it
+	// empty.
 	Namespace string
 }
 
-// Artifact is one of the files that cataloguing an image gives.
+// Artifact names one of the files that cataloging an image produces.
 type Artifact string
 
-// The artifacts of a catalogue.
+// The artifacts of a catalog.
 const (
-	ArtifactSBOM       Artifact = "sbom"        // the complete SBOM, syft-json, zstd
-	ArtifactMatchInput Artifact = "match-input" // what the matcher needs of it, zstd
+	ArtifactSBOM       Artifact = "sbom"        // the complete SBOM: syft-json, compressed with zstd
+	ArtifactMatchInput Artifact = "match-input" // the part of the SBOM that the matcher needs, compressed with zstd
 )
 
-// Catalogues holds SBOMs, and which image digests lead to which platform manifest.
+// Catalogues stores SBOMs, and which platform manifest an image digest resolves to.
 type Catalogues interface {
-	// Catalogued returns what an engine knows of an image in a scope, or ErrNotFound. A digest that is itself the
-	// platform digest of something catalogued in that scope is found as well.
+	// Catalogued returns an engine's catalog of an image in a credential scope, or ErrNotFound. It also finds an image whose digest
+	// is itself the platform digest of a catalog in that scope.
 	Catalogued(ctx context.Context, engine string, key image.Key, scope Scope) (Catalogued, error)
-	// SaveCatalogue stores an image's artifacts, read to their end in pieces, and replaces earlier ones.
+	// SaveCatalogue stores a catalog with its artifacts and replaces earlier ones. Each artifact is read to its end in chunks.
 	SaveCatalogue(ctx context.Context, c Catalogued, artifacts map[Artifact]io.Reader) error
-	// ForgetCatalogue forgets what an engine knows of a platform manifest, in all scopes: it is to be listed anew. Reports stay.
+	// ForgetCatalogue deletes an engine's catalogs of a platform manifest in all credential scopes, so that the image is cataloged
+	// again. Reports stay.
 	ForgetCatalogue(ctx context.Context, engine, platformDigest string) error
-	// CataloguedScopes lists the scopes in which Catalogued finds an image, sorted: the cluster's is the first.
+	// CataloguedScopes lists the credential scopes in which Catalogued finds an image, sorted: the cluster's is the first.
 	CataloguedScopes(ctx context.Context, engine string, key image.Key) ([]Scope, error)
-	// OpenArtifact returns an artifact, read in pieces, and its size in bytes; ErrNotFound if there is none.
+	// OpenArtifact returns a reader of an artifact, which reads it in chunks, and its size in bytes; ErrNotFound if there is none.
 	OpenArtifact(ctx context.Context, platformDigest string, scope Scope, a Artifact) (io.ReadCloser, int64, error)
 }
 
-// Manifest is a platform manifest that an engine keeps elsewhere, such as Clair in its own database.
+// Manifest is a platform manifest that an engine keeps in its own storage, such as Clair in its database.
 type Manifest struct {
 	Engine, PlatformDigest string
-	// Ours says that the engine did not know it before: then it may be deleted there.
+	// Ours means that the engine did not have the manifest before the operator gave it to the engine: only then may it be deleted
+	// there.
 	Ours bool
 }
 
-// Manifests remembers what engines keep elsewhere, until it is deleted there. It outlasts catalogues, reports and Scanners.
+// Manifests records the platform manifests that engines keep in their own storage, until they are deleted there. The records
+// outlive catalogs, reports and Scanners.
 //
-// Which images lead to a manifest is known from SaveCatalogue on. Who remembers a manifest before it is listed must not take it
-// for unused in between.
+// The images of a manifest are known from SaveCatalogue on. A caller that saves a manifest before its catalog must not treat it
+// as unused in between.
 type Manifests interface {
-	// SaveManifest remembers a manifest. One that is known stays as it was: who was first does not change.
+	// SaveManifest records a manifest. An existing record is not changed: the first value of Ours stays.
 	SaveManifest(ctx context.Context, m Manifest) error
-	// Manifest returns what is remembered, or ErrNotFound.
+	// Manifest returns the record of a manifest, or ErrNotFound.
 	Manifest(ctx context.Context, engine, platformDigest string) (Manifest, error)
-	// UnusedManifests lists those of an engine which no Scanner has an image with by that engine, but for the one named
-	// (by UID; empty for none), in the order of their digests, at most limit, from a digest on (empty for all).
+	// UnusedManifests lists the manifests of an engine that no Scanner has an image of with that engine, in the order of their
+	// digests. It ignores the images of the Scanner with the UID except (empty for none). It starts at the digest from (empty for the
+	// first) and returns at most limit manifests.
 	UnusedManifests(ctx context.Context, engine, except, from string, limit int) ([]Manifest, error)
-	// HoldsManifests says whether any of an engine's manifests is that of an image which only this Scanner (by UID) has by that engine. It
-	// costs as much as the Scanner has images. Manifests that nobody has are no Scanner's.
+	// HoldsManifests reports whether any of an engine's manifests belongs to an image that only this Scanner (by UID) has with that
+	// engine. Manifests that no Scanner has do not count. The cost grows with the number of the Scanner's images.
 	HoldsManifests(ctx context.Context, engine, scanner string) (bool, error)
-	// ForgetManifest forgets one. A missing one is no error.
+	// ForgetManifest deletes the record of a manifest. A missing one is no error.
 	ForgetManifest(ctx context.Context, engine, platformDigest string) error
 }
 
-// JobPurpose is what a Job was made for.
+// JobPurpose is what a Job was created for.
 type JobPurpose string
 
 // Purposes of Jobs.
@@ -148,84 +153,87 @@ const (
 	JobMatch   JobPurpose = "match"
 )
 
-// Job is the manager's own record of a Job that it made. What a Job's pod may upload follows from this
-// record alone, never from labels or owner references.
+// Job is the manager's own record of a Job that it created. What a Job's pod may upload follows from this record alone, never
+// from labels or owner references.
 type Job struct {
-	// Name is recorded before the Job is made, UID after: a record without UID is a Job that may not exist.
+	// Name is recorded before the Job is created, and UID after it: a record without a UID belongs to a Job that may not exist.
 	Namespace, Name string
 	UID             string
-	// PodUID is the one pod that spoke for this Job; empty until one did.
+	// PodUID is the UID of the one pod that claimed this Job; empty until a pod has.
 	PodUID  string
 	Purpose JobPurpose
-	// Key and Scope are what a catalog Job is about; zero for match Jobs.
+	// Key and Scope identify the image of a catalog Job; zero for match Jobs.
 	Key       image.Key
 	Scope     Scope
 	CreatedAt time.Time
-	// Scanner is the UID of the one on whose behalf a catalog Job was made. Others may use what it brings.
+	// Scanner is the UID of the Scanner that a catalog Job was created for. Other Scanners may use the Job's result.
 	Scanner string
-	// ScannerNamespace is that Scanner's, or that of another one which has the image now; empty if none has. It is read,
+	// ScannerNamespace is the namespace of that Scanner, or of another one that has the image now; empty if none has. It is read,
 	// never saved.
 	ScannerNamespace string
-	// Memory is the Job's limit in bytes, 0 for none, and MostMemory the greatest that the image may get.
+	// Memory is the Job's memory limit in bytes, 0 for none. MostMemory is the highest limit that a Job for the image may get.
 	Memory, MostMemory int64
-	// Worker is the image that the Job was made with. Jobs of another one than the manager's may do nothing.
+	// Worker is the container image that the Job was created with. A Job with another image than the manager's may do nothing.
 	Worker string
-	// EndedAt is zero while the Job lives. Failed says how it ended.
+	// EndedAt is zero while the Job is live. Failed reports whether it ended with a failure.
 	EndedAt time.Time
 	Failed  bool
-	// Result is the digest of the upload that was taken as the Job's result, empty while there is none. It is read, never saved.
+	// Result is the digest of the upload that was accepted as the Job's result; empty while there is none. It is read, never saved.
 	Result string
 }
 
-// Jobs remembers the Jobs that live, and those that have ended and are still there to be looked at.
+// Jobs records live Jobs, and ended Jobs that still exist for inspection.
 type Jobs interface {
-	// SaveJob inserts the record or, by namespace and name, updates its UID.
+	// SaveJob inserts a record. If there is one with the same namespace and name, only its UID is updated.
 	SaveJob(ctx context.Context, job Job) error
 	// JobByUID returns the record of a live Job, or ErrNotFound.
 	JobByUID(ctx context.Context, uid string) (Job, error)
 	// LiveJobs lists the records of Jobs that have not ended, oldest first.
 	LiveJobs(ctx context.Context) ([]Job, error)
-	// IsRecorded says whether a Job is one of the records, live or ended: by UID or, of those that have none yet, by name.
+	// IsRecorded reports whether a Job has a record, live or ended: by UID or, for records without a UID, by namespace and name.
 	IsRecorded(ctx context.Context, namespace, name, uid string) (bool, error)
-	// EndJob takes from a Job all that it may do. Its record stays until DeleteJob. One that has ended keeps its end;
-	// a missing one is no error.
+	// EndJob marks a Job as ended and revokes all that it may do. Its record stays until DeleteJob. A Job that has ended before keeps
+	// that end; a missing one is no error.
 	EndJob(ctx context.Context, namespace, name string, at time.Time, failed bool) error
-	// EndedJobs lists the records of Jobs that have ended, the latest first.
+	// EndedJobs lists the records of Jobs that have ended, latest first.
 	EndedJobs(ctx context.Context) ([]Job, error)
-	// ClaimJob binds a Job to the first pod that speaks for it; ErrForeignPod for any other, ErrNotFound for no such Job.
+	// ClaimJob binds a live Job to the first pod that claims it. It returns ErrForeignPod for any other pod, and ErrNotFound if there
+	// is no such live Job.
 	ClaimJob(ctx context.Context, uid, podUID string) (Job, error)
-	// DeleteJob forgets a record by namespace and name. A missing one is no error. Leases that it held end; what
-	// that says of their images is described at MatchQueue.
+	// DeleteJob deletes a record by namespace and name. A missing one is no error. The leases that the Job held end; MatchQueue
+	// describes what that means for their images.
 	DeleteJob(ctx context.Context, namespace, name string) error
-	// SaveJobResult stores what a catalog Job brought, once for each Job. kept is false if nothing but the way from the key to the platform
-	// manifest was stored: the engine knows the manifest's content in that scope, or the same upload was stored before. What one
-	// Job stored is never replaced by another one's result. ErrNotFound if the Job does not live, ErrResultTaken if it has brought another
-	// result, ErrOverBudget if the namespace has no room left.
+	// SaveJobResult stores the result of a catalog Job, once for each Job. What one Job stored is never replaced by another Job's
+	// result.
+	//
+	// kept is false in two cases: the engine already has a catalog of the platform manifest in that scope, so that only the alias
+	// from the image key to the manifest was stored; or the same upload was stored before. It returns ErrNotFound if the Job is not
+	// live, ErrResultTaken if the Job has another result, and ErrOverBudget if the namespace's budget is used up.
 	SaveJobResult(ctx context.Context, r JobResult) (kept bool, err error)
 	// StoredBytes is how many bytes are stored on behalf of a namespace: SBOMs, match inputs, and findings with their texts.
 	StoredBytes(ctx context.Context, namespace string) (int64, error)
-	// StoredByNamespace is StoredBytes of all namespaces; "" has what counts for none.
+	// StoredByNamespace returns StoredBytes of all namespaces; "" has what counts against none.
 	StoredByNamespace(ctx context.Context) (map[string]int64, error)
-	// ExceedMemory notes that so many bytes of memory are not enough to catalog an image in a scope. The most that
-	// was ever noted counts. Sweep forgets it of images that no Scanner has.
+	// ExceedMemory records that this many bytes of memory are not enough to catalog an image in a credential scope. The highest
+	// recorded number counts. Sweep deletes the records of images that no Scanner has.
 	ExceedMemory(ctx context.Context, key image.Key, scope Scope, bytes int64) error
-	// MemoryExceeded returns it; 0 if nothing was noted.
+	// MemoryExceeded returns the number that ExceedMemory recorded; 0 if there is none.
 	MemoryExceeded(ctx context.Context, key image.Key, scope Scope) (int64, error)
 }
 
 // DataVersion identifies the vulnerability data of one engine.
 type DataVersion struct {
-	// Version is unique for the data and for the engine's version; equal means nothing to match again.
+	// Version identifies the data and the engine's version. While it is equal, nothing has to be rematched.
 	Version string
-	// Built is the data's own time.
+	// Built is when the data was built, according to the data itself.
 	Built time.Time
 	// Tool is the engine and its version, such as "grype 0.121.2"; empty if unknown.
 	Tool string
-	// Since is when the store first knew this version; zero if that is not known. It is read, never saved.
+	// Since is when the store first recorded this version; zero if that is not known. It is read, never saved.
 	Since time.Time
 }
 
-// Lease lends one image to a match worker.
+// Lease reserves one image for a match worker.
 type Lease struct {
 	ID             string
 	Holder         string // UID of the Job
@@ -235,85 +243,89 @@ type Lease struct {
 	Until          time.Time
 }
 
-// MatchQueue hands out what must be matched. The queue follows from the rest of the store: it is every cataloged image
-// in use whose report is missing or made with other data.
+// MatchQueue leases images to match workers. The queue follows from the rest of the store: it contains every cataloged image in
+// use whose report is missing or was made with other data.
 //
-// Namespaces take turns: the next image is of the namespace that has the fewest leases of the engine and, among equals, of the one that
-// waits longest. An image that several namespaces have is leased once, in the first turn that comes to it, whosever that is.
+// The queue is fair to namespaces: the next image is from the namespace with the fewest leases of the engine and, among equals,
+// from the one that has waited longest. An image that several namespaces have is leased once, for the first of them that is
+// served.
 //
-// An image may kill or block the worker that matches it. Each image whose lease runs out, or which a Job held when it was deleted, is
-// suspected, as long as the data is the same: it is leased alone, and after all others for some minutes, so that it takes no other image
-// with it. After MaxSilentEnds times in a row it has failed, with ReasonMatchTimedOut if its lease ran out the last time, else with
-// ReasonMatchWorkerDied, and once more after each further try. A report, or a failure that a worker reports, begins the count anew.
-// Only leases that Jobs hold count.
+// An image may kill or block the worker that matches it. An image whose lease expires, or is still held when its Job ends or is
+// deleted, is therefore isolated as long as the data is the same. It is leased alone, so that no other image is lost with it, and
+// for some minutes only after all others. After MaxSilentEnds such ends in a row, the match has failed, and it fails once more
+// after each further one. The reason is ReasonMatchTimedOut if the last lease expired, else ReasonMatchWorkerDied. A report, or a
+// failure that a worker reports, resets the count. Only leases held by Jobs count.
 type MatchQueue interface {
-	// SetDataVersion records the data that reports are to be made with from now on.
+	// SetDataVersion records the data that an engine's reports are to be made with from then on.
 	SetDataVersion(ctx context.Context, engine string, v DataVersion) error
-	// DataVersion returns it, or ErrNotFound.
+	// DataVersion returns the data version of an engine, or ErrNotFound.
 	DataVersion(ctx context.Context, engine string) (DataVersion, error)
-	// QueueLength is the number of images to match, leased ones included, those put off by FailMatch not.
+	// QueueLength returns the number of images to match. Leased images count; images that FailMatch postponed do not.
 	QueueLength(ctx context.Context, engine string) (int, error)
-	// LeaseMatches leases up to limit images until the given time. In each namespace never matched ones come first, then the
-	// oldest data and reports. A suspected one comes only when there are no others, and only to a holder that has no lease; until it
-	// has ended, that holder gets nothing. When suspected ones have waited for some minutes, one of them comes before all others, and
-	// holders that have a lease get nothing until it does.
+	// LeaseMatches leases up to limit images until the given time. Within a namespace, images that were never matched come first,
+	// then those with the oldest data and then the oldest report.
+	//
+	// An isolated image is leased only if there is no other image, and only to a holder without a lease; that holder gets nothing
+	// more until the lease ends. After isolated images have waited for some minutes, one of them comes before all others: until it is
+	// leased, holders that have a lease get nothing.
 	LeaseMatches(ctx context.Context, engine, holder string, limit int, now, until time.Time) ([]Lease, error)
 	// Lease returns a lease that the holder has at that time, or ErrLeaseEnded.
 	Lease(ctx context.Context, id, holder string, now time.Time) (Lease, error)
-	// ReturnLeases ends all that a holder has of an engine, as if they had never been lent.
+	// ReturnLeases ends all leases that a holder has of an engine, as if they had never been given.
 	ReturnLeases(ctx context.Context, engine, holder string) error
-	// RequestMatch has an image matched again though its report is of the current data, or failed. What was found stays until the next
-	// report. Of an image that is not cataloged nothing is requested.
+	// RequestMatch requests a rematch of an image even if its report is current or its match has failed. The findings stay until the
+	// next report. For an image that is not cataloged it does nothing.
 	RequestMatch(ctx context.Context, s Subject) error
-	// FailMatch ends a lease without a report. The image is not lent again before retryAt.
+	// FailMatch ends a lease without a report. The image is not leased again before RetryAt. It returns ErrLeaseEnded if the lease is
+	// not held.
 	FailMatch(ctx context.Context, id, holder string, f MatchFailure) error
 	// MatchFailure returns why an image could not be matched with the current data, or ErrNotFound.
 	MatchFailure(ctx context.Context, s Subject) (MatchFailure, error)
 }
 
-// MaxSilentEnds is how often in a row an image's lease may run out, or end with its Job, before that is a failure.
+// MaxSilentEnds is how often in a row an image's lease may expire, or end with its Job, before the match counts as failed.
 const MaxSilentEnds = 3
 
-// Reasons of a MatchFailure that the store finds itself.
+// Reasons of a MatchFailure that the store itself sets.
 const (
-	// ReasonMatchWorkerDied is that of an image whose workers die.
+	// ReasonMatchWorkerDied is the reason for an image whose match workers die.
 	ReasonMatchWorkerDied = "MatchWorkerDied"
-	// ReasonMatchTimedOut is that of an image whose leases run out.
+	// ReasonMatchTimedOut is the reason for an image whose leases expire.
 	ReasonMatchTimedOut = "MatchTimedOut"
 )
 
-// MatchFailure says why an image could not be matched, and when it is tried again.
+// MatchFailure is why an image could not be matched, and when the match is retried.
 type MatchFailure struct {
 	Reason, Message string
 	FailedAt        time.Time
 	RetryAt         time.Time
 }
 
-// Subject is what a report is about: an image's platform manifest, as seen in a scope, by one engine.
+// Subject identifies what a report is about: an image's platform manifest, in one credential scope, matched by one engine.
 type Subject struct {
 	PlatformDigest string
 	Scope          Scope
 	Engine         string
 }
 
-// Report is everything that an engine knows to be wrong with an image.
+// Report is all findings that an engine has for an image.
 type Report struct {
 	Subject
 	DataVersion string
 	MatchedAt   time.Time
 	Distro      string
-	// NotCovered names what the image holds or may hold and the engine has no findings for in any case.
+	// NotCovered names contents that the image has or may have and for which the engine never has findings.
 	NotCovered []string
-	// Evidence is what its data proves about findings that it does not have.
+	// Evidence is what the report's data proves about findings that the report lacks.
 	Evidence Evidence
-	// Findings are merged (finding.Merge). Nil and empty are equal: nothing is known to be wrong.
+	// Findings are merged (finding.Merge). Nil and empty are equal: the image has no findings.
 	Findings []finding.Finding
 }
 
-// Difference is what a report changed.
+// Difference is how a report changed the findings of its subject.
 type Difference struct {
 	New, Still, Gone int
-	// First says that there was no report of this subject before.
+	// First means that the subject had no report before.
 	First bool
 }
 
@@ -326,11 +338,11 @@ type Summary struct {
 	Counts      finding.Counts
 	// Top are the worst findings by finding.Worse, at most five.
 	Top []finding.Finding
-	// Excepted is the number of findings that exceptions cover. They are neither in Counts nor in Top.
+	// Excepted is the number of suppressed findings. They are neither in Counts nor in Top.
 	Excepted int
 }
 
-// Excepting says which findings of an image are covered: those that exceptions cover under each of its names.
+// Excepting determines which findings of an image are suppressed: those that exceptions cover under each of the image's names.
 type Excepting struct {
 	Exceptions exception.Set
 	Images     []exception.Image
@@ -342,186 +354,193 @@ type SeverityBefore struct {
 	Until    time.Time        `json:"until"`
 }
 
-// DataAnomaly says that too much of what an engine found has gone with one version of its data to be believed.
+// DataAnomaly means that too many findings have disappeared with one version of an engine's data for that data to be trusted.
 type DataAnomaly struct {
 	DataVersion string
-	// Missing findings of so many went with it, first at Since.
+	// Missing of Of findings have disappeared with that version, the first of them at Since.
 	Missing, Of int
 	Since       time.Time
-	// Namespaces of so many show it, when what the Scanner's own images show is not enough to notice it: then Missing and Of are 0.
+	// Namespaces of OfNamespaces namespaces show the anomaly. They are set if the Scanner's own images do not show it: then Missing
+	// and Of are 0.
 	Namespaces, OfNamespaces int
 }
 
-// When findings that go with one version of the data are too many to be believed: more than both.
+// Data is anomalous when the findings that disappear with it exceed both of these bounds.
 const (
 	AnomalyShare  = 0.2
 	AnomalyNumber = 50
 )
 
-// Reports holds the current report of each subject and the life of each finding.
+// Reports stores the current report of each subject and the lifetime of each finding.
 type Reports interface {
-	// SaveReport replaces a subject's report, in one transaction with the difference: findings that are there
-	// for the first time get a first-seen time, those that are gone a gone time. A lease for the subject with
-	// leaseID is ended in the same transaction; an empty leaseID means that there is none. ErrLeaseEnded if it is not held.
+	// SaveReport replaces a subject's report, and updates the lifetime of its findings in the same transaction: findings that are
+	// present for the first time get a first-seen time, those that are gone a gone time. The transaction also ends the lease leaseID
+	// of the subject; an empty leaseID means that there is none. It returns ErrLeaseEnded if the lease is not held.
 	SaveReport(ctx context.Context, r Report, leaseID string) (Difference, error)
-	// Summary returns the current report without its findings, or ErrNotFound. What is covered is only counted.
+	// Summary returns the current report without its findings, or ErrNotFound. Suppressed findings are only counted.
 	Summary(ctx context.Context, s Subject, e Excepting) (Summary, error)
-	// DataAnomaly returns what is anomalous about the data of an engine as a Scanner (by UID) sees it, nil if nothing is. Counted is what
-	// the operator cataloged itself, and what counts in the scopes of the Scanner's images. What other namespaces uploaded counts only if
-	// most of them show the same. As long as there is an anomaly, nothing is called fixed; it ends when what went is back, or after two
-	// weeks.
+	// DataAnomaly returns the anomaly of an engine's data as a Scanner (by UID) sees it, nil if there is none. It considers what the
+	// operator itself cataloged, and the credential scopes of the Scanner's images. What other namespaces uploaded counts only if
+	// most of them show the same. During an anomaly no finding counts as fixed. The anomaly ends when the missing findings are back,
+	// or after two weeks.
 	DataAnomaly(ctx context.Context, scanner, engine string) (*DataAnomaly, error)
-	// HasReport says whether an engine has reported on an image in a scope, also while it is to be cataloged anew.
+	// HasReport reports whether an engine has a report of an image in a credential scope, even while the image is to be cataloged
+	// again.
 	HasReport(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
 	// Findings returns the current findings of a subject, worst first; ErrNotFound if there is no report.
 	Findings(ctx context.Context, s Subject) ([]finding.Finding, error)
 }
 
-// Workload runs an image.
+// Workload is one container of a Kubernetes workload and the image that it runs.
 type Workload struct {
 	Namespace string
-	// Kind and Name of the top-most owner that is known: Deployment, StatefulSet, DaemonSet, CronJob, Job, Pod, …
+	// Kind and Name of the top-most known owner: Deployment, StatefulSet, DaemonSet, CronJob, Job, Pod, …
 	Kind, Name string
-	// Container is the name of the container in it.
+	// Container is the container's name.
 	Container string
-	// Repository is the pod spec's, normalised: what announcements are grouped by.
+	// Repository is the normalized repository of the pod spec's image. Announcements are grouped by it.
 	Repository string
-	// Reference is the pod spec's, with its tag.
+	// Reference is the image reference in the pod spec, with its tag.
 	Reference string
-	// Receivers that its pods (or their namespace) name, sorted and joined by commas; empty if they name none.
+	// Receivers that the pods or their namespace name, sorted and joined by commas; empty if they name none.
 	Receivers string
-	// Completes says that its pods are meant to end, as those of a CronJob are: pods that are gone have ended then.
+	// Completes means that the pods are meant to end, as those of a CronJob are. Such pods count as ended once they are gone.
 	Completes bool
 }
 
-// EndedWorkload is one whose pods ran an image and have ended: they succeeded or failed.
+// EndedWorkload is a workload whose pods ran an image and have ended: they succeeded or failed.
 type EndedWorkload struct {
 	Workload
-	// At is when the last of them ended.
+	// At is when the last of these pods ended.
 	At time.Time
 }
 
-// Used says that a Scanner has an image.
+// Used is the use of an image by a Scanner.
 type Used struct {
-	// Scanner is its UID.
+	// Scanner is the Scanner's UID.
 	Scanner   string
 	Namespace string
 	Key       image.Key
 	Scope     Scope
 	Engine    string
-	// Suspended keeps the image out of the match queue, unless another Scanner that has it is not.
+	// Suspended keeps the image out of the match queue, unless a Scanner that is not suspended has it too.
 	Suspended bool
-	// Workloads that run it now. Empty: the image is kept matched and is not counted.
+	// Workloads that run the image now. Without any, the image is still matched, but its findings are not counted.
 	Workloads []Workload
-	// Ended are workloads whose ended pods are still there, whether or not others of their pods run it now. The image stays in use, which means that its
-	// findings are announced, until all that ended did so before EndedSince, or one of its workloads has run another image of the
-	// repository. Workloads that no longer run the image are kept up to a bound, those that left last.
+	// Ended are workloads whose ended pods still exist, whether or not other pods of theirs run the image now. The image stays in
+	// use, and its findings are announced, until all these ends are before EndedSince, or until one of the image's workloads has run
+	// another image of the repository. Workloads that have left the image are kept up to a bound, the latest ones first.
 	Ended      []EndedWorkload
 	EndedSince time.Time
-	// Dropped are workloads whose pods are still there and are the Scanner's no longer: they have not ended. A workload that is in Ended as
-	// well has pods of both kinds, of which those count that ended.
+	// Dropped are workloads whose pods still exist but no longer belong to the Scanner: they have not ended. A workload that is in
+	// Ended as well has pods of both kinds; of these, the ended ones count.
 	Dropped []Workload
 }
 
 // ScannerImage is an image that a Scanner has.
 type ScannerImage struct {
-	// Scanner is its UID.
+	// Scanner is the Scanner's UID.
 	Scanner, Namespace string
 	Key                image.Key
 }
 
-// RecentImage is an image that nothing runs now and that is still in use, since its last pods ended not long ago.
+// RecentImage is an image that no workload runs now and that is still in use, since its last pods ended recently.
 type RecentImage struct {
 	Key image.Key
-	// Reference is one of those that name it. Repositories and Receivers are those of the workloads that ran it.
+	// Reference is one of the image's references. Repositories and Receivers are those of the workloads that ran the image.
 	Reference               string
 	Repositories, Receivers []string
 }
 
-// ReportAge says how old a report is.
+// ReportAge is the age of a report and of its data.
 type ReportAge struct {
 	MatchedAt time.Time
-	// Current says that it was made with the engine's current data. As long as none is known, it is.
+	// Current means that the report was made with the engine's current data. It is true while no data version is known.
 	Current bool
 }
 
-// Usage knows which Scanner has which image, and which workloads run it.
+// Usage stores which Scanner has which image, and which workloads run it.
 type Usage interface {
-	// SetUsed replaces what is known of an image's use by a Scanner. Without workloads, running or ended, scope and engine stay as they were.
+	// SetUsed replaces the recorded use of an image by a Scanner. Without running or ended workloads, scope and engine stay as they
+	// were.
 	SetUsed(ctx context.Context, u Used) error
-	// RecentImages lists a Scanner's images of an engine that nothing runs now and that are still in use.
+	// RecentImages lists a Scanner's images of an engine that no workload runs now and that are still in use.
 	RecentImages(ctx context.Context, scanner, engine string) ([]RecentImage, error)
-	// InUse says whether any Scanner has an image with an engine in a scope.
+	// InUse reports whether any Scanner has an image with an engine in a credential scope.
 	InUse(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
-	// Wanted says whether a Scanner that is not suspended has an image with an engine in a scope, and a workload runs it or has ended
-	// recently.
+	// Wanted reports whether a Scanner that is not suspended has an image with an engine in a credential scope, and a workload runs
+	// the image or has ended recently.
 	Wanted(ctx context.Context, engine string, key image.Key, scope Scope) (bool, error)
 	// ImagesInUse counts the images that Scanners have with an engine, each once per scope.
 	ImagesInUse(ctx context.Context, engine string) (int, error)
-	// Reported gives the images that a Scanner has with an engine and that this store has a report of by it, in the scope
-	// that the Scanner has them in now, whatever data it was made with. Other images are not in the map.
+	// Reported returns the images of a Scanner that have a report of the engine in the scope that the Scanner has them in now,
+	// whatever data the report was made with. Other images are not in the map.
 	Reported(ctx context.Context, scanner, engine string) (map[image.Key]ReportAge, error)
-	// ScannerImages lists which Scanner has which image in a namespace, or (empty) in all.
+	// ScannerImages lists which Scanner has which image in a namespace, or in all namespaces if it is empty.
 	ScannerImages(ctx context.Context, namespace string) ([]ScannerImage, error)
-	// Release forgets that a Scanner has an image.
+	// Release deletes the record that a Scanner has an image.
 	Release(ctx context.Context, scanner string, key image.Key) error
-	// Scanners lists the UIDs of the Scanners that the store knows anything of.
+	// Scanners lists the UIDs of the Scanners that the store has records of.
 	Scanners(ctx context.Context) ([]string, error)
-	// ForgetScanners forgets everything of these Scanners: use, receivers, announcements, the log of messages.
+	// ForgetScanners deletes all records of these Scanners: the use of images, receivers, announcements and the message log.
 	ForgetScanners(ctx context.Context, scanners []string) error
-	// Sweep deletes catalogues, reports and findings that no Scanner has had in use since the given time. It
-	// returns the number of images deleted.
+	// Sweep deletes catalogs, reports and findings of images that no Scanner has had in use since the given time. It returns the
+	// number of images deleted.
 	Sweep(ctx context.Context, unusedSince time.Time) (int, error)
 }
 
-// Change is what makes something worth telling.
+// Change is what happened to a finding or image that makes it worth a notification.
 type Change string
 
-// Changes. Worth telling by default are all but the last two.
+// The changes. By default all but the last two are announced.
 const (
-	// ChangeNew: it passes the receiver's filter and was never told, or what covered it has ended.
+	// ChangeNew: the finding passes the receiver's filter and was never announced, or the exception that suppressed it has ended.
 	ChangeNew Change = "New"
-	// ChangeFixAvailable: it was told when there was no fix, and now there is one.
+	// ChangeFixAvailable: the finding was announced without a fix, and a fix is available.
 	ChangeFixAvailable Change = "FixAvailable"
-	// ChangeEscalated: since it was told it has become known exploited, or its severity has reached the receiver's. Also: it was
-	// never told, and was less severe when it was found. Then New alone lets it pass as well.
+	// ChangeEscalated: since its announcement the finding has become known exploited, or its severity has reached the receiver's
+	// minimum. It is also the change of a finding that was never announced and was less severe when it was found; a receiver of New
+	// gets that one as well.
 	ChangeEscalated Change = "Escalated"
-	// ChangeRegressed: it was told, was fixed, and is back.
+	// ChangeRegressed: the finding was announced, was fixed, and is present again.
 	ChangeRegressed Change = "Regressed"
-	// ChangeFixed: it was told, and no running image of the repository has it any more, whomever it concerns. An image that nothing
-	// runs for now, while its workloads have run no other of the repository since, counts as running as long as the Scanner has it.
+	// ChangeFixed: the finding was announced, and no running image of the repository has it, whichever receivers the image concerns.
+	// An image that nothing runs now counts as running while the Scanner has it and its workloads have run no other image of the
+	// repository since.
 	ChangeFixed Change = "Fixed"
-	// ChangeNewImage: a repository of which the receiver has never heard. The planner finds it, not the store.
+	// ChangeNewImage: a repository that was never announced to the receiver. The planner detects this change, not the store.
 	ChangeNewImage Change = "NewImage"
 )
 
-// News is one thing that a receiver has not been told: a vulnerability in a package in those of a repository's
-// images that are in use (they run, or their last pods have ended recently), and what has changed about it. That triple is the identity of an announcement.
+// News is one change that a receiver has not been notified of. It concerns a vulnerability in a package in those images of a
+// repository that are in use: they run, or their last pods have ended recently. Repository, vulnerability and package are the
+// identity of an announcement.
 type News struct {
 	Change     Change
 	Repository string
-	// Finding is the worst of all findings with this repository, vulnerability id and package name that no exception covers. With
-	// ChangeFixed it has only what was recorded when it was told: id, aliases, package name, severity.
+	// Finding is the worst finding with this repository, vulnerability ID and package name that is not suppressed. With ChangeFixed
+	// it has only what was recorded with its announcement: ID, aliases, package name, severity.
 	Finding finding.Finding
-	// FirstSeen is when the store first knew it. FixSince is since when a fix is known, by the engine's own date or else the store's;
-	// ExploitedSince since when the store knows it to be exploited. Zero if there is none.
+	// FirstSeen is when the store first recorded the finding. FixSince is since when a fix is known, by the engine's own date or else
+	// the store's. ExploitedSince is since when the store knows it to be exploited. They are zero where that does not apply.
 	FirstSeen, FixSince, ExploitedSince time.Time
-	// SeverityBefore is what it was when it was told, or before it changed if it never was; equal to the finding's if it is the same.
+	// SeverityBefore is the severity at the time of the announcement or, for a finding that was never announced, before its severity
+	// changed. It equals the finding's severity if that has not changed.
 	SeverityBefore finding.Severity
-	// ExceptionEnded says that it was covered by an exception, which is why it is news.
+	// ExceptionEnded means that an exception suppressed the finding and has ended.
 	ExceptionEnded bool
-	// Workloads that run it; with ChangeFixed those that run the repository.
+	// Workloads that run an image with the finding; with ChangeFixed those that run the repository.
 	Workloads []Workload
 }
 
-// AnnouncementKey identifies what was said.
+// AnnouncementKey identifies an announcement.
 type AnnouncementKey struct {
 	Repository string `json:"repository"`
 	ID         string `json:"id"`
 	Package    string `json:"package"`
 }
 
-// Said is what was said about one thing: from then on only what differs from it is news.
+// Said is what was announced of one finding. From then on only differences from it are announced.
 type Said struct {
 	AnnouncementKey
 	Change         Change           `json:"change"`
@@ -531,86 +550,88 @@ type Said struct {
 	Aliases        []string         `json:"aliases,omitempty"`
 }
 
-// NewsFilter narrows what a receiver wants to know. A known exploited vulnerability always passes.
+// NewsFilter selects what a receiver is notified of. A known exploited vulnerability always passes.
 type NewsFilter struct {
-	// MinSeverity does not apply to Unknown.
+	// MinSeverity is the lowest severity that passes. It does not apply to Unknown.
 	MinSeverity finding.Severity
-	// Unknown lets findings of unknown severity pass: never, when fixable, or always.
+	// Unknown decides when findings of unknown severity pass: never, when fixable, or always.
 	Unknown UnknownPolicy
-	// OnlyFixable drops what has no fix.
+	// OnlyFixable excludes findings without a fix.
 	OnlyFixable bool
-	// Changes that are told; nil for the default. What is not told is recorded by FollowUp as if it had been.
+	// Changes that are announced; nil for the default. FollowUp records all other changes as if they had been announced.
 	Changes []Change
-	// Engine narrows down to images that the Scanner has with this engine; empty for any. It holds for known exploited
-	// ones too, and for all that Present gives.
+	// Engine selects the images that the Scanner has with this engine; empty for any. It also applies to known exploited
+	// vulnerabilities, and to everything that Present returns.
 	Engine string
-	// Route narrows down to the workloads that concern the receiver; nil for all.
+	// Route selects the workloads that concern the receiver; nil for all.
 	Route *Route
 	// Exceptions that are in force in the Scanner's namespace.
 	Exceptions exception.Set
-	// Settled are the repositories of which every image has a complete result: only there anything can be fixed.
+	// Settled are the repositories in which every image has a complete result. Only there can a finding count as fixed.
 	Settled []string
-	// Kept lets News count images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced them.
+	// Kept makes News treat images as in use that nothing runs now and that the Scanner still has, unless a rollout has replaced
+	// them.
 	Kept bool
 }
 
-// Route says which workloads concern a receiver. A workload that names only receivers that the Scanner does not have is taken
-// as one that names none, so that nothing goes untold.
+// Route selects the workloads that concern a receiver. A workload that names only receivers that the Scanner does not have is
+// treated as one that names none, so that its findings are announced.
 type Route struct {
 	Receiver string
-	// Known are the Scanner's receivers.
+	// Known are the names of the Scanner's receivers.
 	Known []string
-	// Unassigned lets workloads pass that name none.
+	// Unassigned selects the workloads that name no receiver.
 	Unassigned bool
 }
 
-// UnknownPolicy says when findings of unknown severity pass.
+// UnknownPolicy is when findings of unknown severity pass a filter.
 type UnknownPolicy string
 
-// The policies.
+// The policies for findings of unknown severity.
 const (
 	UnknownNever     UnknownPolicy = "Never"
 	UnknownIfFixable UnknownPolicy = "IfFixable"
 	UnknownAlways    UnknownPolicy = "Always"
 )
 
-// Totals are a Scanner's findings in numbers.
+// Totals are the numbers of a Scanner's findings.
 type Totals struct {
-	// Counts leaves out what exceptions cover; Excepted is how many that are.
+	// Counts excludes suppressed findings; Excepted is the number of these.
 	Counts   finding.Counts
 	Excepted int
-	// ByException says how many each exception covers, by UID.
+	// ByException is how many findings each exception suppresses, by the exception's UID.
 	ByException map[string]int
 }
 
-// Extent is how much of what is recorded of a receiver is brought up to date.
+// Extent is which part of a receiver's announcement records FollowUp updates.
 type Extent string
 
 const (
-	// FollowAll is the zero value.
+	// FollowAll updates all of them. It is the zero value.
 	FollowAll Extent = ""
-	// FollowKnown is for as long as a summary of all that is present is still to come: what the receiver has been told already is found
-	// by its other ids, and exceptions are noted, but nothing becomes known or fixed without a message.
+	// FollowKnown is used while a summary of all that is present is still to be sent. Announcements are carried over to the other IDs
+	// of their vulnerabilities, and suppressed findings are marked, but nothing is recorded as announced or fixed without a message.
 	FollowKnown Extent = "Known"
-	// FollowExceptions is for as long as a message is on its way: what it says will be recorded by the ids that it has. Only exceptions
-	// are noted, since the end of one that is over by then is news.
+	// FollowExceptions is used while a message is being delivered, since its announcements will be recorded by the IDs that it has.
+	// Only suppressed findings are marked: if their exception ends before the delivery does, they are announced again.
 	FollowExceptions Extent = "Exceptions"
 )
 
-// Announcements knows what each receiver was told. A receiver is identified by the Scanner's UID and its name there.
+// Announcements stores what each receiver was notified of. A receiver is identified by the Scanner's UID and its name there.
 type Announcements interface {
-	// FollowUp brings what is recorded of a receiver up to what is present, as far as that needs no message: a vulnerability that has
-	// got another id was told under the one before; what was told and is now covered by an exception is marked as such; changes that the
-	// receiver is not told of are recorded. It changes nothing when called again.
+	// FollowUp updates a receiver's announcement records to what is present, as far as that needs no message. It carries an
+	// announcement over when its vulnerability has got another ID, marks announced findings that an exception suppresses, and records
+	// changes that the receiver is not notified of. A second call changes nothing.
 	FollowUp(ctx context.Context, scanner, receiver string, f NewsFilter, extent Extent) error
 	// News lists what a receiver has not been told, ordered by repository and then finding.Worse, with what is fixed last.
 	// At most limit entries and some MiB of text, but one entry at least if there is any; limit 0 is for all, whatever memory that takes.
 	// Of a repository with more the worst are listed. total is the number of all. FollowUp comes before it.
 	News(ctx context.Context, scanner, receiver string, f NewsFilter, limit int) (news []News, total int, err error)
-	// Present looks at everything that a Scanner has in use at one moment, however much that is, and names the worst of
-	// what passes the filter and the receiver has not been told, at most that many.
+	// Present evaluates everything that a Scanner has in use in one consistent read, however much that is. Of the findings that pass
+	// the filter and are not announced it returns the worst ones, at most worst.
 	Present(ctx context.Context, scanner, receiver string, f NewsFilter, worst int) (Present, error)
-	// ScannerTotals counts the findings of what runs now for a Scanner once per repository, vulnerability and package, whatever was told.
+	// ScannerTotals counts the findings of the images that run now for a Scanner, once per repository, vulnerability and package,
+	// whether announced or not.
 	ScannerTotals(ctx context.Context, scanner string, exceptions exception.Set) (Totals, error)
 	// LimitRecords bounds the bytes that are recorded of the receivers of one namespace: what each was told, and its state. It comes before
 	// anything else; 0 is no bound. Without room FollowUp records nothing, a state takes no large message (ErrOverBudget), and All records
@@ -620,87 +641,91 @@ type Announcements interface {
 	RecordsFull(ctx context.Context, scanner string) (bool, error)
 	// KnownRepositories lists the repositories that a receiver has heard of, by announcement or by MarkAnnounced with repositories.
 	KnownRepositories(ctx context.Context, scanner, receiver string) ([]string, error)
-	// ReceiverState returns the state that its owner saved, nil if none.
+	// ReceiverState returns the state that was saved last for a receiver, nil if there is none. Only the caller interprets it.
 	ReceiverState(ctx context.Context, scanner, receiver string) ([]byte, error)
-	// SaveReceiverState stores it.
+	// SaveReceiverState stores the state of a receiver.
 	SaveReceiverState(ctx context.Context, scanner, receiver string, state []byte) error
-	// BeginDelivery stores the state in which a message is handed over, and counts that: each number is one higher than the one before.
+	// BeginDelivery stores the receiver's state before a message is sent, and returns the number of this delivery. Deliveries to all
+	// receivers share one sequence, in which each number is one higher than the one before.
 	BeginDelivery(ctx context.Context, scanner, receiver string, state []byte) (number int64, err error)
-	// MarkAnnounced records in one transaction what a receiver was told by the message with the given digest
-	// id, which repositories it has now heard of, its new state and the entry of the log. With an error nothing is recorded;
-	// ErrChanged if All is of another moment.
+	// MarkAnnounced records in one transaction what the message with the given DigestID announced to a receiver, which repositories
+	// the receiver knows from then on, its new state and the log entry. If it returns an error, nothing is recorded. The error is
+	// ErrChanged if All is of another snapshot.
 	MarkAnnounced(ctx context.Context, scanner, receiver string, said Announced) error
-	// DecideAndMark is MarkAnnounced of what is decided while nobody writes, so that nothing changes between a look and its record. decide
-	// may only read; its error is returned, and nothing is recorded.
+	// DecideAndMark is MarkAnnounced for the announcement that decide returns. decide runs while there is no other writer, so that
+	// nothing changes between reading and recording. decide may only read. Its error is returned, and then nothing is recorded.
 	DecideAndMark(ctx context.Context, scanner, receiver string, decide func(context.Context) (Announced, error)) error
-	// KeepReceivers forgets everything of a Scanner's receivers that are not listed: their state, the repositories
-	// they have heard of, what they were told. One that comes back later is a new one. The log stays.
+	// KeepReceivers deletes all records of a Scanner's receivers that are not listed: their state, known repositories and
+	// announcements. A receiver that is added again later is a new one. The message log stays.
 	KeepReceivers(ctx context.Context, scanner string, names []string) error
-	// Messages returns the log of a Scanner's messages, the latest first: at most limit, from before an id on (0 for the latest),
-	// to one receiver or (empty) to all.
+	// Messages returns a Scanner's message log, latest first: at most limit entries, older than the one with the ID before (0 for the
+	// latest), to one receiver or (empty) to all.
 	Messages(ctx context.Context, scanner, receiver string, before int64, limit int) ([]Message, error)
-	// SweepMessages deletes from the log what was said before a time, and returns how much. What is beyond MaxMessages for a receiver
-	// goes with each new message.
+	// SweepMessages deletes the log entries from before a time, and returns their number. Entries beyond MaxMessages for a receiver
+	// are deleted with each new message.
 	SweepMessages(ctx context.Context, before time.Time) (int, error)
 }
 
 // MaxMessages is how many messages to one receiver the log keeps.
 const MaxMessages = 1000
 
-// Message is an entry of the log.
+// Message is an entry of the message log.
 type Message struct {
 	// ID rises with time.
 	ID                int64
 	Scanner, Receiver string
 	DigestID          string
 	Kind, Title       string
-	// Findings is how many findings count as told by it.
+	// Findings is how many findings the message announced.
 	Findings int
 	At       time.Time
-	// Unconfirmed says that the message was sent and that the receiver never answered.
+	// Unconfirmed means that the message was sent and the receiver never answered.
 	Unconfirmed bool
 	// Body is the message as JSON (notify.Digest).
 	Body []byte
 }
 
-// Present is everything that a Scanner has at one moment.
+// Present is a summary of everything that a Scanner has in use, from one consistent read.
 type Present struct {
-	// Counts are those of ScannerTotals, of the filter's engine and route and of recently used images too; Excepted is how many
-	// exceptions cover.
+	// Counts are those of ScannerTotals for the filter's engine and route, with recently used images included. Excepted is the number
+	// of suppressed findings.
 	Counts   finding.Counts
 	Excepted int
-	// News is how many findings pass the filter that the receiver has not been told. Worst are the worst of them, by
-	// finding.Worse and then repository; Repositories those that have any, sorted.
+	// News is how many findings pass the filter and are not announced to the receiver. Worst are the worst of them, by finding.Worse
+	// and then repository. Repositories are those that have any, sorted.
 	News         int
 	Worst        []News
 	Repositories []string
-	// Moment names all that is present, announced or not. Opaque; as long as it is the same, so is what is present.
+	// Moment identifies the snapshot of all that is present, announced or not. It is opaque: while it is equal, so is what is
+	// present.
 	Moment string
 }
 
-// Announced is what one message said, or what a silent baseline passed over.
+// Announced is what one message announced, or what a silent baseline recorded without a message.
 type Announced struct {
 	// DigestID of the message; empty for a silent baseline.
 	DigestID string
 	At       time.Time
-	// Said replaces what was said before about the same thing. With ChangeFixed it is recorded as fixed.
+	// Said replaces earlier announcements of the same findings. Entries with ChangeFixed are recorded as fixed.
 	Said []Said
-	// All records everything that passes a filter, so that nobody has to hold it; nil for none.
+	// All also records everything that passes a filter, without loading it into memory; nil for none.
 	All *All
-	// ForgetRepositories lets the receiver have heard of no repository before: by another engine, each is new. What was told and is not
-	// present by All's filter is forgotten as well: that the other engine does not find it does not make it fixed.
+	// ForgetRepositories resets the repositories that the receiver knows: with another engine, each is new. It also deletes the
+	// announcements of findings that are not present by All's filter: that the other engine does not find them does not mean that
+	// they are fixed.
 	ForgetRepositories bool
-	// Repositories that the receiver has now heard of, beside those of the keys. Those of All must be named here.
+	// Repositories that the receiver knows from then on, in addition to those of the keys. The repositories of All must be named
+	// here.
 	Repositories []string
-	// Retract is the DigestID of a message that was recorded before it was sent and never arrived: what it said was
-	// not said. Empty for none.
+	// Retract is the DigestID of a message that was recorded before it was sent and was never delivered. Its announcements are
+	// deleted. Empty for none.
 	Retract string
 	State   []byte
-	// Log is the entry of the log; nil for none. Its id, Scanner, receiver, DigestID and time are filled in.
+	// Log is the entry for the message log; nil for none. The store fills in its ID, Scanner, receiver, DigestID and time.
 	Log *Message
 }
 
-// All is everything that passed a filter at a moment, as Present looked at it.
+// All is everything that passed a filter in a snapshot, as Present returned it.
 type All struct {
 	Filter NewsFilter
 	Moment string

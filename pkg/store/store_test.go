@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// clock is a time that only the test moves.
+// clock is a time that only the test changes.
 type clock struct {
 	mutex sync.Mutex
 	time  time.Time
@@ -39,7 +39,7 @@ func (c *clock) pass(d time.Duration) {
 	c.time = c.time.Add(d)
 }
 
-// fixture is an open store in a folder of its own.
+// fixture is an open store in its own directory.
 type fixture struct {
 	*SQLite
 	clock *clock
@@ -68,7 +68,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// got returns a value whose error would end the test.
+// got returns a value, and ends the test if there is an error.
 func got[T any](t testing.TB) func(value T, err error) T {
 	return func(value T, err error) T {
 		t.Helper()
@@ -77,7 +77,7 @@ func got[T any](t testing.TB) func(value T, err error) T {
 	}
 }
 
-// equal compares, with nil and empty lists being the same.
+// equal compares values. Nil and empty lists are equal.
 func equal(t testing.TB, what string, got, want any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -87,12 +87,12 @@ func equal(t testing.TB, what string, got, want any) {
 
 const grype = "grype"
 
-// digest gives a name the form of a digest.
+// digest returns a digest made from a name.
 func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
 
 var amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
 
-// key is what a node says of the image with this name; its platform digest is another one.
+// key returns the key that a node reports for the image with this name. Its digest is not the platform digest.
 func key(name string) image.Key { return image.Key{Digest: digest("index " + name), Platform: amd64} }
 
 func subject(name string) Subject { return Subject{PlatformDigest: digest(name), Engine: grype} }
@@ -101,7 +101,7 @@ func catalogued(name string, at time.Time) Catalogued {
 	return Catalogued{Engine: "grype", Key: key(name), PlatformDigest: digest(name), Distro: "debian 12", Packages: 7, Tool: "syft 1.0.0", CataloguedAt: at}
 }
 
-// catalogue saves a catalogue without artifacts.
+// catalogue saves catalogs without artifacts.
 func (f fixture) catalogue(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -109,7 +109,7 @@ func (f fixture) catalogue(t testing.TB, names ...string) {
 	}
 }
 
-// workload of the namespace "shop".
+// workload returns a workload in the namespace "shop".
 func workload(name, repository string) Workload {
 	return Workload{Namespace: "shop", Kind: "Deployment", Name: name, Container: "main", Repository: repository, Reference: repository + ":1"}
 }
@@ -123,7 +123,7 @@ func (f fixture) use(t testing.TB, scanner, name string, workloads ...Workload) 
 	must(t, f.SetUsed(t.Context(), used(scanner, name, workloads...)))
 }
 
-// vulnerable is a finding of high severity without a fix, with every field that a row may leave empty empty.
+// vulnerable is a finding of high severity without a fix. All optional fields are empty.
 func vulnerable(id, pkg string, changes ...func(*finding.Finding)) finding.Finding {
 	f := finding.Finding{
 		ID: id, Severity: finding.High, FixState: finding.FixStateNotFixed,
@@ -147,7 +147,7 @@ func fixed(f *finding.Finding) { f.FixState, f.FixVersions = finding.FixStateFix
 
 func exploited(f *finding.Finding) { f.KnownExploited = true }
 
-// report saves what is wrong with an image.
+// report saves a report of an image with these findings.
 func (f fixture) report(t testing.TB, name string, findings ...finding.Finding) Difference {
 	t.Helper()
 	return got[Difference](t)(f.SaveReport(t.Context(), report(name, findings...), ""))
@@ -157,7 +157,7 @@ func report(name string, findings ...finding.Finding) Report {
 	return Report{Subject: subject(name), DataVersion: "v1", Distro: "debian 12", Findings: findings}
 }
 
-// explained returns the query plan of a statement that the store runs.
+// explained returns the query plan of a statement.
 func (f fixture) explained(t testing.TB, statement string, args ...any) string {
 	t.Helper()
 	rows, err := f.reader.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, args...)
@@ -174,12 +174,12 @@ func (f fixture) explained(t testing.TB, statement string, args ...any) string {
 	return strings.Join(plan, "\n")
 }
 
-// searched fails the test if a statement goes through a whole table, or does not use an index that it should.
+// searched fails the test if a statement scans a whole table, or does not use an index that it should.
 func (f fixture) searched(t testing.TB, statement string, args []any, indexes ...string) {
 	t.Helper()
 	plan := f.explained(t, statement, args...)
 	for line := range strings.Lines(plan) {
-		// Lists that come with the call, subqueries and single rows may be gone through.
+		// Scans of parameters in JSON, subqueries and single rows are allowed.
 		if strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "VIRTUAL TABLE") &&
 			!strings.HasPrefix(line, "SCAN wanted") && !strings.HasPrefix(line, "SCAN (subquery") &&
 			!strings.HasPrefix(line, "SCAN used") && !strings.HasPrefix(line, "SCAN runs") && !strings.HasPrefix(line, "SCAN CONSTANT") {
@@ -193,7 +193,7 @@ func (f fixture) searched(t testing.TB, statement string, args []any, indexes ..
 	}
 }
 
-// artifacts turns texts into what SaveCatalogue reads.
+// artifacts returns texts as readers, for SaveCatalogue.
 func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
 	readers := make(map[Artifact]io.Reader)
 	for name, text := range maps.All(texts) {
@@ -202,7 +202,7 @@ func artifacts(texts map[Artifact]string) map[Artifact]io.Reader {
 	return readers
 }
 
-// ids lists the vulnerabilities of news in the order of the news.
+// ids returns the vulnerability IDs of changes, in their order.
 func ids(news []News) []string {
 	var ids []string
 	for _, n := range news {
@@ -211,7 +211,7 @@ func ids(news []News) []string {
 	return slices.Clip(ids)
 }
 
-// told says everything about some things that can be said, so that nothing more can be news about them.
+// told returns announcements with the highest values, so that nothing about these findings can be a change later.
 func told(keys ...AnnouncementKey) []Said {
 	var said []Said
 	for _, key := range keys {

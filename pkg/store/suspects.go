@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// suspectRetry is when an image whose workers died or did not end is tried again: it may have been given more memory meanwhile.
+// suspectRetry is the delay until the next try of an image whose workers died or timed out: by then it may have been given more
+// memory.
 const suspectRetry = time.Hour
 
-// countSilentEnds counts leases, chosen by the condition that follows. Those that no Job held, such as the manager's own, do not count.
+// countSilentEnds counts the leases that the condition appended to it selects. Leases that no Job held, such as the manager's
+// own, do not count.
 const countSilentEnds = `
 	INSERT INTO silent_ends (manifest_id, engine, data_version, times)
 	SELECT manifest_id, engine, data_version, 1 FROM leases WHERE holder IN (SELECT uid FROM jobs) AND `
@@ -23,7 +25,7 @@ const diedMessage = `'The match worker ended ' || e.times || ' times while it ma
 const expiredMessage = `'Matching this image brought no result ' || e.times || ' times in a row: the lease ran out. ` +
 	`If match workers are that slow, raise ' || e.engine || '.match.deadline or .match.resources in the operator''s configuration.'`
 
-// failSuspects is for the same leases: INSERT OR REPLACE, since the failure before, if any, is an older one.
+// failSuspects is for the same leases. It replaces the failure of an image, since an existing one is older.
 const (
 	failSuspects = `
 	INSERT OR REPLACE INTO match_failures (manifest_id, engine, data_version, reason, message, failed_at, retry_at)
@@ -33,7 +35,8 @@ const (
 	WHERE e.times >= ? AND leases.holder IN (SELECT uid FROM jobs) AND `
 )
 
-// suspect counts leases that ended without a word, and fails the images that were counted MaxSilentEnds times in a row.
+// suspect counts leases that ended without a report or failure, and fails the images that were counted MaxSilentEnds times in a
+// row.
 func suspect(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, leases string, args ...any) error {
 	if _, err := tx.ExecContext(ctx, countSilentEnds+leases+orCountOn, args...); err != nil {
 		return err
@@ -43,12 +46,12 @@ func suspect(ctx context.Context, tx *sql.Tx, now time.Time, reason, message, le
 	return err
 }
 
-// countDeadWorkers is for the leases that Jobs still hold at their end.
+// countDeadWorkers counts the leases that Jobs still hold when they end.
 func countDeadWorkers(ctx context.Context, tx *sql.Tx, now time.Time, jobs string, args ...any) error {
 	return suspect(ctx, tx, now, ReasonMatchWorkerDied, diedMessage, `leases.holder IN (SELECT uid FROM jobs WHERE `+jobs+`)`, args...)
 }
 
-// expireLeases ends leases that have run out.
+// expireLeases ends and counts the leases that have expired.
 func expireLeases(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
 	over, args := `leases.until <= ? AND leases.`+which, append([]any{millis{now}}, args...)
 	if err := suspect(ctx, tx, now, ReasonMatchTimedOut, expiredMessage, over, args...); err != nil {
@@ -58,7 +61,7 @@ func expireLeases(ctx context.Context, tx *sql.Tx, now time.Time, which string, 
 	return err
 }
 
-// unsuspect is for images of which a worker has told something.
+// unsuspect resets the count of an image after a report or failure of a worker.
 func unsuspect(ctx context.Context, tx *sql.Tx, manifest int64, engine string) error {
 	_, err := tx.ExecContext(ctx, `DELETE FROM silent_ends WHERE manifest_id = ? AND engine = ?`, manifest, engine)
 	return err

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// workerDies leases what there is with a new Job, which ends without a word, and returns the names of what it had.
+// workerDies leases all images in the queue with a new Job, which ends without a report. It returns the names of the leased
+// images.
 func (f fixture) workerDies(t *testing.T, names ...string) []string {
 	t.Helper()
 	uid := randomID()
@@ -32,7 +33,7 @@ func queued(t *testing.T, names ...string) fixture {
 	return f
 }
 
-// An image that kills its worker takes others with it once, and then no more.
+// TestASuspectIsLentLastAndAlone checks that an image that kills its worker affects other images only once.
 func TestASuspectIsLentLastAndAlone(t *testing.T) {
 	names := []string{"killer", "innocent", "third"}
 	f := queued(t, "killer", "innocent")
@@ -47,7 +48,7 @@ func TestASuspectIsLentLastAndAlone(t *testing.T) {
 	equal(t, "lent when all are", f.lease(t, "idle job"), []Lease(nil))
 	f.report(t, "innocent")
 	f.data(t, "v2")
-	equal(t, "lent with new data", len(f.workerDies(t, names...)), 0) // the leases of before still hold
+	equal(t, "lent with new data", len(f.workerDies(t, names...)), 0) // the earlier leases have not expired
 	f.clock.pass(time.Minute)
 	equal(t, "lent with new data, when they have ended", len(f.lease(t, "job")), 3)
 }
@@ -82,7 +83,7 @@ func TestAnImageWhoseWorkersDieFails(t *testing.T) {
 	}
 }
 
-// Only workers that die one after the other, without a word in between, accuse an image.
+// TestWhatEndsASuspicion checks that only silent ends in a row count, without a report or failure in between.
 func TestWhatEndsASuspicion(t *testing.T) {
 	for name, step := range map[string]struct {
 		do        func(t *testing.T, f fixture)
@@ -117,7 +118,8 @@ func TestWhatEndsASuspicion(t *testing.T) {
 	}
 }
 
-// An image that outlasts its lease again and again has failed: otherwise it would be leased for ever, and nobody would know.
+// TestAnImageThatOutlastsItsLeasesFails checks that an image whose leases expire repeatedly fails. Otherwise it would be leased
+// forever without anybody knowing.
 func TestAnImageThatOutlastsItsLeasesFails(t *testing.T) {
 	f := queued(t, "endless")
 	must(t, f.SaveJob(t.Context(), Job{Name: "match", UID: "job", Purpose: JobMatch}))
@@ -146,7 +148,7 @@ func TestAnImageThatOutlastsItsLeasesFails(t *testing.T) {
 	equal(t, "it has failed again when its worker is ended, until", got[MatchFailure](t)(lookup()).RetryAt, f.clock.Now().Add(time.Hour))
 }
 
-// Leases that run out and workers that die count together.
+// TestSilentEndsOfBothKindsCount checks that expired leases and died workers count together.
 func TestSilentEndsOfBothKindsCount(t *testing.T) {
 	f := queued(t, "app")
 	for range MaxSilentEnds - 1 {
@@ -159,7 +161,8 @@ func TestSilentEndsOfBothKindsCount(t *testing.T) {
 	equal(t, "the reason", got[MatchFailure](t)(f.MatchFailure(t.Context(), subject("app"))).Reason, ReasonMatchTimedOut)
 }
 
-// A worker that matches several images at a time gets a suspected one only when it has no other, and nothing beside it.
+// TestASuspectIsMatchedWithoutOthers checks that a worker that matches several images at a time gets an isolated one only if it
+// has no other, and nothing beside it.
 func TestASuspectIsMatchedWithoutOthers(t *testing.T) {
 	f := queued(t, "killer")
 	f.workerDies(t, "killer")
@@ -176,8 +179,8 @@ func TestASuspectIsMatchedWithoutOthers(t *testing.T) {
 	equal(t, "leased to the worker without one", lent(f.lease(t, "job"), names...), []string{"late"})
 }
 
-// TestSuspectsWaitForABoundedTime: however many others wait, a suspected image is next after some minutes. A worker that has another image
-// gets nothing more until then, and the others have their time again afterwards.
+// TestSuspectsWaitForABoundedTime checks that an isolated image is next after some minutes, however many others wait. Until it is
+// leased, a worker that has another image gets nothing. Afterwards the other images come first again.
 func TestSuspectsWaitForABoundedTime(t *testing.T) {
 	f := queued(t, "killer")
 	f.workerDies(t, "killer")

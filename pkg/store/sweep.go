@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// sweepBatch is how many images one transaction deletes: others wait for no more than that.
+// sweepBatch is how many images one transaction deletes. It bounds how long other writers wait.
 const sweepBatch = 10
 
-// fixedFor is how long findings are remembered that are fixed: half a year, so that one that is back in a quarterly or half-yearly
-// release of its image is known to have been there.
+// fixedFor is how long fixed findings are kept: half a year. A finding that comes back with a quarterly or half-yearly release of
+// its image is then recognized.
 const fixedFor = 180 * 24 * time.Hour
 
-// fixedBatch is how many of them one transaction deletes.
+// fixedBatch is how many fixed findings one transaction deletes.
 const fixedBatch = 1000
 
-// Sweep implements Usage. It also deletes findings that have been fixed for long, and what
-// receivers know of repositories that have not run for as long. Other writers have their turn between batches. An
-// error leaves done what was done.
+// Sweep implements Usage. It also deletes findings and announcements that were fixed long ago, and what receivers know of
+// repositories that have not run for as long. Other writers can run between batches. After an error, completed batches stay
+// deleted.
 func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, err error) {
 	for last := sweepBatch; last == sweepBatch; swept += last {
 		if last, err = s.sweepSome(ctx, unusedSince); err != nil {
@@ -41,7 +41,7 @@ func (s *SQLite) Sweep(ctx context.Context, unusedSince time.Time) (swept int, e
 	return swept, s.sweepVulnerabilities(ctx)
 }
 
-// vulnerabilityBatch is how many of them one transaction looks at.
+// vulnerabilityBatch is how many vulnerabilities one transaction checks.
 const vulnerabilityBatch = 2000
 
 const (
@@ -50,7 +50,7 @@ const (
 		AND NOT EXISTS (SELECT 1 FROM findings f WHERE f.vulnerability_id = vulnerabilities.id)`
 )
 
-// sweepVulnerabilities deletes those that no finding is about any more, in batches by their ids.
+// sweepVulnerabilities deletes vulnerabilities without findings, in batches by row ID.
 func (s *SQLite) sweepVulnerabilities(ctx context.Context) error {
 	for after, last := int64(0), int64(0); ; after = last {
 		err := s.write(ctx, "sweep vulnerabilities", func(ctx context.Context, tx *sql.Tx) error {
@@ -82,11 +82,11 @@ func (s *SQLite) sweepSome(ctx context.Context, unusedSince time.Time) (n int, e
 	return n, err
 }
 
-// A finding is fixed after it has gone, so the index of those that have gone bounds the search.
+// A finding is gone before it is fixed, so the index of gone findings bounds the search.
 const deleteFixed = `DELETE FROM findings WHERE id IN (
 	SELECT id FROM findings INDEXED BY findings_gone WHERE gone_at < ?1 AND fixed_at < ?1 LIMIT ?2)`
 
-// What was told of them goes as well.
+// deleteFixedRecords deletes the announcements of fixed findings.
 const deleteFixedRecords = `DELETE FROM announcements WHERE (receiver_id, repository, canonical_id, package) IN (
 	SELECT receiver_id, repository, canonical_id, package FROM announcements INDEXED BY announcements_fixed WHERE fixed_at < ? LIMIT ?)`
 
@@ -97,7 +97,7 @@ func (s *SQLite) sweepFixed(ctx context.Context) (swept int, err error) {
 	return s.deleteBefore(ctx, "sweep fixed findings", deleteFixed)
 }
 
-// deleteBefore deletes what was fixed before fixedFor, in batches.
+// deleteBefore deletes what was fixed longer ago than fixedFor, in batches, and returns the number of rows.
 func (s *SQLite) deleteBefore(ctx context.Context, action, statement string) (swept int, err error) {
 	before := s.now().Add(-fixedFor)
 	for last := fixedBatch; last == fixedBatch; swept += last {

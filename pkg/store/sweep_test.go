@@ -75,7 +75,8 @@ func TestSweepGoesThroughAllBatches(t *testing.T) {
 	equal(t, "vulnerabilities left", f.rows(t)["vulnerabilities"], 1)
 }
 
-// An image that comes back after it was swept is a new image, and nothing remembered of the former one is taken for its.
+// TestASweptImageMayComeBack checks that an image that is used again after it was swept is a new image, to which no cached values
+// of the former one apply.
 func TestASweptImageMayComeBack(t *testing.T) {
 	f := newStore(t)
 	for round, want := range []finding.Counts{{High: 1}, {Low: 1, Fixable: 1}} {

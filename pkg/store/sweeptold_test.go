@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRepositoryOfEndedPodsIsKnown: a repository that pods come to use and end while it is about to be forgotten stays known, as one does
-// that pods run.
+// TestRepositoryOfEndedPodsIsKnown checks that a repository that is about to be deleted stays known if pods have used it and
+// ended meanwhile, as if pods still ran it.
 func TestRepositoryOfEndedPodsIsKnown(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))
@@ -25,7 +25,8 @@ func TestRepositoryOfEndedPodsIsKnown(t *testing.T) {
 	r.tells(t, "after it was forgotten", "New r CVE-2026-0001 High")
 }
 
-// What was told and has been fixed for long is forgotten as the findings are; what is still there, or does not run, is not.
+// TestSweepForgetsWhatWasToldAndFixedLongAgo checks that announcements of findings that were fixed long ago are deleted with the
+// findings. Announcements of present findings, or of repositories that do not run, stay.
 func TestSweepForgetsWhatWasToldAndFixedLongAgo(t *testing.T) {
 	r := newReceiver(t)
 	r.filter.Settled = []string{"r", "other"}
@@ -50,8 +51,8 @@ func TestSweepForgetsWhatWasToldAndFixedLongAgo(t *testing.T) {
 	r.searched(t, deleteFixedRecords, []any{1, 2}, "announcements_fixed (fixed_at<?)", "SEARCH announcements USING PRIMARY KEY")
 }
 
-// TestSweepForgetsRepositoriesThatStoppedRunning: half a year after a repository has stopped running, receivers have not heard of it any
-// more. Until then, and if it runs in between, they have.
+// TestSweepForgetsRepositoriesThatStoppedRunning checks that half a year after a repository stops running, receivers no longer
+// know it, unless it runs in between.
 func TestSweepForgetsRepositoriesThatStoppedRunning(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"))

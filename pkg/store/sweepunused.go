@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// unusedFor is how long a receiver's records of a repository are kept that nothing runs any more. One that runs again after that is new.
+// unusedFor is how long a receiver's records of a repository are kept after it stops running. A repository that runs again later
+// is new.
 const unusedFor = fixedFor
 
-// selectUnusedRepositories lists the repositories that a receiver has heard of and whose images none of the Scanner's workloads runs or
-// ran last, with the time since when that is known. The names are read from the primary key by skipping from one to the next.
+// selectUnusedRepositories lists the repositories that a receiver knows and whose state has to be updated: those whose recorded
+// use differs from the actual use, and those recorded as unused before a time. A repository is used if a workload of the Scanner
+// runs one of its images, or ran it last. The statement skips from one repository to the next in the primary key.
 const selectUnusedRepositories = `
 	WITH RECURSIVE announced(receiver_id, repository) AS (
 		SELECT r.id, (SELECT min(a.repository) FROM announcements a WHERE a.receiver_id = r.id) FROM receivers r
@@ -30,19 +32,19 @@ const selectUnusedRepositories = `
 	LEFT JOIN unused_repositories u ON u.receiver_id = h.receiver_id AND u.repository = h.repository
 	WHERE is_used = (u.since IS NOT NULL) OR u.since < ?`
 
-// heardRepository is a repository that a receiver has heard of.
+// heardRepository is a repository that a receiver knows.
 type heardRepository struct {
 	receiver   int64
 	repository string
-	// scanner and name are the receiver's.
+	// scanner and name identify the receiver.
 	scanner, name string
-	// since is when it was first seen to be unused; zero if it was not.
+	// since is when a sweep first saw it unused; zero if none did.
 	since millis
 	used  bool
 }
 
-// sweepUnusedRepositories forgets what receivers know of repositories that have stopped running, unusedFor after a sweep has first seen
-// that. Whatever runs again before is known as it was.
+// sweepUnusedRepositories deletes what receivers know of repositories that have stopped running, unusedFor after a sweep first
+// saw that. A repository that runs again before that keeps its records.
 func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
 	var changed []heardRepository
 	expired := millis{s.now().Add(-unusedFor)}
@@ -62,7 +64,7 @@ func (s *SQLite) sweepUnusedRepositories(ctx context.Context) error {
 	return err
 }
 
-// followUse records that a repository is used again, or not any more, or forgets it.
+// followUse records that a repository is used again or is unused, or deletes its records.
 func (s *SQLite) followUse(ctx context.Context, h heardRepository, expired time.Time) error {
 	switch {
 	case h.used:
@@ -82,11 +84,11 @@ func (s *SQLite) followUse(ctx context.Context, h heardRepository, expired time.
 	return nil
 }
 
-// errUsedAgain says that a repository has come into use since it was looked at.
+// errUsedAgain means that a repository is used again since it was listed.
 var errUsedAgain = errors.New("the repository is used again")
 
 const (
-	// repositoryIsUsed counts what selectUnusedRepositories counts.
+	// repositoryIsUsed uses the same definition of use as selectUnusedRepositories.
 	repositoryIsUsed = `SELECT EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN workloads w ON w.image_id = si.id
 			WHERE si.scanner = @scanner AND w.repository = @repository)
 		OR EXISTS (SELECT 1 FROM scanner_images si CROSS JOIN left_workloads w ON w.image_id = si.id
@@ -95,7 +97,8 @@ const (
 		SELECT receiver_id, repository, canonical_id, package FROM announcements WHERE receiver_id = ? AND repository = ? LIMIT ?)`
 )
 
-// forgetRepository forgets a repository in batches, the announcements first: what is left of it when it runs again is not announced twice.
+// forgetRepository deletes a receiver's records of a repository in batches, the announcements first. If the repository runs again
+// in between, it is still known, so it is not announced as new.
 func (s *SQLite) forgetRepository(ctx context.Context, h heardRepository) error {
 	defer s.quiet.told(h.scanner, h.name)
 	for last := int64(fixedBatch); last == fixedBatch; {

@@ -15,16 +15,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// seen is what an image is known to have or to have had.
+// seen is a present or a gone finding of an image.
 type seen struct {
 	finding.Finding
 	before finding.Severity
-	// gone names the data with which it went; empty while it is present. fixed says that other data confirmed it.
+	// gone is the data version that the finding disappeared with; empty while it is present. fixed means that other data confirmed
+	// it.
 	gone  string
 	fixed bool
 }
 
-// toldModel says in the plainest way what a receiver is to be told, and compares the store with it.
+// toldModel is a simple model of what is to be announced to a receiver, with the store that is compared with it.
 type toldModel struct {
 	store  *SQLite
 	clock  *clock
@@ -38,7 +39,7 @@ type toldModel struct {
 	messages  int
 }
 
-// leftModel is a workload that ran an image and runs it no longer.
+// leftModel is a workload that ran an image and no longer runs it.
 type leftModel struct {
 	Workload
 	at                time.Time
@@ -121,7 +122,7 @@ func (m *toldModel) use(t *rapid.T) {
 	}
 }
 
-// leave notes who has left an image.
+// leave records which workloads have left an image.
 func (m *toldModel) leave(name string, u Used) {
 	for _, w := range m.used[name] {
 		m.left[name][nameOf(w)] = &leftModel{Workload: w, at: m.clock.Now(), ended: w.Completes}
@@ -135,7 +136,7 @@ func (m *toldModel) leave(name string, u Used) {
 	}
 }
 
-// supersede notes which workloads of an image run another one, or did so later.
+// supersede marks the workloads of an image that run another one, or did so later.
 func (m *toldModel) supersede(name string) {
 	for key, l := range m.left[name] {
 		for _, other := range toldImages {
@@ -149,7 +150,7 @@ func (m *toldModel) supersede(name string) {
 	}
 }
 
-// inUse are the workloads that run an image, and those that have ended unless one was rolled out to another image.
+// inUse returns the workloads that run an image, and those that have ended unless one has been rolled out to another image.
 func (m *toldModel) inUse(name string) []Workload {
 	inUse, replaced := slices.Clone(m.used[name]), false
 	for _, l := range m.left[name] {
@@ -161,7 +162,7 @@ func (m *toldModel) inUse(name string) []Workload {
 		}
 	}
 	for i := range inUse {
-		inUse[i].Completes = false // no news says so
+		inUse[i].Completes = false // changes never have this field
 	}
 	return inUse
 }
@@ -177,15 +178,16 @@ func (m *toldModel) except(t *rapid.T) {
 	m.filter.Exceptions = exception.NewSet(exceptions, newClock().Now())
 }
 
-// state is what is there of one thing in a repository.
+// state is what is present of one announcement key.
 type state struct {
-	worst     *seen // of what passes and is not covered
+	worst     *seen // of the findings that pass and are not suppressed
 	workloads []Workload
-	// present and uncovered say that there is any, whether it passes or not; there also counts what has gone with one version of the data only.
+	// present and uncovered mean that there is any finding, whether it passes or not. there also counts findings that have
+	// disappeared with only one version of the data.
 	there, present, uncovered bool
 }
 
-// look gives what is there, and who runs each repository.
+// look returns what is present, and the workloads of each repository.
 func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
 	states, running := make(map[AnnouncementKey]*state), make(map[string][]Workload)
 	for name := range m.used {
@@ -215,7 +217,7 @@ func (m *toldModel) look() (map[AnnouncementKey]*state, map[string][]Workload) {
 	return states, running
 }
 
-// lookBeside adds what is there in images that do not concern the receiver, or that nothing runs for a while.
+// lookBeside adds what is present in images that do not concern the receiver, or that nothing runs now.
 func (m *toldModel) lookBeside(states map[AnnouncementKey]*state) {
 	beside := func(name string, w Workload) {
 		for _, s := range m.images[name] {
@@ -263,7 +265,7 @@ func (st *state) add(s *seen, m *toldModel, names []exception.Image, workloads [
 
 func (m *toldModel) wants(c Change) bool { return slices.Contains(m.filter.Changes, c) }
 
-// check compares what the store has to tell, after what is not told has been recorded on both sides.
+// check compares the changes to announce, after changes that are not announced have been recorded on both sides.
 func (m *toldModel) check(t *rapid.T) {
 	m.try(t, m.store.FollowUp(context.Background(), "scanner", "slack", m.filter, FollowAll))
 	states, running := m.look()
@@ -305,7 +307,7 @@ func (m *toldModel) check(t *rapid.T) {
 	compare(t, "total of what is only counted", total, len(want))
 }
 
-// newsOf says what is to be told of one thing that is there, and records what is not.
+// newsOf returns the change to announce for one key, and records a change that is not announced.
 func (m *toldModel) newsOf(key AnnouncementKey, st *state) (News, bool) {
 	r := m.records[key]
 	if r != nil && st.present && !st.uncovered {
@@ -342,7 +344,7 @@ func (m *toldModel) newsOf(key AnnouncementKey, st *state) (News, bool) {
 	return n, true
 }
 
-// changed is about what was told and is still there.
+// changed handles findings that were announced and are still present.
 func (m *toldModel) changed(n *News, r *toldRecord) bool {
 	f, least := n.Finding, m.filter.threshold()
 	told := false
@@ -365,7 +367,7 @@ func (m *toldModel) changed(n *News, r *toldRecord) bool {
 	return told
 }
 
-// tell tells some of what there is.
+// tell announces some of the changes.
 func (m *toldModel) tell(t *rapid.T) {
 	m.check(t)
 	news, _, err := m.store.News(context.Background(), "scanner", "slack", m.filter, rapid.IntRange(0, 3).Draw(t, "limit"))
@@ -380,7 +382,7 @@ func (m *toldModel) tell(t *rapid.T) {
 	m.try(t, m.store.MarkAnnounced(context.Background(), "scanner", "slack", said))
 }
 
-// tellAll sums up.
+// tellAll announces everything in a summary.
 func (m *toldModel) tellAll(t *rapid.T) {
 	m.check(t)
 	present, err := m.store.Present(context.Background(), "scanner", "slack", m.filter, 3)
@@ -398,7 +400,7 @@ func (m *toldModel) tellAll(t *rapid.T) {
 	}
 }
 
-// settled fails if FollowUp has anything to write after it was called.
+// settled fails the test if FollowUp has anything to write when it is called again.
 func (m *toldModel) settled(t *rapid.T) {
 	m.check(t)
 	beside, err := OpenSQLiteReadOnly(m.store.path)
@@ -414,7 +416,8 @@ func (m *toldModel) try(t *rapid.T, err error) {
 	}
 }
 
-// Whatever is found, excepted, told and run, in whatever order: what is news by the rules is told, and nothing else is.
+// TestWhatIsToldAgreesWithAPlainModel checks that after any sequence of reports, exceptions, announcements and rollouts, the
+// store announces exactly what the model announces.
 func TestWhatIsToldAgreesWithAPlainModel(t *testing.T) {
 	folder := t.TempDir()
 	stores := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// everything is a filter of all changes, in repositories of which every image has a result.
+// everything is a filter of all changes.
 func everything(f *NewsFilter) {
 	f.Changes = []Change{ChangeNew, ChangeFixAvailable, ChangeEscalated, ChangeRegressed, ChangeFixed}
 }
@@ -20,7 +20,7 @@ func only(changes ...Change) func(*NewsFilter) {
 	return func(f *NewsFilter) { f.Changes = append([]Change{}, changes...) }
 }
 
-// receiver is "slack", which is told of what is high or worse.
+// receiver is the receiver "slack", which is notified of high severity or worse.
 type receiver struct {
 	fixture
 	filter   NewsFilter
@@ -35,7 +35,7 @@ func newReceiver(t *testing.T, changes ...func(*NewsFilter)) *receiver {
 	return &receiver{fixture: newStore(t), filter: f}
 }
 
-// news are what there is to tell, in short.
+// news returns the changes to announce, in short form.
 func (r *receiver) news(t *testing.T) []string {
 	t.Helper()
 	must(t, r.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
@@ -53,7 +53,7 @@ func (r *receiver) news(t *testing.T) []string {
 		}
 		all = append(all, short)
 	}
-	// What is only counted is as much as what is listed.
+	// Changes beyond the limit are only counted. The total must be the same.
 	if len(news) > 0 {
 		_, counted, err := r.News(t.Context(), "scanner", "slack", r.filter, 1)
 		must(t, err)
@@ -62,7 +62,7 @@ func (r *receiver) news(t *testing.T) []string {
 	return all
 }
 
-// tell tells all that there is.
+// tell announces all changes.
 func (r *receiver) tell(t *testing.T) {
 	t.Helper()
 	news, _, err := r.News(t.Context(), "scanner", "slack", r.filter, 0)
@@ -83,7 +83,7 @@ func saidOf(n News) Said {
 	}
 }
 
-// tells wants some news, tells them, and wants nothing more.
+// tells checks that there are exactly these changes, announces them, and checks that there are none left.
 func (r *receiver) tells(t *testing.T, what string, want ...string) {
 	t.Helper()
 	equal(t, what, r.news(t), want)
@@ -92,7 +92,7 @@ func (r *receiver) tells(t *testing.T, what string, want ...string) {
 	r.settled(t)
 }
 
-// settled fails if FollowUp writes though it was called before.
+// settled fails the test if FollowUp has anything to write when it is called again.
 func (r *receiver) settled(t *testing.T) {
 	t.Helper()
 	beside := got[*SQLite](t)(OpenSQLiteReadOnly(r.path))
@@ -101,12 +101,12 @@ func (r *receiver) settled(t *testing.T) {
 	must(t, beside.FollowUp(t.Context(), "scanner", "slack", r.filter, FollowAll))
 }
 
-// except makes a set of exceptions about vulnerabilities, in an image if one is named.
+// except returns an exception of a vulnerability, in some images if any are named.
 func except(id string, images ...string) exception.Set {
 	return exception.NewSet([]exception.Exception{{UID: "exception of " + id, Vulnerabilities: []string{id}, Images: images}}, newClock().Now())
 }
 
-// Each change is told once, and nothing else is.
+// TestChangesAreTold checks that each change is announced once, and nothing else is.
 func TestChangesAreTold(t *testing.T) {
 	const id = "CVE-2026-0001"
 	high := vulnerable(id, "a")
@@ -149,7 +149,7 @@ func TestChangesAreTold(t *testing.T) {
 		"several images": {steps: []step{
 			{"first", []finding.Finding{high}, []string{"New r CVE-2026-0001 High"}},
 			{"another version beside it", []finding.Finding{high, with(version("2"))}, nil},
-			// What is told is of the worst: that has no fix.
+			// The announced finding is the worst one, which has no fix.
 			{"a fix of that which is less bad", []finding.Finding{with(severity(finding.Critical)), with(version("2"), fixed)}, nil},
 			{"a fix of the worst", []finding.Finding{with(severity(finding.Critical), fixed), with(version("2"), fixed)}, []string{"FixAvailable r CVE-2026-0001 Critical, was High"}},
 		}},
@@ -192,7 +192,8 @@ func TestChangesAreTold(t *testing.T) {
 	}
 }
 
-// A rollout to an image without it fixes it, if the whole repository is known.
+// TestFixedByARollout checks that a rollout to an image without the finding fixes it, once all images of the repository have a
+// result.
 func TestFixedByARollout(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a"))
@@ -220,7 +221,7 @@ func TestFixedByARollout(t *testing.T) {
 	r.tells(t, "fixed again", "Fixed r CVE-2026-0001 High")
 }
 
-// What has gone with one version of the data is fixed when another is without it as well, and never while the data is suspect.
+// TestFixedByData checks that a finding is fixed when a second version of the data lacks it too, but never during an anomaly.
 func TestFixedByData(t *testing.T) {
 	r := newReceiver(t)
 	cve := vulnerable("CVE-2026-0001", "a")
@@ -271,7 +272,7 @@ func TestARepositoryThatDoesNotRunIsNotFixed(t *testing.T) {
 	r.tells(t, "and back")
 }
 
-// An image that nothing runs for a while fixes nothing by leaving, unless its workloads run another one.
+// TestLeavingFixesNothing checks that an image that nothing runs for a while fixes nothing, unless its workloads run another one.
 func TestLeavingFixesNothing(t *testing.T) {
 	const id = "CVE-2026-0001"
 	job := workload("nightly", "r")
@@ -317,7 +318,7 @@ func TestLeavingFixesNothing(t *testing.T) {
 	})
 }
 
-// What another receiver's workloads run is not fixed.
+// TestWorkloadsThatGoToAnotherReceiverFixNothing checks that a finding is not fixed when its workloads move to another receiver.
 func TestWorkloadsThatGoToAnotherReceiverFixNothing(t *testing.T) {
 	r := newReceiver(t)
 	r.filter.Route = &Route{Receiver: "slack", Known: []string{"slack", "mail"}, Unassigned: true}
@@ -337,7 +338,7 @@ func TestWorkloadsThatGoToAnotherReceiverFixNothing(t *testing.T) {
 	r.tells(t, "fixed there", "Fixed r CVE-2026-0001 High")
 }
 
-// Who does not hear of what is fixed hears of it when it is back.
+// TestFixedWithoutAWord checks that a receiver that does not want ChangeFixed is notified when the finding regresses.
 func TestFixedWithoutAWord(t *testing.T) {
 	r := newReceiver(t, only(ChangeNew, ChangeRegressed))
 	r.running(t, "app:1", "r", vulnerable("CVE-2026-0001", "a"))
@@ -355,7 +356,7 @@ func TestFixedWithoutAWord(t *testing.T) {
 	r.tells(t, "back without a word")
 }
 
-// What was told stays told under another id, whichever way it changes.
+// TestAnotherIDIsNoNews checks that an announcement still holds under another ID, whichever way the ID changes.
 func TestAnotherIDIsNoNews(t *testing.T) {
 	cve, ghsa := "CVE-2026-0001", "GHSA-aaaa"
 	for name, test := range map[string]struct{ before, after finding.Finding }{
@@ -377,7 +378,7 @@ func TestAnotherIDIsNoNews(t *testing.T) {
 			r.tells(t, "back in one")
 			r.report(t, "app:2", test.before)
 			r.tells(t, "back in both")
-			// There is one record, of that which is there.
+			// There is one record, by the ID that is present.
 			equal(t, "known repositories", got[[]string](t)(r.KnownRepositories(t.Context(), "scanner", "slack")), []string{"r"})
 			var records int
 			must(t, r.reader.QueryRow(`SELECT count(*) FROM announcements`).Scan(&records))
@@ -406,7 +407,7 @@ func TestLinksAreDirect(t *testing.T) {
 	}
 }
 
-// A fix that comes with another id is one of what was told.
+// TestAnotherIDWithAFix checks that a fix that comes with another ID is a change of the announced finding.
 func TestAnotherIDWithAFix(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("GHSA-aaaa", "a"))
@@ -415,7 +416,8 @@ func TestAnotherIDWithAFix(t *testing.T) {
 	r.tells(t, "another id and a fix", "FixAvailable r CVE-2026-0001 High")
 }
 
-// An advisory covers several vulnerabilities: that they have it in common does not make them one. Nor does a name in another package.
+// TestAnAdvisoryInCommonLinksNothing checks that a common advisory does not link two vulnerabilities, since it covers several.
+// Neither does an alias in another package.
 func TestAnAdvisoryInCommonLinksNothing(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("RHSA-2026:1")))
@@ -586,7 +588,8 @@ func TestNewsByRoute(t *testing.T) {
 	r.tells(t, "without a route", "New r CVE-2026-0002 High")
 }
 
-// What several pods of one workload name they all name, and a change of it is a change.
+// TestReceiversOfWorkloads checks that a workload names all receivers that any of its pods name, and that a changed list of
+// receivers is recorded.
 func TestReceiversOfWorkloads(t *testing.T) {
 	f := newStore(t)
 	one, two := workload("api", "r"), workload("api", "r")
@@ -600,7 +603,8 @@ func TestReceiversOfWorkloads(t *testing.T) {
 	}
 }
 
-// What was true when something was told is not known of older stores: nothing is claimed to have changed until it is.
+// TestRecordsOfOlderStores checks records of older stores, which lack the facts at the time of the announcement: no change is
+// announced until these are recorded.
 func TestRecordsOfOlderStores(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a", aliases("GHSA-1")), vulnerable("CVE-2026-0002", "a", severity(finding.Low)))
@@ -616,7 +620,8 @@ func TestRecordsOfOlderStores(t *testing.T) {
 	r.tells(t, "what changed from then on", "FixAvailable r CVE-2026-0001 High", "Escalated r CVE-2026-0002 High, was Low")
 }
 
-// A summary takes in what has changed. When it is taken back, what was told before it and had not changed stays told.
+// TestAllTakesInWhatChanged checks that a summary includes changes of announced findings. When the summary is retracted, earlier
+// announcements without a change stay.
 func TestAllTakesInWhatChanged(t *testing.T) {
 	r := newReceiver(t)
 	r.running(t, "app", "r", vulnerable("CVE-2026-0001", "a"), vulnerable("CVE-2026-0002", "a"))
@@ -630,7 +635,8 @@ func TestAllTakesInWhatChanged(t *testing.T) {
 	r.tells(t, "taken back", "New r CVE-2026-0001 High", "New r CVE-2026-0003 High")
 }
 
-// Another engine finds other things: what it does not find is not fixed by that, and it is new when it is found again.
+// TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind checks that what another engine does not find is not fixed, and is
+// new when it is found again.
 func TestForgetRepositoriesForgetsWhatTheOtherEngineDoesNotFind(t *testing.T) {
 	r := newReceiver(t)
 	r.filter.Settled = []string{"r", "gone"}
@@ -716,7 +722,7 @@ func TestMessages(t *testing.T) {
 	for n := range 5 {
 		say([]string{"slack", "mail"}[n%2], n)
 	}
-	say("slack", 4) // once more
+	say("slack", 4) // a second time
 	titles := func(receiver string, before int64, limit int) (titles []string) {
 		for _, m := range got[[]Message](t)(f.Messages(t.Context(), "scanner", receiver, before, limit)) {
 			titles = append(titles, m.Title)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// query is what read and write transactions have in common.
+// query is the common part of read and write transactions.
 type query interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// write runs work in a transaction that is committed if work returns nil, and leaves no trace otherwise.
+// write runs work in a transaction. The transaction is committed if work returns nil, and rolled back otherwise.
 func (s *SQLite) write(ctx context.Context, action string, work func(context.Context, *sql.Tx) error) error {
 	if s.writer == nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, ErrReadOnly)
@@ -25,7 +25,7 @@ func (s *SQLite) write(ctx context.Context, action string, work func(context.Con
 	return err
 }
 
-// read runs work on one consistent state of the store.
+// read runs work on a consistent snapshot of the store.
 func (s *SQLite) read(ctx context.Context, action string, work func(context.Context, query) error) error {
 	began := time.Now()
 	err := s.transact(ctx, s.reader, action, func(ctx context.Context, tx *sql.Tx) error { return work(ctx, tx) })
@@ -43,7 +43,7 @@ func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work f
 	if err != nil {
 		return s.explain(ctx, action, err)
 	}
-	// After a commit this does nothing.
+	// After a commit, Rollback does nothing.
 	defer func() { _ = tx.Rollback() }()
 	if err := work(ctx, tx); err != nil {
 		return s.explain(ctx, action, err)
@@ -54,7 +54,7 @@ func (s *SQLite) transact(ctx context.Context, db *sql.DB, action string, work f
 	return nil
 }
 
-// begin counts a call as running until done, and lets its context end with the store.
+// begin registers a running call until done is called. The returned context is cancelled when the store closes.
 func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err error) {
 	s.gate.Lock()
 	defer s.gate.Unlock()
@@ -71,9 +71,9 @@ func (s *SQLite) begin(ctx context.Context) (_ context.Context, done func(), err
 	}, nil
 }
 
-// explain says what was done to which file and, where that is known, what the user can do about the error.
+// explain wraps an error with the file, the action and, if the cause is a known fault, what the user can do about it.
 func (s *SQLite) explain(ctx context.Context, action string, err error) error {
-	// Whatever SQLite says of an interrupted call, the reason is the context's.
+	// SQLite reports an interrupted call in several ways; the reason is always the context's.
 	if ctx.Err() != nil {
 		return fmt.Errorf("store %s: %s: %w", s.path, action, context.Cause(ctx))
 	}
@@ -83,11 +83,11 @@ func (s *SQLite) explain(ctx context.Context, action string, err error) error {
 	return fmt.Errorf("store %s: %s: %w", s.path, action, err)
 }
 
-// interval is how many statements a bulk operation runs between two looks at its context.
+// interval is how many statements a bulk operation runs between two checks of its context.
 const interval = 1000
 
-// bulk runs each with the numbers from 0 to n-1 until the first error. It gives it a context that cannot be
-// cancelled, because to watch one costs more than the statement; ctx itself is looked at now and then.
+// bulk calls each with the numbers from 0 to n-1 until the first error. The context that it passes cannot be cancelled, because
+// watching a context costs more than the statement. Instead, bulk checks ctx itself every interval calls.
 func bulk(ctx context.Context, n int, each func(ctx context.Context, i int) error) error {
 	unwatched := context.WithoutCancel(ctx)
 	for i := range n {
@@ -132,7 +132,7 @@ func collect[T any](rows *sql.Rows, err error, scan func(*sql.Rows) (T, error)) 
 	return all, rows.Err()
 }
 
-// orNotFound turns the absence of a row into the store's word for it.
+// orNotFound replaces sql.ErrNoRows by ErrNotFound.
 func orNotFound(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound

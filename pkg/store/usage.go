@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// SetUsed implements Usage. What is known already is not written again, so it may be called at every look at an image.
+// SetUsed implements Usage. It writes nothing if the use is unchanged, so it may be called at every reconcile.
 func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 	if u.Scanner == "" || u.Key.Digest == "" {
 		return errors.New("store: set used: the scanner's UID or the image's digest is empty")
@@ -41,7 +41,7 @@ func (s *SQLite) SetUsed(ctx context.Context, u Used) error {
 	return err
 }
 
-// saveWorkloads records who uses an image, by an id that is returned.
+// saveWorkloads records the use of an image, and returns the row ID of the image.
 func (s *SQLite) saveWorkloads(ctx context.Context, action string, u Used) (id int64, err error) {
 	err = s.write(ctx, action, func(ctx context.Context, tx *sql.Tx) error {
 		complete, err := stay(ctx, tx, u)
@@ -66,7 +66,7 @@ func (s *SQLite) saveWorkloads(ctx context.Context, action string, u Used) (id i
 	return id, err
 }
 
-// distinctWorkloads lists each once, in order. Receivers that only some of a workload's pods name are those of all.
+// distinctWorkloads returns each workload once, in order. Receivers that only some pods of a workload name apply to all of them.
 func distinctWorkloads(workloads []Workload) []Workload {
 	sorted := slices.SortedFunc(slices.Values(workloads), compareWorkloads)
 	distinct := make([]Workload, 0, len(sorted))
@@ -81,7 +81,7 @@ func distinctWorkloads(workloads []Workload) []Workload {
 	return distinct
 }
 
-// unite joins two lists of receivers as Workload.Receivers has them.
+// unite merges two lists of receivers in the format of Workload.Receivers.
 func unite(a, b string) string {
 	if a == b {
 		return a
@@ -91,7 +91,7 @@ func unite(a, b string) string {
 	return strings.Join(slices.Compact(names), ",")
 }
 
-// compareWorkloads orders them as people look for them, whatever receivers they name.
+// compareWorkloads orders workloads by namespace, kind and name first. Their receivers do not matter.
 func compareWorkloads(a, b Workload) int {
 	return cmp.Or(
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
@@ -99,8 +99,8 @@ func compareWorkloads(a, b Workload) int {
 	)
 }
 
-// stay gives an image without workloads the scope and engine that it has: there are no pods any more by which
-// to say them.
+// stay gives an image without workloads the scope and engine that are recorded for it, since there are no pods to derive them
+// from.
 func stay(ctx context.Context, q query, u Used) (Used, error) {
 	if len(u.Workloads)+len(u.Ended) > 0 {
 		return u, nil
@@ -113,9 +113,9 @@ func stay(ctx context.Context, q query, u Used) (Used, error) {
 	return u, err
 }
 
-// saveUse writes who has the image, and which manifest that is if it is known.
+// saveUse writes which Scanner has the image, and the image's manifest if it is known.
 func saveUse(ctx context.Context, tx *sql.Tx, u Used, now time.Time) (id int64, err error) {
-	// A changed scope is the use of another manifest.
+	// A changed scope means another manifest.
 	if err := leaveManifests(ctx, tx, now, `scanner = ? AND digest = ? AND platform = ?`,
 		u.Scanner, u.Key.Digest, platform(u.Key.Platform)); err != nil {
 		return 0, err
@@ -176,7 +176,7 @@ func (s *SQLite) ImagesInUse(ctx context.Context, engine string) (n int, err err
 	return n, err
 }
 
-// The plus keeps SQLite from going through all that an engine has, of any Scanner.
+// The plus prevents SQLite from iterating over all images of the engine, of any Scanner.
 const selectReported = `
 	SELECT si.digest, si.platform, r.matched_at, r.data_version = coalesce(d.version, r.data_version) FROM scanner_images si
 	JOIN reports r ON r.manifest_id = si.manifest_id AND r.engine = si.engine
@@ -205,14 +205,15 @@ func (s *SQLite) Reported(ctx context.Context, scanner, engine string) (map[imag
 	return reported, nil
 }
 
-// leaveManifests notes the time at the manifests of scanner_images that are about to let go of them.
+// leaveManifests sets the last use of the manifests of scanner_images rows that are about to be deleted or linked to another
+// manifest.
 func leaveManifests(ctx context.Context, tx *sql.Tx, now time.Time, which string, args ...any) error {
 	_, err := tx.ExecContext(ctx, `UPDATE manifests SET last_used = ? WHERE id IN (SELECT manifest_id FROM scanner_images WHERE `+which+`)`, //nolint:gosec // the condition is one of this package's own
 		append([]any{millis{now}}, args...)...)
 	return err
 }
 
-// release deletes rows of scanner_images.
+// release deletes rows of scanner_images, and sets the last use of their manifests.
 func (s *SQLite) release(ctx context.Context, tx *sql.Tx, which string, args ...any) error {
 	if err := leaveManifests(ctx, tx, s.now(), which, args...); err != nil {
 		return err

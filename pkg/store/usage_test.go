@@ -8,7 +8,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// whoRuns names the workloads of the news of a scanner, which is how usage shows.
+// whoRuns returns the workloads of a Scanner's changes, which show the recorded use.
 func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 	t.Helper()
 	news, _, err := f.News(t.Context(), scanner, "slack", NewsFilter{}, 0)
@@ -22,7 +22,7 @@ func (f fixture) whoRuns(t *testing.T, scanner string) []string {
 	return names
 }
 
-// The image may be used, catalogued and matched in any order: in the end it is known who runs what.
+// TestUseIsKnownInAnyOrder checks that an image may be used, cataloged and matched in any order.
 func TestUseIsKnownInAnyOrder(t *testing.T) {
 	steps := map[string]func(t *testing.T, f fixture){
 		"used":       func(t *testing.T, f fixture) { f.use(t, "scanner", "app", workload("api", "r")) },
@@ -43,7 +43,7 @@ func TestUseIsKnownInAnyOrder(t *testing.T) {
 	}
 }
 
-// Pods may name the platform's manifest itself; nothing needs to be catalogued for that to be known.
+// TestUseByThePlatformDigest checks that pods may report the platform manifest itself, which needs no catalog to be resolved.
 func TestUseByThePlatformDigest(t *testing.T) {
 	f := newStore(t)
 	u := used("scanner", "app", workload("api", "r"))
@@ -76,7 +76,8 @@ func TestSetUsedReplacesTheWorkloads(t *testing.T) {
 	equal(t, "released", f.whoRuns(t, "scanner"), []string(nil))
 }
 
-// As long as nothing changes no writer is waited for: this is what each look at an image calls.
+// TestSetUsedWritesOnlyChanges checks that an unchanged use needs no write transaction, since every reconcile of an image calls
+// SetUsed.
 func TestSetUsedWritesOnlyChanges(t *testing.T) {
 	f := newStore(t)
 	f.use(t, "scanner", "app", workload("api", "r"), workload("web", "r"))
@@ -111,7 +112,7 @@ func TestAnUnusedImageKeepsItsScopeAndEngine(t *testing.T) {
 	if len(leases) != 1 || leases[0].Scope != "shop" {
 		t.Errorf("lent are %+v, want the image in the scope that it was used in", leases)
 	}
-	// An image that is new and has no workloads is where it is said to be.
+	// A new image without workloads gets the given scope and engine.
 	must(t, f.SetUsed(t.Context(), Used{Scanner: "scanner", Key: key("other"), Scope: "bank", Engine: "fake"}))
 	equal(t, "the other image is used in its scope", got[bool](t)(f.InUse(t.Context(), "fake", key("other"), "bank")), true)
 }
@@ -142,7 +143,7 @@ func TestInUse(t *testing.T) {
 	equal(t, "in use once all scanners have released it", got[bool](t)(f.InUse(t.Context(), grype, key("app"), Cluster)), false)
 }
 
-// What is asked for is the report that counts now: of the scope and engine that the Scanner has the image with.
+// TestReported checks that the report counts that is of the scope and engine that the Scanner has the image with now.
 func TestReported(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "app", "waiting", "elsewhere")
@@ -195,7 +196,7 @@ func TestForgetScannersKeepsTheOthers(t *testing.T) {
 	equal(t, "scanners", got[[]string](t)(f.Scanners(t.Context())), []string{"deleted", "kept"})
 	must(t, f.ForgetScanners(t.Context(), []string{"deleted", "never known"}))
 	equal(t, "scanners after one is forgotten", got[[]string](t)(f.Scanners(t.Context())), []string{"kept"})
-	f.use(t, "deleted", "app", workload("api", "r")) // a new one, as it were
+	f.use(t, "deleted", "app", workload("api", "r")) // a new Scanner
 	for scanner, want := range map[string]struct {
 		news         []string
 		state        string
@@ -214,7 +215,7 @@ func TestForgetScannersKeepsTheOthers(t *testing.T) {
 	equal(t, "images in use once no scanner is kept", got[int](t)(f.ImagesInUse(t.Context(), grype)), 0)
 }
 
-// Nobody waits for an image that no workload runs, or only for suspended Scanners, though it stays in use.
+// TestWanted checks that an image that no workload runs, or only for suspended Scanners, is not wanted although it stays in use.
 func TestWanted(t *testing.T) {
 	f := newStore(t)
 	for _, step := range []struct {

@@ -9,131 +9,133 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// Views answer what people ask, in pages.
+// Views are queries for the REST API, with their results in pages.
 type Views interface {
-	// Locate says where the results are of an image that a Scanner of a namespace has: in the scope and by the engine
-	// that it has them with now. ErrNotFound if it does not have the image.
+	// Locate returns where the results of an image are that a Scanner in a namespace has, in the scope and by the engine that the
+	// Scanner has it with now. It returns ErrNotFound if the Scanner does not have the image.
 	Locate(ctx context.Context, scanner, namespace string, key image.Key) (Location, error)
-	// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no
-	// report. It may return fewer than limit when they are large. ErrChanged if what was before the mark is not the same
-	// any more, so that something would be missed or come twice, or if other exceptions are in force than then.
+	// FindingsPage returns findings of a subject from a mark on, worst first (finding.Worse); ErrNotFound if there is no report. It
+	// may return fewer than limit when they are large. It returns ErrChanged if the findings before the mark are not the same as
+	// then, so that a finding would be missed or come twice, or if other exceptions are in force.
 	FindingsPage(ctx context.Context, s Subject, f FindingFilter, from FindingMark, limit int) (FindingPage, error)
-	// RunsPage answers "who runs an image with this vulnerability?", in the order of Running, from after a mark on.
+	// RunsPage lists the containers that run an image with a vulnerability, in the order of RunMark's fields, starting after a mark.
 	RunsPage(ctx context.Context, q RunsQuery, after RunMark, limit int) (RunsPage, error)
 }
 
-// Location is where results of an image are.
+// Location is where the results of an image are.
 type Location struct {
-	// Subject's platform digest is empty as long as the image is not catalogued.
+	// Subject's platform digest is empty until the image is cataloged.
 	Subject
-	// Report is nil as long as there is none.
+	// Report is nil if there is none.
 	Report *ReportState
-	// SBOM identifies what OpenArtifact has for this subject now, for ever; 0 for nothing.
+	// SBOM permanently identifies the SBOM that OpenArtifact returns for this subject now; 0 if there is none.
 	SBOM int64
-	// Names are those by which workloads run the image now, each once; none if no workload does.
+	// Names are the image's names in the workloads that run it now, each once; empty if no workload does.
 	Names []exception.Image
 }
 
 // ReportState is a report without its subject and its findings.
 type ReportState struct {
-	// ID and Revision together name one state of the report's findings, for ever.
+	// ID and Revision together permanently identify one state of the report's findings.
 	ID, Revision int64
 	DataVersion  string
 	MatchedAt    time.Time
 	Distro       string
-	// Current says that no other data is known to the engine. Then Tool names the engine and its version, if it is known.
+	// Current means that the engine has no other data version. Then Tool is the engine and its version, if known.
 	Current bool
 	Tool    string
 }
 
-// FindingFilter narrows findings down. The zero value lets all pass.
+// FindingFilter selects findings. The zero value selects all.
 type FindingFilter struct {
-	// Severities that pass; nil for all.
+	// Severities to include; nil for all.
 	Severities []finding.Severity
-	// Fixable and KnownExploited pass what equals them; nil for both.
+	// Fixable and KnownExploited include only findings with this value; nil for both values.
 	Fixable, KnownExploited *bool
-	// Package is a whole name.
+	// Package is a complete package name.
 	Package string
-	// ID is an id or an alias, in any case.
+	// ID is an ID or an alias, in any case.
 	ID string
-	// Gone lists, instead of those that are present, findings that have gone and are still remembered.
+	// Gone selects findings that are gone and still stored, instead of the present ones.
 	Gone bool
-	// Excepted passes findings that an exception covers, or (false) those that none does; nil for both. It needs Excepting.
+	// Excepted selects suppressed findings (true) or all others (false); nil for both. It needs Excepting.
 	Excepted  *bool
 	Excepting Excepting
-	// Text is part of an id, an alias, a package's name or a description; letters of ASCII in any case.
+	// Text is part of an ID, an alias, a package name or a description. ASCII letters match in any case.
 	Text string
 }
 
-// FindingMark is a place in a list of findings. The zero value is its beginning.
+// FindingMark is a position in a list of findings. The zero value is the beginning.
 type FindingMark struct {
 	Report, Revision int64
-	// Count and Sum say which findings were before it.
+	// Count is how many findings come before the position, and Sum is a checksum of them.
 	Count int
 	Sum   uint64
-	// Excepting says what was covered by exceptions.
+	// Excepting is a checksum of what the exceptions suppressed.
 	Excepting uint64
 }
 
-// FindingPage is a part of a report.
+// FindingPage is one page of a report's findings.
 type FindingPage struct {
 	Report   ReportState
 	Findings []SeenFinding
 	// Total is the number of all findings that pass the filter.
 	Total int
-	// Next is where the next page begins; nil if this is the last one.
+	// Next is the beginning of the next page; nil if this is the last one.
 	Next *FindingMark
 }
 
-// SeenFinding is a finding and its life in the store. Times are zero where there is none.
+// SeenFinding is a finding and its lifetime in the store. Times that do not apply are zero.
 type SeenFinding struct {
 	finding.Finding
-	// FirstSeen and LastSeen are when the store first knew it, and when a report last had it: the report's time while it is present.
+	// FirstSeen is when the store first recorded the finding. LastSeen is when a report last had it: the current report's time while
+	// it is present.
 	FirstSeen, LastSeen time.Time
-	// FixedAt is when a second, independent version of the data was without it (see Evidence). FixSince and ExploitedSince are as in News.
+	// FixedAt is when a second, independent version of the data lacked the finding (see Evidence). FixSince and ExploitedSince are as
+	// in News.
 	FixedAt, FixSince, ExploitedSince time.Time
-	// Severities that it had before, oldest first, at most ten.
+	// Severities that the finding had before, oldest first, at most ten.
 	Severities []SeverityBefore
-	// Exception that covers it; nil if none does.
+	// Exception that suppresses the finding; nil if none does.
 	Exception *exception.Exception
 }
 
-// RunsQuery asks who runs an image with a vulnerability.
+// RunsQuery selects the containers that run an image with a vulnerability.
 type RunsQuery struct {
 	// ID of the vulnerability, canonical or an alias, in any case.
 	ID string
-	// Namespaces to look in, unless All is true.
+	// Namespaces to search, unless All is true.
 	Namespaces []string
 	All        bool
-	// Exceptions gives those that are in force in a namespace; nil for none.
+	// Exceptions returns the exceptions that are in force in a namespace; nil for none.
 	Exceptions func(namespace string) exception.Set
 }
 
-// RunMark is a place in the order of runs: the last one before it.
+// RunMark is a position in the order of runs: the last run before it.
 type RunMark struct {
 	Namespace, Kind, Name, Container, Reference, Digest, Platform string
-	// Key is the finding's (finding.Key, in upper case), the same for all engines; empty for the beginning of all.
+	// Key is the finding's key (finding.Key, in upper case), the same for all engines. It is empty at the beginning of the list.
 	Key string
 }
 
-// Run is a container that runs an image with a vulnerability in one of its packages. Texts that come from pods and
-// images are cut off at maxRunText characters.
+// Run is a container that runs an image with a vulnerability in one of its packages. Texts that come from pods and images are
+// truncated to maxRunText characters.
 type Run struct {
 	Namespace, Kind, Name, Container, Reference string
 	Key                                         image.Key
 	// Engines that found it, sorted.
 	Engines []string
-	// Finding has no aliases, paths, description or advisories. Where engines differ it is the worst that one of them says.
+	// Finding has no aliases, paths, description or advisories. If engines differ, it is the worst of their findings.
 	Finding finding.Finding
-	// Exception that covers it; nil if none does.
+	// Exception that suppresses the finding; nil if none does.
 	Exception *exception.Exception
 }
 
-// RunsPage is a part of an answer.
+// RunsPage is one page of runs.
 type RunsPage struct {
 	Runs []Run
-	// Total is the number of all.
+	// Total is the number of all runs.
 	Total int
-	// Next is where the next page begins; nil if this is the last one.
+	// Next is the beginning of the next page; nil if this is the last one.
 	Next *RunMark
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// TestLocate: results are looked for where the Scanner has the image, and nowhere else.
+// TestLocate checks that results are found only where the Scanner has the image.
 func TestLocate(t *testing.T) {
 	f := newStore(t)
 	if _, err := f.Locate(t.Context(), "scanner", "shop", key("web")); !errors.Is(err, ErrNotFound) {
@@ -64,7 +64,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestLocateInScope: what a namespace's own Jobs catalogued is found by its Scanners only.
+// TestLocateInScope checks that what a namespace's own Jobs cataloged is found by its Scanners only.
 func TestLocateInScope(t *testing.T) {
 	f := newStore(t)
 	for namespace, scope := range map[string]Scope{"shop": "shop", "blog": Cluster} {
@@ -81,7 +81,7 @@ func TestLocateInScope(t *testing.T) {
 	}
 }
 
-// pages reads findings page by page.
+// pages reads the findings of all pages.
 func (f fixture) pages(t testing.TB, s Subject, filter FindingFilter, limit int) (all []finding.Finding) {
 	t.Helper()
 	mark := FindingMark{}
@@ -103,7 +103,7 @@ func (f fixture) pages(t testing.TB, s Subject, filter FindingFilter, limit int)
 	}
 }
 
-// TestFindingsFilter: each filter by itself, and together.
+// TestFindingsFilter checks each filter alone, and all together.
 func TestFindingsFilter(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")
@@ -150,7 +150,7 @@ func TestFindingsFilter(t *testing.T) {
 	}
 }
 
-// TestFindingsPages: whatever the findings are and however large a page, each is on exactly one, worst first.
+// TestFindingsPages checks that each finding is on exactly one page, worst first, whatever the page size.
 func TestFindingsPages(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")
@@ -171,8 +171,8 @@ func TestFindingsPages(t *testing.T) {
 	})
 }
 
-// TestFindingsPagesWhileKnowledgeChanges: another image's report changes the order. Either each finding is on one page all
-// the same, or the caller is told to begin again.
+// TestFindingsPagesWhileKnowledgeChanges checks reports of another image that change the order. Either each finding is still on
+// one page, or the caller gets ErrChanged.
 func TestFindingsPagesWhileKnowledgeChanges(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web", "api")
@@ -216,7 +216,7 @@ func TestFindingsPagesWhileKnowledgeChanges(t *testing.T) {
 	}
 }
 
-// TestFindingsPageExpires: a place in a report that was replaced, or that nobody gave, is refused.
+// TestFindingsPageExpires checks that a mark of a replaced report, or an invalid mark, is refused.
 func TestFindingsPageExpires(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")
@@ -245,7 +245,7 @@ func TestFindingsPageExpires(t *testing.T) {
 	}
 }
 
-// TestLargeFindings: a page holds a few MiB, however large what is in an image makes its findings; none is lost.
+// TestLargeFindings checks that a page is bounded to a few MiB however large an image makes its findings, and that none is lost.
 func TestLargeFindings(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")
@@ -263,7 +263,7 @@ func TestLargeFindings(t *testing.T) {
 	}
 }
 
-// runs reads all pages of an answer.
+// runs reads the runs of all pages.
 func (f fixture) runs(t testing.TB, q RunsQuery, limit int) (all []Run) {
 	t.Helper()
 	after := RunMark{}
@@ -283,7 +283,7 @@ func (f fixture) runs(t testing.TB, q RunsQuery, limit int) (all []Run) {
 	}
 }
 
-// inNamespace has an image run in a namespace, by a Scanner of that name.
+// inNamespace records that an image runs in a namespace, for the named Scanner.
 func (f fixture) inNamespace(t testing.TB, namespace, scanner, name string, workloads ...string) {
 	t.Helper()
 	u := Used{Scanner: scanner, Namespace: namespace, Key: key(name), Engine: grype}
@@ -293,15 +293,15 @@ func (f fixture) inNamespace(t testing.TB, namespace, scanner, name string, work
 	must(t, f.SetUsed(t.Context(), u))
 }
 
-// TestRuns: who runs an image with a vulnerability, by any of its names, in the namespaces asked for.
+// TestRuns checks which containers run an image with a vulnerability, by any of its names, in the requested namespaces.
 func TestRuns(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web", "api", "clean")
 	f.inNamespace(t, "shop", "s1", "web", "front", "back")
-	f.inNamespace(t, "shop", "s2", "web", "front") // the same workload, seen by another Scanner
+	f.inNamespace(t, "shop", "s2", "web", "front") // the same workload, recorded by another Scanner
 	f.inNamespace(t, "blog", "s3", "api", "blog")
 	f.inNamespace(t, "blog", "s3", "clean", "clean")
-	f.inNamespace(t, "idle", "s4", "api") // kept, and run by nobody
+	f.inNamespace(t, "idle", "s4", "api") // kept, but nothing runs it
 	alias := func(f *finding.Finding) { f.Aliases = []string{"GHSA-aaaa-bbbb-cccc", "ALAS-1"} }
 	f.report(t, "web", vulnerable("CVE-2026-0001", "openssl", alias, fixed), vulnerable("CVE-2026-0001", "libssl", fixed), vulnerable("CVE-2026-0002", "zlib"))
 	f.report(t, "api", vulnerable("CVE-2026-0001", "openssl", severity(finding.Critical)), vulnerable("CVE-2026-0003", "zlib", func(f *finding.Finding) { f.Aliases = []string{"ALAS-1"} }))
@@ -344,7 +344,7 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestRunsForget: what is gone is not run by anybody, and an alias that is taken back leads nowhere.
+// TestRunsForget checks that gone findings have no runs, and that a withdrawn alias finds nothing.
 func TestRunsForget(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")
@@ -360,7 +360,7 @@ func TestRunsForget(t *testing.T) {
 	}
 }
 
-// TestRunsAreBounded: texts that a pod's author or an image chooses make no answer large.
+// TestRunsAreBounded checks that texts chosen by a pod's author or an image cannot make a result large.
 func TestRunsAreBounded(t *testing.T) {
 	f := newStore(t)
 	f.catalogue(t, "web")
@@ -421,7 +421,7 @@ func TestNamesOfOlderStores(t *testing.T) {
 	}
 }
 
-// TestViewsUseIndexes: no question goes through a whole table.
+// TestViewsUseIndexes checks that no query scans a whole table.
 func TestViewsUseIndexes(t *testing.T) {
 	f := newStore(t)
 	f.searched(t, selectLocation, []any{"sbom", "s", "d", "p", "n"})

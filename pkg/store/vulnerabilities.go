@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// vulnerability is what is shared by all findings of it.
+// vulnerability holds what all findings of a vulnerability share.
 type vulnerability struct {
 	description, url string
 	cvss, epss       float64
 	knownExploited   bool
 }
 
-// about unites what a report's findings say of each vulnerability: the worst, and the first description.
+// about merges what a report's findings state about each vulnerability: the worst values, and the first description.
 func about(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
 	byID = make(map[string]*vulnerability)
 	for _, row := range rows {
@@ -34,7 +34,7 @@ func about(rows []*findingRow) (ids []string, byID map[string]*vulnerability) {
 	return ids, byID
 }
 
-// saveVulnerabilities brings the shared rows to what the newest report says, and tells the findings theirs.
+// saveVulnerabilities updates the shared rows to the latest report, and sets the row ID of the vulnerability in each finding.
 func saveVulnerabilities(ctx context.Context, tx *sql.Tx, engine string, rows []*findingRow, at time.Time) error {
 	ids, byID := about(rows)
 	lookup, err := tx.PrepareContext(ctx, `
@@ -77,11 +77,11 @@ func insertVulnerability(ctx context.Context, tx *sql.Tx, canonicalID, engine st
 	return id, err
 }
 
-// insertName makes a vulnerability known by an id.
+// insertName makes a vulnerability searchable by an ID.
 const insertName = `INSERT INTO vulnerability_names (name, vulnerability_id) VALUES (?, ?) ON CONFLICT DO NOTHING`
 
-// updateVulnerability also brings "known exploited" to every finding, of other images as well: they are known
-// to be exploited from now on, and not only when they are matched again.
+// updateVulnerability also updates "known exploited" in every finding of the vulnerability, including those of other images.
+// Otherwise these would change only at their next match.
 func updateVulnerability(ctx context.Context, tx *sql.Tx, id int64, before, now vulnerability, at time.Time) error {
 	if _, err := tx.ExecContext(ctx, `
 		UPDATE vulnerabilities SET description = ?, url = ?, cvss = ?, epss = ?, known_exploited = ?5,
