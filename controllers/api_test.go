@@ -23,10 +23,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// spec is a Scanner's, as a user writes it.
+// spec is the spec of a Scanner or an exception as a user writes it.
 type spec = map[string]any
 
-// with adds fields to a spec that names its engine.
+// with adds fields to the spec of a Scanner with the engine Grype.
 func with(fields spec) spec {
 	whole := spec{"backend": spec{"type": "Grype"}}
 	for key, value := range fields {
@@ -35,7 +35,7 @@ func with(fields spec) spec {
 	return whole
 }
 
-// clairSpec has Clair for its engine, with more settings than its address.
+// clairSpec returns the spec of a Scanner with the engine Clair and the given settings beside its URL.
 func clairSpec(settings spec) spec {
 	whole := spec{"url": "https://clair.example.com"}
 	for key, value := range settings {
@@ -56,7 +56,7 @@ func receiver(fields spec) spec {
 	return with(spec{"notifications": []any{whole}})
 }
 
-// write creates a Scanner from what a user wrote.
+// write creates a Scanner with the given spec.
 func (p *place) write(name string, s spec) error {
 	o := &unstructured.Unstructured{Object: spec{"spec": s}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Scanner"))
@@ -69,7 +69,7 @@ func (p *place) write(name string, s spec) error {
 	return err
 }
 
-// removesLater removes an object when the test is over, from a namespace that other tests use too.
+// removesLater deletes an object at the end of the test, for namespaces that tests share.
 func (p *place) removesLater(o client.Object) {
 	p.t.Cleanup(func() {
 		if err := p.client.Delete(context.Background(), o); err != nil {
@@ -78,7 +78,7 @@ func (p *place) removesLater(o client.Object) {
 	})
 }
 
-// inUnattended is a place in which nothing happens to objects.
+// inUnattended returns a place in a namespace that no controller watches.
 func inUnattended(t *testing.T) *place {
 	t.Helper()
 	p := newPlace(t)
@@ -86,7 +86,7 @@ func inUnattended(t *testing.T) *place {
 	return p
 }
 
-// TestScannerDefaults: what a Scanner has about which its author says nothing.
+// TestScannerDefaults: the API server sets the defaults of a Scanner.
 func TestScannerDefaults(t *testing.T) {
 	p := inUnattended(t)
 	written := receiver(nil)
@@ -107,7 +107,7 @@ func TestScannerDefaults(t *testing.T) {
 	}))
 }
 
-// TestScannerAccepted: what users may write, up to each bound.
+// TestScannerAccepted: the API server accepts every valid spec, up to each bound.
 func TestScannerAccepted(t *testing.T) {
 	p := inUnattended(t)
 	var globs, receivers []any
@@ -148,7 +148,7 @@ func TestScannerAccepted(t *testing.T) {
 	}
 }
 
-// TestSamples: what users are given to begin with is accepted as it stands, with all that belongs to it.
+// TestSamples: the API server accepts each sample manifest unchanged, including its Roles and RoleBindings.
 func TestSamples(t *testing.T) {
 	p := inUnattended(t)
 	files, err := filepath.Glob(filepath.Join("..", "config", "samples", "*.yaml"))
@@ -160,7 +160,7 @@ func TestSamples(t *testing.T) {
 		for _, document := range strings.Split(string(text), "\n---\n") {
 			o := &unstructured.Unstructured{}
 			p.must(yaml.UnmarshalStrict([]byte(document), &o.Object))
-			if o.GetKind() == "" { // it is kustomize's
+			if o.GetKind() == "" { // a kustomize file
 				continue
 			}
 			if o.GetKind() != "ClusterVulnerabilityException" {
@@ -177,7 +177,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestScannerRejected: each mistake is refused, with a message that names the field.
+// TestScannerRejected: the API server rejects each mistake with a message that names the field.
 func TestScannerRejected(t *testing.T) {
 	p := inUnattended(t)
 	tooMany := make([]any, 101)
@@ -255,7 +255,7 @@ func TestScannerRejected(t *testing.T) {
 	p.Expect(p.write(long("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
 }
 
-// TestImageScanImmutable: what an ImageScan is about never changes; its names may.
+// TestImageScanImmutable: digest, platform and Scanner of an ImageScan are immutable; its references are not.
 func TestImageScanImmutable(t *testing.T) {
 	p := inUnattended(t)
 	scan := scanOf(aScanner(p.namespace, "all"), web, func(s *v1alpha1.ImageScan) { s.OwnerReferences, s.Spec.DigestType = nil, "" })
@@ -275,7 +275,7 @@ func TestImageScanImmutable(t *testing.T) {
 	p.Expect(p.client.Update(t.Context(), scan)).To(Succeed())
 }
 
-// TestImageScanRejected: what no ImageScan may say.
+// TestImageScanRejected: the API server rejects an ImageScan with an invalid field.
 func TestImageScanRejected(t *testing.T) {
 	p := inUnattended(t)
 	for name, tt := range map[string]struct {
@@ -300,7 +300,7 @@ func TestImageScanRejected(t *testing.T) {
 	}
 }
 
-// TestPrinterColumns: what kubectl get shows of both kinds.
+// TestPrinterColumns: the columns that kubectl get shows for Scanners and ImageScans.
 func TestPrinterColumns(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -332,7 +332,7 @@ type printed struct {
 	rows    [][]any
 }
 
-// table asks for objects as kubectl does.
+// table requests a resource as a Table, as kubectl does.
 func (p *place) table(resource string) printed {
 	p.t.Helper()
 	transport, err := rest.TransportFor(p.config)

@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// The nodes that there are.
+// The nodes of the tests.
 const (
 	nodeAMD = "node-amd64"
 	nodeARM = "node-arm64"
@@ -23,14 +23,14 @@ const (
 
 var amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
 
-// digest gives a name the form of a digest.
+// digest returns a digest that is unique for the name.
 func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
 
-// imageID is what containerd says of an image that was pulled by this reference; all tags are different images.
+// imageID returns the image ID that containerd reports for an image that was pulled by this reference. Each tag is another image.
 func imageID(reference string) string {
 	ref, err := image.ParseReference(reference)
 	if err != nil {
-		panic(err) // the test's own mistake
+		panic(err) // a mistake in the test
 	}
 	if ref.Digest != "" {
 		return ref.Repository + "@" + ref.Digest
@@ -38,11 +38,11 @@ func imageID(reference string) string {
 	return ref.Repository + "@" + digest(ref.String())
 }
 
-// keyOfImage is the key of such an image on the usual node.
+// keyOfImage returns the key of an image on nodeAMD.
 func keyOfImage(reference string) image.Key {
 	id, err := image.ParseID(imageID(reference))
 	if err != nil {
-		panic(err) // the test's own mistake
+		panic(err) // a mistake in the test
 	}
 	return image.Key{Digest: id.Digest, Platform: amd64}
 }
@@ -57,7 +57,7 @@ func node(name, architecture string) *corev1.Node {
 	}
 }
 
-// aPod runs on the usual node. Its containers are given with runs and its like.
+// aPod returns a pod that runs on nodeAMD. Its containers are added by running, creating and similar functions.
 func aPod(namespace, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -70,24 +70,24 @@ func aPod(namespace, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// running is a container that runs the image of a reference.
+// running adds a container that runs an image.
 func running(container, reference string) func(*corev1.Pod) {
 	return containerWith(container, reference, corev1.ContainerStatus{ImageID: imageID(reference)})
 }
 
-// creating is a container that was not started yet.
+// creating adds a container that has not started yet.
 func creating(container, reference string) func(*corev1.Pod) {
 	return waiting(container, reference, "ContainerCreating")
 }
 
-// waiting is a container that was not started, for a reason.
+// waiting adds a container that waits for the given reason.
 func waiting(container, reference, reason string) func(*corev1.Pod) {
 	return containerWith(container, reference, corev1.ContainerStatus{
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "the kubelet says more"}},
 	})
 }
 
-// loaded is a container whose image only its node knows.
+// loaded adds a container whose image only its node knows, by an image ID without a registry.
 func loaded(container, reference string) func(*corev1.Pod) {
 	return containerWith(container, reference, corev1.ContainerStatus{ImageID: digest("loaded " + reference)})
 }
@@ -100,7 +100,7 @@ func containerWith(name, reference string, status corev1.ContainerStatus) func(*
 	}
 }
 
-// initialised is an init container that ran the image of a reference.
+// initialised adds an init container that ran an image.
 func initialised(name, reference string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: name, Image: reference})
@@ -108,7 +108,7 @@ func initialised(name, reference string) func(*corev1.Pod) {
 	}
 }
 
-// unscheduled is a container of a pod that no node can take.
+// unscheduled makes the pod unschedulable and adds a container.
 func unscheduled(container, reference string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.NodeName, pod.Status.Phase = "", corev1.PodPending
@@ -117,7 +117,7 @@ func unscheduled(container, reference string) func(*corev1.Pod) {
 	}
 }
 
-// mounting is a volume with the image of a reference, mounted by the last container, at which the node reports it so (empty: not at all).
+// mounting adds an image volume that the last container mounts. reported is the image that the node reports for the mount; empty for none.
 func mounting(volume, reference, reported string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference}}})
@@ -134,7 +134,7 @@ func mounting(volume, reference, reported string) func(*corev1.Pod) {
 	}
 }
 
-// debugged is an ephemeral container that runs the image of a reference.
+// debugged adds an ephemeral container that runs an image.
 func debugged(name, reference string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{
@@ -159,7 +159,7 @@ func inPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 }
 
-// finishedAt is when all containers finished.
+// finishedAt sets the time when all containers finished.
 func finishedAt(at time.Time) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		for i := range pod.Status.ContainerStatuses {
@@ -168,7 +168,7 @@ func finishedAt(at time.Time) func(*corev1.Pod) {
 	}
 }
 
-// ofCronJob is a pod of a run of a CronJob.
+// ofCronJob makes the pod belong to a run of a CronJob.
 func ofCronJob(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		ownedBy("batch/v1", "Job", name+"-29401440", "job-uid")(pod)
@@ -196,7 +196,7 @@ func ownedBy(apiVersion, kind, name, uid string) func(*corev1.Pod) {
 	}
 }
 
-// aScanner has the engine of the test for its Grype.
+// aScanner returns a Scanner of the type Grype, which the tests map to their own engine.
 func aScanner(namespace, name string, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	scanner := &v1alpha1.Scanner{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -218,7 +218,7 @@ func excluding(globs ...string) func(*v1alpha1.Scanner) {
 	return func(s *v1alpha1.Scanner) { s.Spec.Images.Exclude = globs }
 }
 
-// scanOf is the ImageScan that a Scanner has for an image.
+// scanOf returns the ImageScan of a Scanner for an image.
 func scanOf(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1alpha1.ImageScan)) *v1alpha1.ImageScan {
 	key := keyOfImage(reference)
 	ref, _ := image.ParseReference(reference)
@@ -238,7 +238,7 @@ func scanOf(scanner *v1alpha1.Scanner, reference string, changes ...func(*v1alph
 	return scan
 }
 
-// long is a text of that many bytes.
+// long repeats a text to the given number of bytes.
 func long(text string, bytes int) string {
 	return strings.Repeat(text, bytes/len(text)+1)[:bytes]
 }

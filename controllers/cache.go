@@ -15,24 +15,24 @@ import (
 
 // Names of cache indexes.
 const (
-	// podsByDigest finds pods by the digests of their containers' images.
+	// podsByDigest indexes pods by the digests of the images that their containers run or their image volumes mount.
 	podsByDigest = "imageDigest"
-	// imageScansByDigest finds ImageScans by spec.digest and by status.platformDigest.
+	// imageScansByDigest indexes ImageScans by spec.digest and by status.platformDigest.
 	imageScansByDigest = "digest"
-	// imageScansByScanner finds ImageScans by spec.scanner.
+	// imageScansByScanner indexes ImageScans by spec.scanner.
 	imageScansByScanner = "spec.scanner"
-	// imageScansByScannerDigest finds the few ImageScans of a Scanner for a digest, one for each platform. Their number does not grow
-	// with that of Scanners, unlike that of all with the digest.
+	// imageScansByScannerDigest indexes ImageScans by spec.scanner and spec.digest. A lookup reads one ImageScan per platform. Unlike a
+	// lookup by digest alone, its cost does not grow with the number of Scanners.
 	imageScansByScannerDigest = "spec.scanner,spec.digest"
 )
 
-// scannerDigest is a value of imageScansByScannerDigest.
+// scannerDigest returns the value under which imageScansByScannerDigest indexes an ImageScan.
 func scannerDigest(scanner, digest string) string { return scanner + "," + digest }
 
-// annotationSuffix ends the key of the annotation that a Scanner leaves on pods, after its name.
+// annotationSuffix is the end of the key of the annotation that a Scanner sets on pods. The Scanner's name comes before it.
 const annotationSuffix = ".scanner-operator.io/image-hashes"
 
-// SetupIndexes adds the indexes that the reconcilers look things up by.
+// SetupIndexes adds the cache indexes that the reconcilers need.
 func SetupIndexes(ctx context.Context, mgr manager.Manager) error {
 	for _, index := range indexes {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, index.object, index.name, index.values); err != nil {
@@ -68,7 +68,8 @@ var indexes = []struct {
 	}},
 }
 
-// StripPod is a cache transform: it keeps of a pod what the reconcilers read, about a tenth of it.
+// StripPod is a cache transform. It keeps only the fields of a pod that the reconcilers read, about a tenth of its size. Other objects pass
+// unchanged.
 func StripPod(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
@@ -115,7 +116,7 @@ func StripPod(o any) (any, error) {
 	return stripped, nil
 }
 
-// stripConditions keeps whether no node can take the pod and, of one that has ended, since when it is not ready.
+// stripConditions keeps two facts: that no node can take the pod and, for a pod that has ended, the time since when it is not ready.
 func stripConditions(pod *corev1.Pod) (kept []corev1.PodCondition) {
 	for _, c := range pod.Status.Conditions {
 		switch {
@@ -128,7 +129,8 @@ func stripConditions(pod *corev1.Pod) (kept []corev1.PodCondition) {
 	return kept
 }
 
-// ownAnnotations are those that this operator leaves on pods, and that by which pods name receivers.
+// ownAnnotations returns the annotations that this operator sets on pods, and the annotation by which a pod names its receivers. It cuts
+// the latter to maxReceiverAnnotation bytes.
 func ownAnnotations(all map[string]string) map[string]string {
 	var own map[string]string
 	for key, value := range all {
@@ -167,7 +169,7 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return stripped
 }
 
-// StripNode is a cache transform: it keeps a node's name and platform.
+// StripNode is a cache transform. It keeps a node's name and platform. Other objects pass unchanged.
 func StripNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -182,7 +184,8 @@ func StripNode(o any) (any, error) {
 	}, nil
 }
 
-// StripNamespace is a cache transform: it keeps a namespace's labels, by which exceptions select it, and the receivers that it names.
+// StripNamespace is a cache transform. It keeps a namespace's labels, by which exceptions select it, and the receivers that it names. Other
+// objects pass unchanged.
 func StripNamespace(o any) (any, error) {
 	namespace, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {

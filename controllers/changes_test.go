@@ -14,19 +14,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// twoScanners of one namespace are about the same two pods, and work for both is going on: one image has a result
-// without findings, one with, one has failed, and one is being cataloged.
+// twoScanners are two Scanners of one namespace that select the same two pods, with work in progress for both: one image has a result
+// without findings, one has findings, one has failed, and one is being cataloged.
 type twoScanners struct {
 	*place
 	changed, other *v1alpha1.Scanner
 	front, back    *corev1.Pod
-	// clean and busy are run by front, vulnerable and broken by back.
+	// front runs clean and busy; back runs vulnerable and broken.
 	clean, busy, vulnerable, broken string
-	// scansOfOther are the UIDs of its ImageScans.
+	// scansOfOther has the UIDs of the other Scanner's ImageScans.
 	scansOfOther []types.UID
 }
 
-// atFirst is what both Scanners have.
+// atFirst are the counts of both Scanners before any change.
 var atFirst = v1alpha1.ImageCounts{Total: 4, Scanned: 2, Pending: 1, Failed: 1}
 
 func newTwoScanners(t *testing.T) *twoScanners {
@@ -47,7 +47,7 @@ func newTwoScanners(t *testing.T) *twoScanners {
 	return s
 }
 
-// has waits until a Scanner's status is about its present spec and says this.
+// has waits until a Scanner's status is of its current generation and has these counts.
 func (s *twoScanners) has(scanner *v1alpha1.Scanner, want v1alpha1.ImageCounts) {
 	s.t.Helper()
 	generation := now(s.place, scanner.DeepCopy()).Generation
@@ -58,7 +58,7 @@ func (s *twoScanners) has(scanner *v1alpha1.Scanner, want v1alpha1.ImageCounts) 
 	})
 }
 
-// annotated waits until a Scanner's annotation is on exactly these pods.
+// annotated waits until front and back have, or do not have, a Scanner's annotation.
 func (s *twoScanners) annotated(scanner string, front, back bool) {
 	s.t.Helper()
 	for pod, want := range map[*corev1.Pod]bool{s.front: front, s.back: back} {
@@ -77,7 +77,7 @@ func (s *twoScanners) uids(scanner *v1alpha1.Scanner) (uids []types.UID) {
 	return uids
 }
 
-// unused are the images that a Scanner keeps although it is about no pod that runs them.
+// unused returns the images of a Scanner's ImageScans that have an UnusedSinceTime, sorted.
 func (s *twoScanners) unused(scanner *v1alpha1.Scanner) func() []string {
 	return func() (unused []string) {
 		for _, scan := range s.scans(scanner) {
@@ -90,7 +90,7 @@ func (s *twoScanners) unused(scanner *v1alpha1.Scanner) func() []string {
 	}
 }
 
-// singly says that no image has two ImageScans of a Scanner.
+// singly asserts that no image has two ImageScans of a Scanner.
 func (s *twoScanners) singly(scanner *v1alpha1.Scanner) {
 	s.t.Helper()
 	seen := map[string]bool{}
@@ -101,7 +101,7 @@ func (s *twoScanners) singly(scanner *v1alpha1.Scanner) {
 	}
 }
 
-// leavesTheOtherAlone: nothing that happens to one Scanner touches the results of another.
+// leavesTheOtherAlone asserts that the results of the other Scanner did not change.
 func (s *twoScanners) leavesTheOtherAlone() {
 	s.t.Helper()
 	s.has(s.other, atFirst)
@@ -113,14 +113,14 @@ func (s *twoScanners) leavesTheOtherAlone() {
 	})
 }
 
-// TestScannerChangedWhileWorkGoesOn: after each kind of change a Scanner covers what it is about now, and after it is
-// changed back, what it was about at first; another one that is about the same pods does not notice.
+// TestScannerChangedWhileWorkGoesOn: after each kind of change, a Scanner covers the pods and images of its new spec. After the change is
+// reverted, it covers what it did at first. Another Scanner that selects the same pods is not affected.
 func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 	type spec = v1alpha1.ScannerSpec
 	for name, tt := range map[string]struct {
 		change func(*twoScanners, *spec)
 		want   v1alpha1.ImageCounts
-		// front and back say which pods are annotated then; unused is what is kept for a while.
+		// front and back are true if the pod is annotated after the change; unused are the images that are then kept without being counted.
 		front, back bool
 		unused      func(*twoScanners) []string
 	}{
@@ -154,7 +154,7 @@ func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 			func(s *twoScanners) []string { return []string{s.busy} },
 		},
 		"backend.type": {
-			func(_ *twoScanners, s *spec) { // which does not run here
+			func(_ *twoScanners, s *spec) { // the operator under test runs without Clair
 				s.Backend = v1alpha1.Backend{Type: v1alpha1.BackendClair, Clair: &v1alpha1.ClairBackend{URL: "https://clair.example.com"}}
 			},
 			v1alpha1.ImageCounts{Total: 4, Failed: 4}, false, false, nil,
@@ -207,8 +207,7 @@ func TestScannerChangedWhileWorkGoesOn(t *testing.T) {
 	}
 }
 
-// TestDeselectedWithoutRetention: with a retention of nothing, what a Scanner is not about any more goes at once,
-// and only that.
+// TestDeselectedWithoutRetention: with a retention of 0, the ImageScans of deselected images are deleted at once, and only those.
 func TestDeselectedWithoutRetention(t *testing.T) {
 	s := newTwoScanners(t)
 	kept := []types.UID{s.scan(s.changed, s.clean).UID, s.scan(s.changed, s.busy).UID}
@@ -223,7 +222,7 @@ func TestDeselectedWithoutRetention(t *testing.T) {
 	s.Expect(s.inUse(s.vulnerable)()).To(BeTrue(), "the other Scanner has it")
 }
 
-// TestOneOfTwoScannersDeleted: all of it goes, and nothing of the other.
+// TestOneOfTwoScannersDeleted: everything of the deleted Scanner is removed, and nothing of the other.
 func TestOneOfTwoScannersDeleted(t *testing.T) {
 	s := newTwoScanners(t)
 	s.deletes(s.changed)
@@ -235,7 +234,7 @@ func TestOneOfTwoScannersDeleted(t *testing.T) {
 	s.Expect(known).To(And(ContainElement(string(s.other.UID)), Not(ContainElement(string(s.changed.UID)))))
 }
 
-// TestRenamedScanner: under another name it is another Scanner, which has everything once, of its own.
+// TestRenamedScanner: a Scanner under another name is another Scanner and creates its own ImageScans, one per image.
 func TestRenamedScanner(t *testing.T) {
 	s := newTwoScanners(t)
 	renamed := aScanner(s.namespace, "renamed")
@@ -250,8 +249,7 @@ func TestRenamedScanner(t *testing.T) {
 	s.leavesTheOtherAlone()
 }
 
-// TestScannersChangedInTurn: any number of changes, each before the one before has been dealt with, come to what the
-// last one says.
+// TestScannersChangedInTurn: after several changes, each made before the last one was reconciled, the final spec takes effect.
 func TestScannersChangedInTurn(t *testing.T) {
 	s := newTwoScanners(t)
 	for range 5 {

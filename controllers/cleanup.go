@@ -19,56 +19,56 @@ import (
 )
 
 const (
-	// cleanupPage is how many objects are listed with one request.
+	// cleanupPage is the page size of list requests, in objects.
 	cleanupPage = 500
-	// cleanupPoll is how often it looks whether what it waits for has happened.
+	// cleanupPoll is the interval between two checks of a condition that Cleanup waits for.
 	cleanupPoll = time.Second
 )
 
-// Cleanup takes back what the operator left in the cluster when it is not there any more to do so itself, or is about to go:
-// its finalizers on pods and Scanners, without which these cannot go, its annotations on pods, its Jobs, and what only a
-// manager has a use for. What holds data goes only when asked for.
+// Cleanup removes what the operator left in the cluster. It is for an operator that is already uninstalled, or is about to be. It removes
+// the operator's finalizers on pods and Scanners, which would block their deletion, its annotations on pods, its Jobs, and the objects that
+// only a manager needs. It deletes data only on request: Scanners, Claims, Results and Kinds.
 type Cleanup struct {
-	// Client is not cached.
+	// Client must not read from a cache.
 	Client client.Client
-	// Namespaces limit it; empty for all. What is in Home goes only if Home is one of them.
+	// Namespaces limits the cleanup; empty means all namespaces. Objects in Home are removed only if Home is one of them.
 	Namespaces []string
-	// Home is the operator's namespace, and Manager the name of its Deployment there.
+	// Home is the operator's namespace. Manager is the name of its Deployment there.
 	Home, Manager string
-	// DryRun changes nothing and says what would be changed.
+	// DryRun changes nothing and prints what would change.
 	DryRun bool
-	// Scanners deletes all Scanners. A manager that runs has until Timeout to undo what it did for them: what it did outside the
-	// cluster, as in Clair, only it can undo.
+	// Scanners deletes all Scanners. A running manager gets until Timeout to release what it holds for them: only the manager can remove
+	// what it made outside the cluster, for example in Clair.
 	Scanners bool
-	// StopManager scales the manager to zero and waits until its pods have gone, until Timeout.
+	// StopManager scales the manager to zero and waits for its pods to end, at most until Timeout.
 	StopManager bool
 	// Timeout bounds each wait.
 	Timeout time.Duration
-	// Workers selects the Jobs that may be the operator's; IsWorker says whether one is.
+	// Workers selects the Jobs that may belong to the operator. IsWorker reports whether a Job does.
 	Workers  labels.Selector
 	IsWorker func(metav1.Object) bool
-	// Own are objects in Home without data: a manager makes them again, and one that runs needs them.
+	// Own lists objects in Home that hold no data. A manager recreates them, and a running manager needs them.
 	Own []Named
-	// Claims are volume claims in Home that are to go too.
+	// Claims lists PersistentVolumeClaims in Home to delete as well.
 	Claims []Named
 	// Results deletes all ImageScans.
 	Results bool
 	// Kinds deletes the operator's CustomResourceDefinitions, and with them all objects of these kinds.
 	Kinds bool
-	// Out is where it says what it does, a line for each object.
+	// Out receives one line for each object that is changed.
 	Out io.Writer
 
-	// absent are kinds that the cluster does not have.
+	// absent has the kinds that the cluster does not have.
 	absent map[schema.GroupVersionKind]bool
 }
 
-// Named is an object that is known by its name.
+// Named identifies an object by kind and name.
 type Named struct {
 	Kind schema.GroupVersionKind
 	Name string
 }
 
-// Run does it. What fails is named in the error and does not keep it from going on; it may be run again at any time.
+// Run performs the cleanup. It continues after a failure and returns all failures in one error. Run is idempotent.
 func (c *Cleanup) Run(ctx context.Context) error {
 	manager, err := c.manager(ctx)
 	failed := []error{err}
@@ -86,13 +86,13 @@ func (c *Cleanup) Run(ctx context.Context) error {
 		failed = append(failed, c.removeKinds(ctx))
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // all that failed since then failed for it
+		return ctx.Err() // the failures after the cancellation are only its consequence
 	}
 	return errors.Join(failed...)
 }
 
-// each does something to all objects of a kind that are wanted. All are listed before anything is changed: the API server does
-// not keep a list open for long.
+// each calls do for each object of a kind that wanted accepts. It lists all objects before it changes the first: the API server does not
+// keep a list's continue token valid for long.
 func (c *Cleanup) each(
 	ctx context.Context, kind schema.GroupVersionKind, wanted func(*metav1.PartialObjectMetadata) bool,
 	do func(context.Context, *metav1.PartialObjectMetadata) error, options ...client.ListOption,
@@ -139,7 +139,7 @@ func (c *Cleanup) list(
 	return found, failed
 }
 
-// sayAbsent says once that there can be no objects of a kind.
+// sayAbsent prints, once per kind, that the cluster does not have the kind.
 func (c *Cleanup) sayAbsent(kind schema.GroupVersionKind) {
 	if !c.absent[kind] {
 		fmt.Fprintf(c.Out, "%s: the cluster does not have this kind, so there are none\n", kind.Kind)
@@ -157,8 +157,8 @@ func inNamespace(namespace string) string {
 	return " in " + namespace
 }
 
-// remove deletes one object, unless it is another one of the same name by now. A dry run is the API server's own: it also
-// tells whether the right to do it is there.
+// remove deletes one object, unless another object has taken its name. A dry run is a server-side dry run, so it also checks the permission
+// to delete.
 func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) error {
 	options := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
 	if uid := o.GetUID(); uid != "" {
@@ -167,7 +167,7 @@ func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) e
 	if c.DryRun {
 		options = append(options, client.DryRunAll)
 	}
-	// The client deletes by partial metadata only what its scheme has, and the scheme has no CustomResourceDefinitions.
+	// The client deletes by partial metadata only kinds of its scheme, and the scheme does not have CustomResourceDefinitions.
 	target := &unstructured.Unstructured{}
 	target.SetGroupVersionKind(o.GroupVersionKind())
 	target.SetNamespace(o.Namespace)
@@ -179,7 +179,7 @@ func (c *Cleanup) remove(ctx context.Context, o *metav1.PartialObjectMetadata) e
 	return err
 }
 
-// say prints a line about an object: what was done to it, or would be. The verb ends in "e".
+// say prints a line about a change of an object, done or, in a dry run, planned. The verb must end in "e".
 func (c *Cleanup) say(o *metav1.PartialObjectMetadata, verb string, what ...string) {
 	done := verb + "d"
 	if c.DryRun {
@@ -195,7 +195,7 @@ func nameOf(o *metav1.PartialObjectMetadata) string {
 	return fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
 }
 
-// waitFor waits until something is so, which it asks now and then, and says whether it came to be so before Timeout.
+// waitFor polls isSo until it returns true. It returns false if that did not happen within Timeout.
 func (c *Cleanup) waitFor(ctx context.Context, isSo func() (bool, error)) (bool, error) {
 	err := wait.PollUntilContextTimeout(ctx, cleanupPoll, c.Timeout, true, func(context.Context) (bool, error) { return isSo() })
 	if wait.Interrupted(err) && ctx.Err() == nil {

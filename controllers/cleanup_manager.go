@@ -16,17 +16,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// managerState is what is known of the manager's Deployment.
+// managerState is the observed state of the manager's Deployment.
 type managerState struct {
 	deployment *appsv1.Deployment // nil if there is none
 }
 
-// wanted says that there is a manager, or is to be one.
+// wanted reports whether a manager runs or is about to.
 func (m managerState) wanted() bool {
 	return m.deployment != nil && (ptr.Deref(m.deployment.Spec.Replicas, 1) > 0 || m.deployment.Status.Replicas > 0)
 }
 
-// works says that a manager is there to do its part.
+// works reports whether a manager is ready to do its part.
 func (m managerState) works() bool {
 	return m.deployment != nil && m.deployment.Status.ReadyReplicas > 0
 }
@@ -44,11 +44,11 @@ func (c *Cleanup) manager(ctx context.Context) (managerState, error) {
 	return managerState{deployment}, nil
 }
 
-// managerLabels are those of each manager's Deployment, whatever it was installed with.
+// managerLabels are set on the manager's Deployment by every installation method.
 var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/component": "manager"}
 
-// lookElsewhere says where there is a manager if it is not where it is looked for: it goes on, and puts back what is removed. Whoever
-// may not look there is not told.
+// lookElsewhere prints where a manager runs if it is not in Home: that manager continues to work and restores what is removed. It prints
+// nothing where listing Deployments is forbidden.
 func (c *Cleanup) lookElsewhere(ctx context.Context) {
 	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
 	found, _ := c.list(ctx, kind, func(o *metav1.PartialObjectMetadata) bool { return o.Name == c.Manager }, managerLabels)
@@ -80,7 +80,7 @@ func (c *Cleanup) stopManager(ctx context.Context, manager managerState) error {
 	return c.waitForPods(ctx, manager.deployment)
 }
 
-// waitForPods waits until a Deployment has no pods, those that are being deleted included: they still work.
+// waitForPods waits until a Deployment has no pods. Pods that are being deleted count, since they still work.
 func (c *Cleanup) waitForPods(ctx context.Context, deployment *appsv1.Deployment) error {
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Cleanup) waitForPods(ctx context.Context, deployment *appsv1.Deployment
 	return nil
 }
 
-// removeScanners deletes all Scanners, and gives a manager that works the time to undo what it did for them.
+// removeScanners deletes all Scanners. It gives a working manager until Timeout to release what it holds for them.
 func (c *Cleanup) removeScanners(ctx context.Context, manager managerState) error {
 	all := func(*metav1.PartialObjectMetadata) bool { return true }
 	if err := c.each(ctx, scannerKind, all, c.remove); err != nil || c.DryRun || !manager.works() {

@@ -18,7 +18,7 @@ import (
 
 var scannerKind = v1alpha1.GroupVersion.WithKind("Scanner")
 
-// takeBack takes the operator's finalizers and annotations off objects of others.
+// takeBack removes the operator's finalizers and annotations from pods and Scanners.
 func (c *Cleanup) takeBack(ctx context.Context) error {
 	return errors.Join(
 		c.each(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), isMarked, c.cleanPod),
@@ -29,7 +29,7 @@ func isMarked(pod *metav1.PartialObjectMetadata) bool {
 	return len(podFinalizers(pod.Finalizers))+len(hashAnnotations(pod.Annotations)) > 0
 }
 
-// hashAnnotations are the keys of the annotations that the operator leaves on pods, sorted.
+// hashAnnotations returns the keys of the annotations that the operator sets on pods, sorted.
 func hashAnnotations(all map[string]string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(key string) bool { return !strings.HasSuffix(key, annotationSuffix) })
 }
@@ -45,7 +45,7 @@ func (c *Cleanup) cleanPod(ctx context.Context, pod *metav1.PartialObjectMetadat
 		change.annotations[key] = nil
 	}
 	if !c.DryRun {
-		pod.SetUID("") // another pod of the same name is to be rid of them as well
+		pod.SetUID("") // a pod that has taken the name meanwhile is cleaned as well
 		if err := patchPod(ctx, c.Client, pod, change); err != nil {
 			return err
 		}

@@ -16,23 +16,24 @@ import (
 
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// kinds are the operator's resources, as their definitions name them.
+// kinds are the plural resource names of the operator's CustomResourceDefinitions.
 var kinds = []string{"scanners", "imagescans", "vulnerabilityexceptions", "clustervulnerabilityexceptions"}
 
-// partial is an object of which nothing but its name is known.
+// partial returns an object of which only kind, namespace and name are known.
 func partial(named Named, namespace string) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: named.Name}}
 	o.SetGroupVersionKind(named.Kind)
 	return o
 }
 
-// removeWorkers deletes the operator's Jobs, and with them their pods.
+// removeWorkers deletes the operator's Jobs together with their pods.
 func (c *Cleanup) removeWorkers(ctx context.Context) error {
 	isWorker := func(o *metav1.PartialObjectMetadata) bool { return c.IsWorker(o) }
 	return c.each(ctx, batchv1.SchemeGroupVersion.WithKind("Job"), isWorker, c.remove, client.MatchingLabelsSelector{Selector: c.Workers})
 }
 
-// removeOwn deletes what is the operator's own, and results if that is asked for, when no manager runs that needs or remakes it.
+// removeOwn deletes the objects of Own and Claims and, if Results is set, all ImageScans. It deletes nothing while a manager runs, since a
+// manager needs or recreates them.
 func (c *Cleanup) removeOwn(ctx context.Context, stopped bool) error {
 	home := len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, c.Home)
 	if !stopped {
@@ -55,7 +56,7 @@ func (c *Cleanup) removeOwn(ctx context.Context, stopped bool) error {
 	return errors.Join(failed...)
 }
 
-// removeKinds deletes the definitions of the operator's kinds.
+// removeKinds deletes the operator's CustomResourceDefinitions.
 func (c *Cleanup) removeKinds(ctx context.Context) error {
 	var failed []error
 	for _, resource := range kinds {
@@ -65,7 +66,7 @@ func (c *Cleanup) removeKinds(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// removeNamed deletes an object that may not be there.
+// removeNamed deletes an object. An object that does not exist is no error.
 func (c *Cleanup) removeNamed(ctx context.Context, o *metav1.PartialObjectMetadata) error {
 	if err := client.IgnoreNotFound(c.remove(ctx, o)); err != nil {
 		return fmt.Errorf("%s: %w", nameOf(o), err)

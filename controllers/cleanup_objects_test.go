@@ -23,7 +23,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// workerLabels are those of a Job that lists images.
+// workerLabels returns the labels of a worker Job.
 func workerLabels(component string) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/managed-by": "scanner-operator", "app.kubernetes.io/component": component,
@@ -39,7 +39,7 @@ func aJob(namespace, name string, labels map[string]string) *batchv1.Job {
 	}
 }
 
-// aManager is a Deployment that somebody runs, as far as it says.
+// aManager creates a manager's Deployment with one replica, of which ready are ready.
 func (p *place) aManager(ready int32) *appsv1.Deployment {
 	p.t.Helper()
 	labels := map[string]string{"app": "manager"}
@@ -58,10 +58,10 @@ func (p *place) aManager(ready int32) *appsv1.Deployment {
 	return deployment
 }
 
-// manager is the Deployment's name, which no other test has.
+// manager returns a name of the Deployment that is unique to the test.
 func (p *place) manager() string { return "manager-of-" + p.namespace }
 
-// said fills in the place's namespace.
+// said replaces "@" by the place's namespace.
 func (p *place) said(text string) string { return strings.ReplaceAll(text, "@", p.namespace) }
 
 func (p *place) object(o client.Object) client.Object {
@@ -70,7 +70,7 @@ func (p *place) object(o client.Object) client.Object {
 	return o
 }
 
-// TestCleanupJobs: Jobs of the operator go, with their pods; those that only look like them in part are others'.
+// TestCleanupJobs: the operator's Jobs are deleted with their pods. Jobs that match only in part are not.
 func TestCleanupJobs(t *testing.T) {
 	p := newPlace(t)
 	other := workerLabels("catalog")
@@ -100,8 +100,8 @@ func TestCleanupJobs(t *testing.T) {
 	}
 }
 
-// TestCleanupOwnObjects: what only a manager has a use for goes when none runs; what holds data goes only when that is asked
-// for. One that cannot be deleted does not keep the others.
+// TestCleanupOwnObjects: the objects that only a manager needs are deleted when no manager runs. Objects that hold data are deleted only on
+// request. A failed deletion does not stop the others.
 func TestCleanupOwnObjects(t *testing.T) {
 	p := newPlace(t)
 	claim := p.object(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
@@ -151,8 +151,8 @@ func TestCleanupOwnObjects(t *testing.T) {
 	p.Expect(said).To(Equal(p.said("PersistentVolumeClaim @/own: deleted\n")))
 }
 
-// TestCleanupStopsManager: before anything else is removed the manager's pods have ended; when they do not, that is said, and
-// what they need stays.
+// TestCleanupStopsManager: the manager's pods must have ended before its objects are removed. If they do not end, the error names them, and
+// the objects stay.
 func TestCleanupStopsManager(t *testing.T) {
 	p := newPlace(t)
 	deployment := p.aManager(1)
@@ -191,8 +191,8 @@ func TestCleanupStopsManager(t *testing.T) {
 	p.Expect(said).To(Equal(p.said("Deployment @/manager-of-@: there is none, so there is no manager to stop\n")))
 }
 
-// TestCleanupScanners: Scanners are deleted; a manager that works is given time to let them go, and one that does not keeps
-// them no longer than that.
+// TestCleanupScanners: Scanners are deleted. A working manager gets until the timeout to release them; their finalizers are removed after
+// that, or at once without a working manager.
 func TestCleanupScanners(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = released
@@ -211,7 +211,7 @@ func TestCleanupScanners(t *testing.T) {
 	}
 }
 
-// TestCleanupResults: ImageScans go when that is asked for.
+// TestCleanupResults: ImageScans are deleted on request.
 func TestCleanupResults(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = discarded
@@ -231,12 +231,12 @@ func TestCleanupResults(t *testing.T) {
 	p.Expect(p.gone(scan)()).To(BeTrue())
 }
 
-// TestCleanupKinds: with the kinds all results go, and a manager that runs cannot work without them: they stay as long as it does.
+// TestCleanupKinds: the CustomResourceDefinitions are deleted only when no manager runs, since a manager cannot work without them.
 func TestCleanupKinds(t *testing.T) {
 	p := newPlace(t)
 	var deleted []string
 	kinds := interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
-		deleted = append(deleted, o.GetName()) // other tests need them
+		deleted = append(deleted, o.GetName()) // the shared API server must keep them
 		return nil
 	}}
 	all := func(c *Cleanup) { c.Kinds = true }
@@ -251,7 +251,7 @@ func TestCleanupKinds(t *testing.T) {
 		"vulnerabilityexceptions.scanner-operator.io", "clustervulnerabilityexceptions.scanner-operator.io"))
 }
 
-// TestCleanupForbidden: a right that is missing is named, and costs only what needs it.
+// TestCleanupForbidden: a missing permission is named in the error and blocks only the steps that need it.
 func TestCleanupForbidden(t *testing.T) {
 	p := newPlace(t)
 	pod := aPod(p.namespace, "held", running("main", web), finalizedBy(releaseOf("scanner")))

@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend/grype"
 )
 
-// left is what an operator that is gone leaves behind.
+// left is what an uninstalled operator has left in the cluster.
 type left struct {
 	scanner, deleted         *v1alpha1.Scanner
 	held, annotated, foreign *corev1.Pod
@@ -40,7 +40,7 @@ func (p *place) leaves() left {
 	return l
 }
 
-// cleans runs the rescue in the place's namespace, listing one object at a time, and returns what it says.
+// cleans runs Cleanup in the place's namespace with a list page size of one, and returns the output.
 func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanup)) (string, error) {
 	p.t.Helper()
 	watching, err := client.NewWithWatch(p.config, client.Options{Scheme: p.client.Scheme()})
@@ -60,8 +60,8 @@ func (p *place) cleans(dryRun bool, funcs interceptor.Funcs, change func(*Cleanu
 	return out.String(), err
 }
 
-// TestCleanup: without the operator, what waits for it cannot go. The rescue says what it would do, does it, names
-// what failed and goes on, and finds nothing more when it is run again.
+// TestCleanup: without the operator, its finalizers block deletions. Cleanup prints in a dry run what it would change, changes it,
+// continues after a failure and names it, and does nothing in a second run.
 func TestCleanup(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = absent
@@ -101,7 +101,7 @@ func TestCleanup(t *testing.T) {
 	p.Expect(said).To(BeEmpty())
 }
 
-// TestCleanupWithoutCRD: when the kinds have gone before, pods are still rid of what is left on them.
+// TestCleanupWithoutCRD: the pods are cleaned even if the CustomResourceDefinitions are already deleted.
 func TestCleanupWithoutCRD(t *testing.T) {
 	pod := aPod(shop, "a", running("main", web), finalizedBy(releaseOf("all")))
 	u := newUnit(t, pod)

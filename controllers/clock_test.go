@@ -8,7 +8,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestClockPutBackRetry: a failed image is tried again after the longest wait there is, however far the clock was put back.
+// TestClockPutBackRetry: a failed image is retried after at most lastRetry, however far the clock was set back.
 func TestClockPutBackRetry(t *testing.T) {
 	scan := scanOf(theScanner(), web)
 	u := newUnit(t, theScanner(), aPod(shop, "a", running("main", web)), scan)
@@ -28,8 +28,8 @@ func TestClockPutBackRetry(t *testing.T) {
 	}
 }
 
-// TestClockPutBackRetention: an unused image is looked at again after its retention at the latest; put forward, the
-// clock ends the retention sooner, and the image comes back with the next pod.
+// TestClockPutBackRetention: if the clock is set back, an unused image is requeued after at most its retention. If the clock is set
+// forward, the retention ends sooner.
 func TestClockPutBackRetention(t *testing.T) {
 	scan := scanOf(theScanner(), web)
 	pod := aPod(shop, "a", running("main", web))

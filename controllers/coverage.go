@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// imageState is the one of four states that each image of a Scanner is in.
+// imageState is the state of one image of a Scanner. Each image is in exactly one.
 type imageState string
 
 const (
@@ -38,19 +38,20 @@ type coveredImage struct {
 	// Since is when a pending image began to wait for a result, a failed one first failed, or a scanned one's Ready condition changed last; zero
 	// if that is not known.
 	Since time.Time
-	// Report is that of a scanned image, and what another image has from before.
+	// Report is the age of the image's report. An image that is not scanned may have one from before.
 	Report store.ReportAge
-	// NotCovered is what the report of a scanned image does not cover.
+	// NotCovered lists what the report of a scanned image does not cover.
 	NotCovered []string
-	// Name is a reference for people.
+	// Name is a reference that messages show.
 	Name string
-	// Repositories by which running containers name it; none while it has no digest.
+	// Repositories are those by which running containers name the image. Empty while it has no digest.
 	Repositories []string
-	// Receivers is what each of the pods that run it says of its receivers, as in store.Workload, each once; none while it has no digest.
+	// Receivers has one entry for each distinct set of receivers that the image's pods name, in the format of store.Workload. Empty while
+	// the image has no digest.
 	Receivers []string
 }
 
-// engineOf is the name under which an engine's results are stored; empty if the operator runs without it.
+// engineOf returns the name under which an engine's results are stored. It is empty if the operator runs without the engine.
 func engineOf(b backend.Backend) string {
 	if b == nil {
 		return ""
@@ -58,9 +59,10 @@ func engineOf(b backend.Backend) string {
 	return b.Engine()
 }
 
-// scannerCoverage lists each image of the pods that a Scanner is about once, with its state, ordered by ID. An image is
-// scanned if the store has the engine's report of it: after the store was lost, or the engine was changed, ImageScans still show
-// for a while what was found before. Recent are further images, which nothing runs now and which are still in use.
+// scannerCoverage returns the images that a Scanner is responsible for, each once, with its state, ordered by ID. An image counts as
+// scanned only if the store has the engine's report: after a loss of the store or a change of the engine, ImageScans show the earlier
+// result for a while. recent has the images that no pod runs now and that are still in use, since their last pods ended within the
+// retention.
 func scannerCoverage(
 	ctx context.Context, reader client.Reader, reports store.Store, limits Limits, scanner *v1alpha1.Scanner, engine string,
 ) (running, recent []coveredImage, err error) {
@@ -81,7 +83,7 @@ func scannerCoverage(
 }
 
 func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, reported map[image.Key]store.ReportAge) ([]coveredImage, error) {
-	pods, err := i.selected(ctx, scanner, client.UnsafeDisableDeepCopy) // they are only read, as are the ImageScans
+	pods, err := i.selected(ctx, scanner, client.UnsafeDisableDeepCopy) // neither pods nor ImageScans are modified
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 		}
 	}
 	for _, img := range waiting {
-		// Another pod runs it already: the same image, counted under its digest.
+		// If another pod runs the same image, it is counted under its digest.
 		if img.State == imageFailed || !resolvedNames[img.Name] {
 			covered[img.ID] = img
 		}
@@ -134,11 +136,12 @@ func (i inventory) coverage(ctx context.Context, scanner *v1alpha1.Scanner, repo
 	return slices.SortedFunc(maps.Values(covered), func(a, b coveredImage) int { return strings.Compare(a.ID, b.ID) }), nil
 }
 
-// precedence of what several pods say about one image: it is scanned although another pod names it by an excluded
-// reference, and failed although another node is still trying. In which order pods are listed does not matter.
+// precedence decides between the states that several pods give one image, independent of the order of pods. An image is scanned even if
+// another pod names it by an excluded reference. It is failed even if another node still tries to pull it.
 var precedence = map[imageState]int{imageExcluded: 0, imagePending: 1, imageScanned: 2, imageFailed: 3}
 
-// note keeps one state for each image, the first of its names, and all its repositories in order.
+// note merges an image into covered. It keeps the state with the highest precedence, the first of the names and the union of the
+// repositories and receivers of that state.
 func note(covered map[string]coveredImage, img coveredImage) {
 	known, found := covered[img.ID]
 	switch {
@@ -153,7 +156,7 @@ func note(covered map[string]coveredImage, img coveredImage) {
 	}
 }
 
-// union has what two lists have, each once and in order.
+// union returns the distinct elements of both lists, sorted.
 func union(a, b []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
@@ -184,7 +187,7 @@ func stateOf(scanner *v1alpha1.Scanner, img runningImage, scan *v1alpha1.ImageSc
 	return state
 }
 
-// failedSince is when the first attempt failed that was followed by no success.
+// failedSince returns when the first attempt failed after the last success.
 func failedSince(scan *v1alpha1.ImageScan) time.Time {
 	if scan.Status.FailedSinceTime != nil {
 		return scan.Status.FailedSinceTime.Time
@@ -192,7 +195,7 @@ func failedSince(scan *v1alpha1.ImageScan) time.Time {
 	return unreadySince(scan)
 }
 
-// unreadySince is since when an image waits for a result.
+// unreadySince returns when an image began to wait for a result.
 func unreadySince(scan *v1alpha1.ImageScan) time.Time {
 	if ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		return ready.LastTransitionTime.Time
@@ -200,7 +203,7 @@ func unreadySince(scan *v1alpha1.ImageScan) time.Time {
 	return scan.CreationTimestamp.Time
 }
 
-// earliest of some times; zero if none is known.
+// earliest returns the earliest known time; zero if none is known.
 func earliest(times ...time.Time) (first time.Time) {
 	for _, t := range times {
 		if first.IsZero() || !t.IsZero() && t.Before(first) {
@@ -243,7 +246,7 @@ func readyReason(scan *v1alpha1.ImageScan) string {
 	return ""
 }
 
-// scansByKey returns the ImageScans that belong to a Scanner.
+// scansByKey returns the ImageScans that a Scanner owns, by image.
 func (i inventory) scansByKey(ctx context.Context, scanner *v1alpha1.Scanner) (map[image.Key]*v1alpha1.ImageScan, error) {
 	var scans v1alpha1.ImageScanList
 	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy,

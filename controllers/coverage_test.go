@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// scanned and its like give an ImageScan a state.
+// scanned, cataloging, failed and triedAgain set the status of an ImageScan.
 func scanned(s *v1alpha1.ImageScan) { s.Status.Phase = v1alpha1.PhaseScanned }
 
 func cataloging(s *v1alpha1.ImageScan) { s.Status.Phase = v1alpha1.PhaseCataloging }
@@ -131,8 +131,8 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestCoverageProperties: whatever runs, the counts add up, each image is there once, every container's image is
-// among them, and in which order pods are listed does not matter.
+// TestCoverageProperties: for any pods, the counts add up, each image is listed once, every container's image is listed, and the order of
+// pods does not matter.
 func TestCoverageProperties(t *testing.T) {
 	scanner := theScanner(excluding("*/web"))
 	rapid.Check(t, func(r *rapid.T) {
@@ -186,7 +186,7 @@ func TestCoverageProperties(t *testing.T) {
 	})
 }
 
-// runsElsewhere says whether a container on a known node runs the image that this reference names.
+// runsElsewhere reports whether a container on a known node runs the image of a reference.
 func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Scanner) bool {
 	for _, pod := range pods {
 		resolved, _ := imagesOf(pod)
@@ -199,7 +199,7 @@ func runsElsewhere(pods []*corev1.Pod, ref image.Reference, scanner *v1alpha1.Sc
 	return false
 }
 
-// coverageOf asks a cluster with these pods, named so that they are listed in this or the reverse order.
+// coverageOf returns the coverage of a cluster with these pods, listed in the given or the reverse order.
 func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, scans []*v1alpha1.ImageScan, reverse bool) []coveredImage {
 	t.Helper()
 	reader := &listed{}
@@ -225,7 +225,7 @@ func coverageOf(t *testing.T, scanner *v1alpha1.Scanner, pods []*corev1.Pod, sca
 	return covered
 }
 
-// reportedIn says that the store has the reports that these ImageScans speak of.
+// reportedIn returns current reports for the images of the given ImageScans.
 func reportedIn(objects ...client.Object) map[image.Key]store.ReportAge {
 	reported := map[image.Key]store.ReportAge{}
 	for _, o := range objects {
@@ -238,7 +238,7 @@ func reportedIn(objects ...client.Object) map[image.Key]store.ReportAge {
 	return reported
 }
 
-// TestCoverageHasReceivers: an image has what each of its pods, or else their namespace, says of receivers.
+// TestCoverageHasReceivers: an image has the receivers that each of its pods, or else their namespace, names.
 func TestCoverageHasReceivers(t *testing.T) {
 	names := func(receivers string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationReceiver: receivers} }

@@ -8,13 +8,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// Covered knows how many findings each exception covers, as the ScannerReconciler last counted them. It is empty after a start.
+// Covered has the number of findings that each exception suppresses, as the ScannerReconciler last counted them. It is empty after a start
+// and safe for concurrent use.
 type Covered struct {
 	mutex     sync.Mutex
 	byScanner map[types.NamespacedName]map[types.NamespacedName]int
 }
 
-// count notes what the exceptions in force cover of a Scanner's findings, by UID, and returns those for which that has changed.
+// count records how many findings of a Scanner each exception in force suppresses, given by the exception's UID. It returns the exceptions
+// whose number has changed.
 func (c *Covered) count(scanner types.NamespacedName, inForce exception.Set, byUID map[string]int) (changed []types.NamespacedName) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -38,7 +40,7 @@ func (c *Covered) count(scanner types.NamespacedName, inForce exception.Set, byU
 	return changed
 }
 
-// forget drops a Scanner that has gone, and returns the exceptions that covered findings of it.
+// forget drops a deleted Scanner. It returns the exceptions that suppressed findings of that Scanner.
 func (c *Covered) forget(scanner types.NamespacedName) (changed []types.NamespacedName) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -51,7 +53,8 @@ func (c *Covered) forget(scanner types.NamespacedName) (changed []types.Namespac
 	return changed
 }
 
-// of is what an exception covers of some Scanners' findings; not known before each of them was counted with it.
+// of returns how many findings of some Scanners an exception suppresses. known is false until each of these Scanners was counted with that
+// exception.
 func (c *Covered) of(name types.NamespacedName, scanners []types.NamespacedName) (n int, known bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// DeliveriesConfigMap is the name of the ConfigMap in the operator's namespace that says how many deliveries the store has begun.
+// DeliveriesConfigMap is the name of the ConfigMap in the operator's namespace that has the number of deliveries that the store has begun.
 const DeliveriesConfigMap = "scanner-operator-deliveries"
 
 // Keys of the ConfigMap.
@@ -25,35 +25,37 @@ const (
 	deliveriesNumber = "deliveries"
 )
 
-// excludeFromBackup is the label by which Velero leaves an object out (https://velero.io/docs/main/resource-filtering/). A ConfigMap that came
-// back together with the volume would say what the older store says.
+// excludeFromBackup is the label by which Velero leaves an object out (https://velero.io/docs/main/resource-filtering/). A ConfigMap that
+// is restored together with the volume would match the older store, and hide the rollback.
 const excludeFromBackup = "velero.io/exclude-from-backup"
 
-// countTimeout bounds how long a message waits until its number is kept.
+// countTimeout bounds how long a message waits for its number to be written.
 const countTimeout = 5 * time.Second
 
-// DeliveryCounter keeps the number of deliveries outside of the store's volume, by which a volume that was put back to a snapshot is
-// recognised: its store has begun fewer deliveries than there were.
+// DeliveryCounter keeps the number of deliveries outside the store's volume. It detects a volume that was rolled back to a snapshot: such a
+// store has begun fewer deliveries than the ConfigMap records.
 //
-// The number is written after the store has it and before the message goes out. So it is never higher than that of the store, unless the
-// store has lost something.
+// The number is written after the store has it and before the message is sent. It is therefore higher than that of the store only if the
+// store has lost data.
 type DeliveryCounter struct {
-	// Client reads from the API server and not from a cache.
+	// Client must read from the API server, not from a cache.
 	Client    client.Client
 	Namespace string
 	Store     store.Store
 
 	mu sync.Mutex
-	// kept is the ConfigMap as it was written last, nil if that is not known; number is what it says.
+	// kept is the ConfigMap as last written; nil if unknown. number is the number in it. mu guards both.
 	kept   *corev1.ConfigMap
 	number int64
 }
 
 // +kubebuilder:rbac:groups="",namespace=system,resources=configmaps,resourceNames=scanner-operator-deliveries,verbs=get;update
 
-// Check compares the store with the ConfigMap, before anything else uses the store. A store that is older than what was delivered, another
-// one with content, or one that has begun deliveries of which no ConfigMap says anything, is treated as restored: rolledBack is true. The
-// ConfigMap then says what the store says. When the ConfigMap cannot be written, Check returns the error and leaves the store as it is.
+// Check compares the store with the ConfigMap. It must run before anything else uses the store. It treats a store as restored, and returns
+// rolledBack true, in two cases: the store has fewer deliveries than the ConfigMap records for it, or the store has deliveries and the
+// ConfigMap is missing, invalid or of another store. The second case does not apply to a store that was restored explicitly
+// (Store.Replaced). Check then writes the store's ID and number into the ConfigMap. If the ConfigMap cannot be written, Check returns the
+// error and leaves the store unchanged.
 func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error) {
 	number, err := c.Store.Deliveries(ctx)
 	if err != nil {
@@ -69,7 +71,7 @@ func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error
 		says = c.kept.Data
 	}
 	if rolledBack = c.isOlder(says, number); rolledBack {
-		// First, since whoever cannot write the ConfigMap would treat the store as restored at each start.
+		// The ConfigMap is written first. An operator that cannot write it would otherwise treat the store as restored at each start.
 		if err := c.write(ctx, says); err != nil {
 			return false, fmt.Errorf("ConfigMap %s/%s: %w", c.Namespace, DeliveriesConfigMap, err)
 		}
@@ -80,26 +82,27 @@ func (c *DeliveryCounter) Check(ctx context.Context) (rolledBack bool, err error
 	return rolledBack, c.keep(ctx, number)
 }
 
-// isOlder compares what the ConfigMap says with the store, which has begun a number of deliveries.
+// isOlder reports whether the store must be treated as restored, given the ConfigMap's data and the number of deliveries that the store has
+// begun.
 func (c *DeliveryCounter) isOlder(says map[string]string, number int64) bool {
 	known, err := strconv.ParseInt(says[deliveriesNumber], 10, 64)
 	if err != nil || says[deliveriesStore] != c.Store.ID() {
-		// There was a ConfigMap about any store that has begun a delivery: both are counted since the same version. A new store has nothing to
-		// lose, and whoever restored a backup has said so.
+		// Each store that has begun a delivery has a ConfigMap: both are written since the same version. A new store has nothing to lose,
+		// and an explicit restore is known to the store.
 		return number > 0 && !c.Store.Replaced()
 	}
 	return known > number
 }
 
-// Count keeps the number of a delivery that is about to be made. Failing to do so holds no message back; a rollback to a moment before
-// this delivery then goes unnoticed unless a later number is kept.
+// Count records the number of a delivery that is about to be sent. A failure is logged and does not delay the message. A rollback to a
+// snapshot from before this delivery then goes undetected, unless a later number is recorded.
 func (c *DeliveryCounter) Count(ctx context.Context, number int64) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if number <= c.number {
-		// It was kept with a later one while this one waited.
+		// A later number was recorded while this call waited for the lock.
 		return
 	}
 	latest, err := c.Store.Deliveries(ctx)
@@ -111,7 +114,8 @@ func (c *DeliveryCounter) Count(ctx context.Context, number int64) {
 	}
 }
 
-// keep writes the ConfigMap. Somebody else may have changed or deleted it since it was written last. The caller holds the lock.
+// keep writes number into the ConfigMap. It retries once if someone else has changed, created or deleted the ConfigMap since the last
+// write. The caller holds the lock.
 func (c *DeliveryCounter) keep(ctx context.Context, number int64) error {
 	data := map[string]string{deliveriesStore: c.Store.ID(), deliveriesNumber: strconv.FormatInt(number, 10)}
 	err := c.write(ctx, data)
@@ -128,7 +132,7 @@ func (c *DeliveryCounter) keep(ctx context.Context, number int64) error {
 	return nil
 }
 
-// write replaces what the ConfigMap says, or makes it.
+// write creates or replaces the ConfigMap.
 func (c *DeliveryCounter) write(ctx context.Context, data map[string]string) error {
 	if c.kept == nil {
 		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -145,7 +149,7 @@ func (c *DeliveryCounter) write(ctx context.Context, data map[string]string) err
 	return c.Client.Update(ctx, c.kept)
 }
 
-// read returns nil if there is no ConfigMap.
+// read returns nil if the ConfigMap does not exist.
 func (c *DeliveryCounter) read(ctx context.Context) (*corev1.ConfigMap, error) {
 	kept := &corev1.ConfigMap{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: DeliveriesConfigMap}, kept)

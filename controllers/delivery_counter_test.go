@@ -21,11 +21,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// volumeWorld is a notifyWorld whose store is on a volume that can be put back to a snapshot.
+// volumeWorld is a notifyWorld whose store is on a volume that can be rolled back to a snapshot.
 type volumeWorld struct {
 	*notifyWorld
 	path string
-	// rolledBack is what the last start found.
+	// rolledBack is the result of DeliveryCounter.Check at the last start.
 	rolledBack bool
 }
 
@@ -36,12 +36,12 @@ func newVolumeWorld(t *testing.T, change func(*v1alpha1.Scanner)) *volumeWorld {
 	return w
 }
 
-// restart has another process open the store, with the content of a snapshot unless that is nil, and returns a snapshot of what was
-// there before.
+// restart reopens the store as a new process would. It replaces the file by snapshot unless that is nil. It returns the content from
+// before.
 func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	w.t.Helper()
 	w.must(w.store.(*store.SQLite).Close())
-	before, _ = os.ReadFile(w.path) // at first there is none
+	before, _ = os.ReadFile(w.path) // no file exists at first
 	if snapshot != nil {
 		w.must(os.WriteFile(w.path, snapshot, 0o600))
 	}
@@ -56,7 +56,7 @@ func (w *volumeWorld) restart(snapshot []byte) (before []byte) {
 	return before
 }
 
-// remembers has the Scanner remember the store that there is, as the ScannerReconciler does when all receivers have begun.
+// remembers sets the store ID in the Scanner's status, as the ScannerReconciler does once all receivers have a state in the store.
 func (w *volumeWorld) remembers() {
 	w.t.Helper()
 	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(w.scanner), w.scanner))
@@ -64,7 +64,7 @@ func (w *volumeWorld) remembers() {
 	w.must(w.client.Status().Update(w.t.Context(), w.scanner))
 }
 
-// messages lets an hour pass and returns what was sent.
+// messages advances the clock by an hour and returns what was sent.
 func (w *volumeWorld) messages() []notify.Digest {
 	w.t.Helper()
 	var digests []notify.Digest
@@ -76,7 +76,7 @@ func (w *volumeWorld) messages() []notify.Digest {
 	return digests
 }
 
-// kept is the ConfigMap; nil if there is none.
+// kept returns the ConfigMap; nil if there is none.
 func (w *volumeWorld) kept() *corev1.ConfigMap {
 	w.t.Helper()
 	var kept corev1.ConfigMap
@@ -88,9 +88,9 @@ func (w *volumeWorld) kept() *corev1.ConfigMap {
 	return &kept
 }
 
-// TestStoreRolledBack: when the store's volume is put back to a snapshot, what was announced since then is not announced again. What was
-// found since then is summed up in one message, whatever was announced of it; what is found later is new. This is so as well when the
-// ConfigMap is gone, as when the whole namespace was put back by a backup that leaves it out, and when it is empty.
+// TestStoreRolledBack: after the store's volume is rolled back to a snapshot, findings announced since then are not announced again. One
+// message summarises what was found since the snapshot, announced or not. Later findings are new. The same holds if the ConfigMap is
+// missing, as after a restore of the namespace from a backup without it, and if it is empty.
 func TestStoreRolledBack(t *testing.T) {
 	for name, damage := range map[string]func(*volumeWorld){
 		"with the ConfigMap": func(*volumeWorld) {},
@@ -138,8 +138,8 @@ func testStoreRolledBack(t *testing.T, damage func(*volumeWorld)) {
 	}
 }
 
-// TestRolledBackBeforeAReceiver: a receiver that was added after the snapshot gets one summary that claims nothing to be new, though it
-// wants to hear of everything.
+// TestRolledBackBeforeAReceiver: a receiver that was added after the snapshot gets one summary that announces nothing as new, even with
+// firstScan All.
 func TestRolledBackBeforeAReceiver(t *testing.T) {
 	w := newVolumeWorld(t, nil)
 	w.found(finding.Critical)
@@ -161,8 +161,8 @@ func TestRolledBackBeforeAReceiver(t *testing.T) {
 	}
 }
 
-// TestDeliveryCounterIsKept: the number is in the ConfigMap before a message goes out. Whoever deletes or breaks the ConfigMap stops no
-// message, and it is made again.
+// TestDeliveryCounterIsKept: the number is in the ConfigMap before a message is sent. A deleted or invalid ConfigMap blocks no message and
+// is written again.
 func TestDeliveryCounterIsKept(t *testing.T) {
 	for name, damage := range map[string]func(*volumeWorld){
 		"untouched": func(*volumeWorld) {},
@@ -192,8 +192,8 @@ func TestDeliveryCounterIsKept(t *testing.T) {
 	}
 }
 
-// TestDeliveryCounterCannotBeKept: an API server that refuses the ConfigMap holds no message back, and the store is not treated as restored at
-// each start since there is none.
+// TestDeliveryCounterCannotBeKept: if the API server refuses the ConfigMap, messages are still sent. Check then returns the error, and does
+// not treat the store as restored at each start because the ConfigMap is missing.
 func TestDeliveryCounterCannotBeKept(t *testing.T) {
 	w := newVolumeWorld(t, nil)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, DeliveriesConfigMap, nil)
@@ -214,7 +214,7 @@ func TestDeliveryCounterCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestStoreIsCompared: which stores count as rolled back, by what the ConfigMap says of them.
+// TestStoreIsCompared: which stores count as rolled back, for each content of the ConfigMap.
 func TestStoreIsCompared(t *testing.T) {
 	for name, tt := range map[string]struct {
 		begun int

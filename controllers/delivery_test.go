@@ -38,17 +38,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// webhookPath is what nobody may see.
+// webhookPath is the secret part of the webhook URL. It must not appear in any output.
 const webhookPath = "/services/T0SECRET1/B0SECRET2/verysecrettoken3"
 
-// deliveryWorld is a notifyWorld whose messages go through the real notifier to a Slack of its own.
+// deliveryWorld is a notifyWorld that sends messages through the real notifier to its own Slack stand-in.
 type deliveryWorld struct {
 	*notifyWorld
 	slack *standin.Standin
-	// url is the webhook's; answers comes before Slack, and says whether it answered.
+	// url is the webhook URL. answers handles a request before the stand-in does, and returns whether it answered; nil for never.
 	url     string
 	answers func(http.ResponseWriter, *http.Request) bool
-	// silent is the address of somebody who takes connections and never speaks.
+	// silent is the address of a server that accepts connections and never answers.
 	silent  string
 	secrets *kubernetes.Clientset
 	log     *bytes.Buffer
@@ -58,7 +58,7 @@ type anybody struct{}
 
 func (anybody) Allow(context.Context, string) error { return nil }
 
-// hasty is Slack's poster with a deadline that a test can wait for.
+// hasty is Slack's poster with a deadline short enough for tests.
 type hasty struct{ *slack.Poster }
 
 func (h hasty) Post(ctx context.Context, address string, d notify.Digest) notify.Outcome {
@@ -79,12 +79,12 @@ func newDeliveryWorld(t *testing.T) *deliveryWorld {
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL + webhookPath
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes connections
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts the connections
 	w.must(err)
 	t.Cleanup(func() { _ = silent.Close() })
 	w.silent = silent.Addr().String()
 	w.secrets = kubernetes.NewClientset()
-	// Secrets made from files or with echo end like this, which does no harm.
+	// Secrets made from files or with echo end in whitespace, which must be ignored.
 	w.stores("url", w.url+" \n")
 	w.notifies(server)
 	w.found(finding.Critical)
@@ -92,7 +92,7 @@ func newDeliveryWorld(t *testing.T) *deliveryWorld {
 	return w
 }
 
-// notifies runs the notifier and has the reconciler ask it.
+// notifies runs the notifier and makes the reconciler send through it.
 func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
 	w.t.Helper()
 	sleep := func(_ context.Context, d time.Duration) error { w.clock.SetTime(w.clock.Now().Add(d)); return nil }
@@ -117,7 +117,7 @@ func (w *deliveryWorld) notifies(slackServer *httptest.Server) {
 	})
 }
 
-// stores puts a Secret of one key; an empty key takes it away.
+// stores replaces the Secret by one with a single key; an empty key only deletes the Secret.
 func (w *deliveryWorld) stores(key, value string) {
 	w.t.Helper()
 	ctx, secrets := w.t.Context(), w.secrets.CoreV1().Secrets("shop")
@@ -131,7 +131,7 @@ func (w *deliveryWorld) stores(key, value string) {
 	w.must(err)
 }
 
-// condition is what the Scanner says of deliveries, and of its one receiver.
+// condition returns the Scanner's condition NotificationsDelivered and the status of its receiver.
 func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) {
 	w.t.Helper()
 	r := &ScannerReconciler{Store: w.store}
@@ -141,7 +141,7 @@ func (w *deliveryWorld) condition() (metav1.Condition, v1alpha1.ReceiverStatus) 
 	return *meta.FindStatusCondition(w.scanner.Status.Conditions, v1alpha1.ConditionNotificationsDelivered), w.scanner.Status.Receivers[0]
 }
 
-// events are what was told since the last call.
+// told returns the events since the last call.
 func (w *deliveryWorld) told() (told []string) {
 	for {
 		select {
@@ -153,22 +153,22 @@ func (w *deliveryWorld) told() (told []string) {
 	}
 }
 
-// slackSays is a trouble that holds until it is taken away.
+// slackSays makes the Slack stand-in fail once in the given way.
 func slackSays(t standin.Trouble) func(*deliveryWorld) {
 	t.Times = 1
 	return func(w *deliveryWorld) { w.slack.Expect(t) }
 }
 
-// everyTime has Slack answer in a way of the test's own.
+// everyTime answers all requests with the given handler instead of the Slack stand-in.
 func everyTime(answer func(http.ResponseWriter, *http.Request)) func(*deliveryWorld) {
 	return func(w *deliveryWorld) {
 		w.answers = func(rw http.ResponseWriter, r *http.Request) bool { answer(rw, r); return true }
 	}
 }
 
-// TestReceiverTrouble: each way in which a receiver cannot be told has its reason in the Scanner's condition, in its
-// receiver's status and in one event, with words that help and no part of the address; it is tried again when that makes
-// sense; and when the trouble is over the message arrives, once.
+// TestReceiverTrouble: each way in which a delivery fails has its reason in the Scanner's condition, in the receiver's status and in one
+// event. The message helps and has no part of the webhook URL. The delivery is retried after a suitable delay, and the message arrives once
+// after the repair.
 func TestReceiverTrouble(t *testing.T) {
 	repairSecret := func(w *deliveryWorld) { w.stores("url", w.url) }
 	for name, tt := range map[string]struct {
@@ -176,9 +176,9 @@ func TestReceiverTrouble(t *testing.T) {
 		repair  func(*deliveryWorld)
 		reason  string
 		message string
-		// again is when it is tried again, or a little more.
+		// again is the delay until the next attempt, at least; up to a quarter more is added.
 		again time.Duration
-		// doubled says that Slack may have had the message before: then it comes twice.
+		// doubled is true if Slack may have received the message before its answer was lost: then it arrives twice.
 		doubled bool
 	}{
 		"UnknownSecret":    {func(w *deliveryWorld) { w.stores("", "") }, repairSecret, notify.ReasonSecretNotFound, "there is no Secret slack-team in namespace shop", 5 * time.Minute, false},
@@ -249,7 +249,7 @@ func TestReceiverTrouble(t *testing.T) {
 	}
 }
 
-// assertArrived: Slack has the message, once, and nothing is said of the trouble any more.
+// assertArrived asserts that Slack has the message the expected number of times, and that the status has no error any more.
 func (w *deliveryWorld) assertArrived(doubled bool) {
 	w.t.Helper()
 	want := 1
@@ -269,7 +269,7 @@ func (w *deliveryWorld) assertArrived(doubled bool) {
 	}
 }
 
-// TestSlackNeverAnswersOthers: while one receiver takes all the time that it may, the others are told.
+// TestSlackNeverAnswersOthers: while one receiver does not answer, messages to the others are delivered.
 func TestSlackNeverAnswersOthers(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
@@ -298,8 +298,8 @@ func TestSlackNeverAnswersOthers(t *testing.T) {
 	<-ended
 }
 
-// TestReceiverGrantMissing: the commands in the message, run as they are, let this notifier read this Secret and no
-// other; then the message arrives. Real API server, real kubectl, names of any length.
+// TestReceiverGrantMissing: the commands in the error message, run unchanged, let this notifier read this Secret and no other. The test
+// uses a real API server, a real kubectl and names of any length.
 func TestReceiverGrantMissing(t *testing.T) {
 	p := newPlace(t)
 	kubectl := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")
@@ -335,7 +335,7 @@ func TestReceiverGrantMissing(t *testing.T) {
 	p.Expect(apierrors.IsForbidden(err)).To(gomega.BeTrue(), "all Secrets may be listed: %v", err)
 }
 
-// kubeconfig is a file for kubectl.
+// kubeconfig writes a kubeconfig file for kubectl.
 func (p *place) kubeconfig() string {
 	p.t.Helper()
 	c := clientcmdapi.NewConfig()

@@ -12,16 +12,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// noticedEngines remembers how each Scanner's engine was when it was last looked at. The zero value is ready for use.
+// noticedEngines has the last known state of each Scanner's engine. The zero value is ready for use.
 type noticedEngines struct {
 	mutex sync.Mutex
-	// states are nil before the first look.
+	// states is nil before the first check.
 	states map[types.NamespacedName]string
 }
 
-// NoticeEngines wakes up the Scanners of engines that are in another state than at the last call: an engine that stops working, and data
-// that gets too old, come with no event. It is to be called now and then, and asks an engine that all Scanners share once. Of Clair, each
-// Scanner has an access of its own, which counts as in use while it is asked for here.
+// NoticeEngines wakes the Scanners whose engine is in another state than at the last call. No event announces an engine that stops working,
+// or data that becomes too old. NoticeEngines must be called periodically. It queries an engine that Scanners share only once. For Clair,
+// each Scanner has a backend of its own, and each call of NoticeEngines counts as use of it.
 func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners, client.UnsafeDisableDeepCopy); err != nil {
@@ -49,7 +49,7 @@ func (r *ScannerReconciler) NoticeEngines(ctx context.Context) error {
 	return nil
 }
 
-// stateOfEngine is the same as long as Scanners have the same to say of an engine.
+// stateOfEngine returns a text that changes exactly when Scanners have to show another state of the engine.
 func stateOfEngine(ctx context.Context, engine backend.Backend) string {
 	version, err := engine.DataVersion(ctx)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestNoticeEngines: what an engine's Scanners show of it is brought up to date when it changes, and not before.
+// TestNoticeEngines: the Scanners of an engine are woken when its state changes, and not otherwise.
 func TestNoticeEngines(t *testing.T) {
 	u := newUnit(t, theScanner(), aScanner("blog", "default"))
 	woken := u.scanners.Wakeups.SubscribeScanners()

@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// excepting is the least spec of an exception with some fields added, or (nil) left out.
+// excepting returns a minimal spec of an exception with some fields added, or removed if nil.
 func excepting(fields spec) spec {
 	whole := spec{"status": "fixed", "reason": "patched", "vulnerabilities": []any{"CVE-2026-0001"}}
 	for key, value := range fields {
@@ -24,7 +24,7 @@ func excepting(fields spec) spec {
 	return whole
 }
 
-// except asks for exceptions of both kinds as a user wrote them, and makes none.
+// except sends both kinds of exception with the given spec to the API server as a dry run, and returns the errors by kind.
 func (p *place) except(s spec) map[string]error {
 	errs := map[string]error{}
 	for _, kind := range []string{"VulnerabilityException", "ClusterVulnerabilityException"} {
@@ -39,7 +39,7 @@ func (p *place) except(s spec) map[string]error {
 	return errs
 }
 
-// many are n different texts.
+// many returns n different texts.
 func many(n int, format string) (all []any) {
 	for i := range n {
 		all = append(all, fmt.Sprintf(format, i))
@@ -47,7 +47,7 @@ func many(n int, format string) (all []any) {
 	return all
 }
 
-// TestExceptionAccepted: what users may write, up to each bound, in a namespace and for the cluster.
+// TestExceptionAccepted: the API server accepts every valid spec of both kinds, up to each bound.
 func TestExceptionAccepted(t *testing.T) {
 	p := inUnattended(t)
 	packages := make([]any, 50)
@@ -85,7 +85,7 @@ func TestExceptionAccepted(t *testing.T) {
 	}}}))["ClusterVulnerabilityException"]).To(Succeed())
 }
 
-// TestExceptionRejected: each mistake is refused, with a message that names the field and what to do.
+// TestExceptionRejected: the API server rejects each mistake with a message that names the field and the remedy.
 func TestExceptionRejected(t *testing.T) {
 	p := inUnattended(t)
 	for name, tt := range map[string]struct {

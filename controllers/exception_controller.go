@@ -28,12 +28,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
-// recountInterval is the least time between two changes of the number that an exception's status gives: while much is scanned it
-// changes all the time.
+// recountInterval is the minimum time between two updates of status.findings of one exception, since that number changes often while many
+// images are scanned.
 const recountInterval = 10 * time.Second
 
-// ExceptionReconciler says in the status of exceptions, of a namespace and of the cluster, whether they are in force and what they
-// cover. Others read exceptions themselves; that one has ended, its status tells them.
+// ExceptionReconciler maintains the status of VulnerabilityExceptions and ClusterVulnerabilityExceptions: whether an exception is in force
+// and how many findings it suppresses. Other reconcilers read exceptions directly. They learn from the status that an exception has
+// expired.
 type ExceptionReconciler struct {
 	Client     client.Client
 	Exceptions cluster.Source
@@ -62,12 +63,13 @@ func decisionOf(o client.Object) decision {
 	return decision{o, &e.Spec, &e.Status}
 }
 
-// expired says whether the exception has ended at a time.
+// expired reports whether the exception has expired at a time.
 func (d decision) expired(now time.Time) bool {
 	return d.spec.ExpirationTime != nil && !now.Before(d.spec.ExpirationTime.Time)
 }
 
-// selectorProblem says what is wrong with a selector that the API server took, and by which no namespace is selected.
+// selectorProblem describes an invalid namespace selector that the API server accepted. Such an exception selects no namespace. Empty if
+// the selector is valid.
 func (d decision) selectorProblem() string {
 	if e, wide := d.object.(*v1alpha1.ClusterVulnerabilityException); wide {
 		if _, err := cluster.Selector(e); err != nil {
@@ -82,7 +84,7 @@ func (d decision) selectorProblem() string {
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions,verbs=list;watch
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=scanner-operator.io,resources=clustervulnerabilityexceptions/status,verbs=patch
 
-// reconcilerOf handles exceptions of the kind of an empty object.
+// reconcilerOf returns the reconciler of one kind, given by an empty object of that kind.
 func (r *ExceptionReconciler) reconcilerOf(kind client.Object) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		object := kind.DeepCopyObject().(client.Object)
@@ -122,7 +124,7 @@ func (r *ExceptionReconciler) reconcile(ctx context.Context, d decision) (ctrl.R
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// ready says whether the exception covers what it selects.
+// ready returns the condition Ready: whether the exception is in force.
 func (d decision) ready(now time.Time) metav1.Condition {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: d.object.GetGeneration()}
 	problem := d.selectorProblem()
@@ -142,7 +144,8 @@ func (d decision) ready(now time.Time) metav1.Condition {
 
 func written(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// recount sets the number of findings that the exception covers, and returns when to do it again; 0 when something changes.
+// recount sets the number of findings that the exception suppresses. It returns the time until the next recount; 0 if a change will trigger
+// it.
 func (r *ExceptionReconciler) recount(ctx context.Context, d decision, inForce bool) (time.Duration, error) {
 	n, known := 0, true
 	if inForce {
@@ -162,7 +165,7 @@ func (r *ExceptionReconciler) recount(ctx context.Context, d decision, inForce b
 	return 0, nil
 }
 
-// scanners are those whose findings the exception is about.
+// scanners returns the Scanners in whose namespaces the exception applies.
 func (r *ExceptionReconciler) scanners(ctx context.Context, d decision) ([]types.NamespacedName, error) {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners, client.InNamespace(d.object.GetNamespace())); err != nil {
@@ -181,7 +184,7 @@ func (r *ExceptionReconciler) scanners(ctx context.Context, d decision) ([]types
 	return names, nil
 }
 
-// mayRecount notes that the number is written now, or returns how long to wait for that.
+// mayRecount returns how long status.findings must not be updated yet. If it returns 0, it records that the update happens now.
 func (r *ExceptionReconciler) mayRecount(name types.NamespacedName) time.Duration {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -202,7 +205,7 @@ func (r *ExceptionReconciler) forget(name types.NamespacedName) {
 	delete(r.recounted, name)
 }
 
-// SetupWithManager registers a controller for each kind.
+// SetupWithManager registers one controller for each kind.
 func (r *ExceptionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(
 		r.setup(mgr, "vulnerabilityexception", &v1alpha1.VulnerabilityException{}, func(o client.Object) bool { return o.GetNamespace() != "" }),

@@ -22,7 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// anException of namespace shop is for ever and about vulnerabilities.
+// anException returns an exception in namespace shop that does not expire.
 func anException(name string, ids ...string) *v1alpha1.VulnerabilityException {
 	return &v1alpha1.VulnerabilityException{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("uid of " + name), Generation: 1},
@@ -30,7 +30,7 @@ func anException(name string, ids ...string) *v1alpha1.VulnerabilityException {
 	}
 }
 
-// aClusterException is one for the namespaces of a selector.
+// aClusterException returns a ClusterVulnerabilityException for the namespaces of a selector.
 func aClusterException(name string, selector *metav1.LabelSelector, ids ...string) *v1alpha1.ClusterVulnerabilityException {
 	return &v1alpha1.ClusterVulnerabilityException{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name), Generation: 1},
@@ -46,14 +46,14 @@ var wrongSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelect
 
 func in(d time.Duration) *metav1.Time { return &metav1.Time{Time: noon.Add(d)} }
 
-// exceptions are the reconciler of a unit.
+// exceptionReconciler returns an ExceptionReconciler for the unit.
 func (u *unit) exceptionReconciler() *ExceptionReconciler {
 	return &ExceptionReconciler{
 		Client: u.client, Exceptions: u.exceptions, Clock: u.clock, Events: u.events, Covered: u.scanners.Covered, Wakeups: &Wakeups{},
 	}
 }
 
-// judge looks at an exception once, reads it again, and returns when to look again.
+// judge reconciles an exception once, reads it again, and returns the requeue delay.
 func (u *unit) judge(r *ExceptionReconciler, o client.Object) time.Duration {
 	u.t.Helper()
 	kind := decisionOf(o).object
@@ -63,7 +63,7 @@ func (u *unit) judge(r *ExceptionReconciler, o client.Object) time.Duration {
 	return result.RequeueAfter
 }
 
-// TestExceptionConditions: what an exception says of itself, when it is looked at again, and which event it makes.
+// TestExceptionConditions: the conditions and the event of an exception, and its requeue delay.
 func TestExceptionConditions(t *testing.T) {
 	ends := func(o client.Object, end *metav1.Time) client.Object {
 		decisionOf(o).spec.ExpirationTime = end
@@ -91,7 +91,7 @@ func TestExceptionConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, theScanner(), tt.object)
 			r := u.exceptionReconciler()
-			for range 2 { // and once it is said, it is not said again
+			for range 2 { // the second reconciliation must not change anything
 				if next := u.judge(r, tt.object); next != tt.next {
 					t.Errorf("it is looked at again after %s, want %s", next, tt.next)
 				}
@@ -114,7 +114,7 @@ func TestExceptionConditions(t *testing.T) {
 	}
 }
 
-// TestExceptionEnds: at its end it says so, once, and covers nothing.
+// TestExceptionEnds: when an exception expires, its status and one event say so, and other reconcilers are triggered once.
 func TestExceptionEnds(t *testing.T) {
 	e := anException("a", "CVE-1")
 	e.Spec.ExpirationTime = in(time.Minute)
@@ -137,7 +137,8 @@ func TestExceptionEnds(t *testing.T) {
 	}
 }
 
-// TestExceptionFindings: an exception shows what it covers of all Scanners that it is about, once that is known, and not too often.
+// TestExceptionFindings: status.findings has the number of findings that an exception suppresses in all Scanners to which it applies. It is
+// set once all are counted, and updated at most once per recountInterval.
 func TestExceptionFindings(t *testing.T) {
 	play := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "play", Labels: map[string]string{"stage": "test"}}}
 	own, all, test := anException("own", "CVE-1"), aClusterException("all", nil, "CVE-1"), aClusterException("test", labelledWith("stage", "test"), "CVE-1")
@@ -177,7 +178,7 @@ func TestExceptionFindings(t *testing.T) {
 	}
 	count(shop, "all", map[string]int{"uid of own": 9})
 	u.pass(time.Second)
-	if wait := u.judge(r, own); wait != 0 { // the last change is long ago
+	if wait := u.judge(r, own); wait != 0 { // the last change was long ago
 		t.Errorf("it is looked at again after %s, want it to be written at once", wait)
 	}
 	count(shop, "all", map[string]int{"uid of own": 10})
@@ -186,7 +187,7 @@ func TestExceptionFindings(t *testing.T) {
 	}
 }
 
-// TestCovered: those are woken up of which something is shown that has changed.
+// TestCovered: only exceptions whose number has changed are woken.
 func TestCovered(t *testing.T) {
 	var c Covered
 	scanner := types.NamespacedName{Namespace: shop, Name: "all"}
@@ -215,7 +216,8 @@ func TestCovered(t *testing.T) {
 	}
 }
 
-// TestExceptedFindings: what an exception covers is in no count of an ImageScan, by whichever names the image is run.
+// TestExceptedFindings: suppressed findings are in no count of an ImageScan. An exception must apply to all names by which the image is
+// run.
 func TestExceptedFindings(t *testing.T) {
 	const other = "mirror.example.com/web:1"
 	about := func(images ...string) *v1alpha1.VulnerabilityException {
@@ -268,7 +270,7 @@ func TestExceptedFindings(t *testing.T) {
 	}
 }
 
-// TestExceptedWhileSuspended: what is shown follows the exceptions though nothing is scanned.
+// TestExceptedWhileSuspended: the counts follow the exceptions even if the Scanner is suspended.
 func TestExceptedWhileSuspended(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan := scanOf(scanner, web, scanned)
@@ -281,7 +283,7 @@ func TestExceptedWhileSuspended(t *testing.T) {
 	}
 }
 
-// delays remembers what is to be looked at when.
+// delays records the delay of each request.
 type delays struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	after map[string]time.Duration
@@ -289,7 +291,7 @@ type delays struct {
 
 func (d *delays) AddAfter(r reconcile.Request, after time.Duration) { d.after[r.String()] = after }
 
-// TestExceptionWatch: a change has those objects looked at that it concerns, one after the other.
+// TestExceptionWatch: a change of an exception enqueues the objects to which it applies or applied, one after the other.
 func TestExceptionWatch(t *testing.T) {
 	production := labelledWith("stage", "production")
 	wide, narrow := aClusterException("a", nil, "CVE-1"), aClusterException("a", production, "CVE-1")
@@ -323,7 +325,7 @@ func TestExceptionWatch(t *testing.T) {
 	}
 }
 
-// TestWhatIsWatched: what is no change of what is covered has nothing looked at.
+// TestWhatIsWatched: events that cannot change the suppressed findings or the receivers enqueue nothing.
 func TestWhatIsWatched(t *testing.T) {
 	before := anException("a", "CVE-1")
 	edited, shown := before.DeepCopy(), before.DeepCopy()
@@ -349,7 +351,7 @@ func TestWhatIsWatched(t *testing.T) {
 	}
 }
 
-// TestStripNamespace: nothing is kept but what is read.
+// TestStripNamespace: only the fields that are read are kept.
 func TestStripNamespace(t *testing.T) {
 	full := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: shop, UID: "uid", ResourceVersion: "1", Labels: map[string]string{"a": "b"},
@@ -365,7 +367,7 @@ func TestStripNamespace(t *testing.T) {
 	}
 }
 
-// TestNotifiedWithExceptions: receivers are told by the exceptions of the moment, and looked at again when the first of them ends.
+// TestNotifiedWithExceptions: messages use the exceptions in force, and the Scanner is requeued when the first of them expires.
 func TestNotifiedWithExceptions(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	e := anException("a", "CVE-2026-0001")

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// counts waits until an image and its Scanner show these findings.
+// counts waits until an image and its Scanner show these counts.
 func (p *place) counts(what string, scanner *v1alpha1.Scanner, reference string, want v1alpha1.FindingCounts) {
 	p.t.Helper()
 	p.Eventually(func(g Gomega) {
@@ -24,7 +24,7 @@ func (p *place) counts(what string, scanner *v1alpha1.Scanner, reference string,
 	}, patience, "100ms").Should(Succeed(), what)
 }
 
-// ends gives an exception another end, or none.
+// ends changes the expiration of an exception; nil removes it.
 func (p *place) ends(e *v1alpha1.VulnerabilityException, end *metav1.Time) {
 	p.t.Helper()
 	before := e.DeepCopy()
@@ -32,7 +32,7 @@ func (p *place) ends(e *v1alpha1.VulnerabilityException, end *metav1.Time) {
 	p.must(p.client.Patch(p.t.Context(), e, client.MergeFrom(before)))
 }
 
-// TestLifeOfAnException: it is made, ends, is renewed and goes, and each time the counts follow without anything being scanned.
+// TestLifeOfAnException: when an exception is created, expires, is renewed and is deleted, the counts follow without another scan.
 func TestLifeOfAnException(t *testing.T) {
 	p := newPlace(t)
 	image := p.unique("vulnerable")
@@ -72,7 +72,7 @@ func TestLifeOfAnException(t *testing.T) {
 	p.counts("gone", scanner, image, all)
 }
 
-// TestExceptionByLabel: an exception of the cluster begins to be about a namespace when that gets its label, and ends with it.
+// TestExceptionByLabel: a ClusterVulnerabilityException applies to a namespace exactly while the namespace has the label.
 func TestExceptionByLabel(t *testing.T) {
 	p := newPlace(t)
 	image := p.unique("vulnerable")
@@ -102,7 +102,7 @@ func TestExceptionByLabel(t *testing.T) {
 	p.Eventually(func() *int32 { return now(p, e).Status.Findings }, patience, "100ms").Should(HaveValue(BeEquivalentTo(0)))
 }
 
-// TestExceptionColumns: what kubectl get shows of exceptions.
+// TestExceptionColumns: the columns that kubectl get shows for exceptions.
 func TestExceptionColumns(t *testing.T) {
 	p := newPlace(t)
 	e := anException("openssl", "CVE-2024-0001")

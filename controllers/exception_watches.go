@@ -19,12 +19,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception/cluster"
 )
 
-// recountPace is the time between two objects that are looked at because of one exception, so that those of a large cluster do not
-// keep everything else waiting: 10,000 take 200 seconds.
+// recountPace is the delay between two objects that are enqueued because of one exception. It keeps the queue free for others in a large
+// cluster: 10,000 objects take 200 seconds.
 const recountPace = 20 * time.Millisecond
 
-// coverageChanged lets pass what can change what an exception covers: what its author does to it, and its end. Exceptions that are
-// there when the operator starts change nothing, since everything is looked at then.
+// coverageChanged passes events that can change which findings an exception suppresses: changes of its spec, its deletion and its expiry.
+// Exceptions of the initial list change nothing, since all objects are reconciled at the start.
 var coverageChanged = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -33,13 +33,13 @@ var coverageChanged = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// hasEnded says whether the status of an exception says so.
+// hasEnded reports whether the status of an exception says that it has expired.
 func hasEnded(o client.Object) bool {
 	ready := meta.FindStatusCondition(decisionOf(o).status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == v1alpha1.ReasonExpired
 }
 
-// namespaceChanged lets pass what changes which exceptions and receivers concern a namespace.
+// namespaceChanged passes updates that change which exceptions or receivers apply to a namespace.
 var namespaceChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -52,8 +52,8 @@ var namespaceChanged = predicate.Funcs{
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get;list;watch
 
-// watchExceptions has a controller look at its objects, which are of the kind of an empty list, when other exceptions concern
-// them than before, or their namespace names other receivers.
+// watchExceptions makes a controller reconcile its objects when the exceptions that apply to them change, or their namespace names other
+// receivers. objects is an empty list of the controller's kind.
 func watchExceptions(b *ctrl.Builder, exceptions cluster.Source, objects client.ObjectList) *ctrl.Builder {
 	w := exceptionWatch{exceptions, objects}
 	changes := handler.Funcs{
@@ -76,7 +76,7 @@ type exceptionWatch struct {
 	objects    client.ObjectList
 }
 
-// changed looks at what an exception concerns, or concerned before.
+// changed enqueues the objects in the namespaces to which any of the given versions of an exception applies.
 func (w exceptionWatch) changed(ctx context.Context, q requestQueue, versions ...client.Object) {
 	var about []func(namespace string) bool
 	for _, o := range versions {
@@ -92,7 +92,7 @@ func (w exceptionWatch) changed(ctx context.Context, q requestQueue, versions ..
 	})
 }
 
-// enqueue looks at the objects of a namespace (empty: of all) that is among the concerned, one after the other.
+// enqueue enqueues the objects of a namespace (empty: of all namespaces) for which concerned returns true, recountPace apart.
 func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace string, concerned func(string) bool) {
 	list, after := w.objects.DeepCopyObject().(client.ObjectList), settle
 	for _, request := range requestsFor(ctx, w.exceptions.Reader, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy) {
@@ -103,7 +103,7 @@ func (w exceptionWatch) enqueue(ctx context.Context, q requestQueue, namespace s
 	}
 }
 
-// concerns says for each namespace whether an exception is about it.
+// concerns returns a function that reports whether an exception applies to a namespace.
 func concerns(ctx context.Context, exceptions cluster.Source, o client.Object) (func(namespace string) bool, error) {
 	if wide, ok := o.(*v1alpha1.ClusterVulnerabilityException); ok {
 		return exceptions.Selects(ctx, wide)

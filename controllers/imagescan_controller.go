@@ -28,77 +28,77 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Failed images are tried again after a time that doubles from the first to the second of these, less up to a quarter.
+// A failed image is retried after firstRetry. The delay doubles with each failure up to lastRetry, less up to a quarter at random.
 const (
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
 )
 
-// ImageScanReconciler takes an image through indexing and matching and says how far it is.
+// ImageScanReconciler indexes and matches one image and reports the progress in the ImageScan's status.
 type ImageScanReconciler struct {
 	Client client.Client
-	// Reader reads without a cache.
+	// Reader reads from the API server, not from a cache.
 	Reader   client.Reader
 	Store    store.Store
 	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
-	// Exceptions are left out of the counts.
+	// Exceptions suppress findings; suppressed findings are counted separately.
 	Exceptions cluster.Source
-	// ShareSBOMs lets what one namespace's own Job found in an image count in all namespaces: only for clusters that trust
-	// all of them.
+	// ShareSBOMs lets an SBOM that was made in one namespace count in all namespaces. It is only for clusters that trust all namespaces.
 	ShareSBOMs bool
 	Rights     *rights.Checker
 	Limits     Limits
-	// Random gives numbers from 0 up to 1 that spread retries, so that images that failed together do not return together. Nil spreads none.
+	// Random returns numbers in [0, 1) that spread retries, so that images that failed together are not retried together. Nil disables the
+	// spread.
 	Random func() float64
-	// Metrics count failures.
+	// Metrics counts failed attempts.
 	Metrics *Metrics
-	// concerned has a checksum of the receivers that each ImageScan's workloads concerned when they were recorded last, by namespace and name
-	// until the ImageScan is gone. No status shows that.
+	// concerned maps the namespaced name of each ImageScan to a hash of the receivers that its workloads were last routed to. No status
+	// field has that. An entry is removed when the ImageScan is gone.
 	concerned sync.Map
-	// swept is when sweepAfterDeletion last swept each namespace.
+	// swept has the time of the last sweep of each namespace by sweepAfterDeletion.
 	swept sync.Map
-	// deleted are ImageScans whose deletion requests that their image is scanned again.
+	// deleted has the ImageScans whose deletion requests another scan of their image.
 	deleted deletedScans
 }
 
-// imageScanScope is what the steps of one reconciliation share.
+// imageScanScope is the state that the steps of one reconciliation share.
 type imageScanScope struct {
-	// scan is changed by the steps; its status is written once, at the end.
+	// scan is modified by the steps. Its status is written once, at the end.
 	scan *v1alpha1.ImageScan
-	// scanner that it belongs to. Never nil.
+	// scanner owns the ImageScan. Never nil.
 	scanner *v1alpha1.Scanner
-	// refused says that its namespace has too many Scanners, of which this is not among the first.
+	// refused is true if the namespace has too many Scanners and this one is not among the admitted.
 	refused bool
 	// backend is the Scanner's engine; nil if this operator runs without it.
 	backend backend.Backend
 	key     image.Key
-	// uses are the containers that run the image now; set by findUses, as is counted, which says that they are all:
-	// the platforms of some pods' nodes may not be known yet.
+	// uses are the containers that run the image now. counted is false while the platform of at least one of their pods' nodes is still
+	// unknown, so that uses may be incomplete. Both are set by findUses.
 	uses    []use
 	counted bool
-	// ran says that something ran the image when it was last counted.
+	// ran is true if a pod ran the image when its workloads were last counted.
 	ran bool
-	// ended are the containers that ran the image and whose pods have ended, within the Scanner's retention; set by findUses.
+	// ended are the containers that ran the image and whose pods ended within the Scanner's retention. Set by findUses.
 	ended []use
-	// dropped are the containers that run the image or ran it, and whose pods the Scanner is not about any more; set by findUses.
+	// dropped are the containers whose pods run or ran the image and are not the Scanner's responsibility any more. Set by findUses.
 	dropped []use
-	// image is what the backend is asked about; set by findUses.
+	// image is passed to the backend. Set by findUses.
 	image backend.Image
-	// progress is what the backend last said; nil once all is done.
+	// progress is the backend's last progress; nil once all is done.
 	progress *backend.Progress
-	// matching says that indexing is done, and packages how many that found.
+	// matching is true once indexing is done. packages is the number of packages that indexing found.
 	matching bool
 	packages int
-	// failure is why the image can't be scanned; nil if it can.
+	// failure is why the image cannot be scanned; nil if it can.
 	failure *backend.Failure
-	// retired says that the ImageScan was deleted.
+	// retired is true once the ImageScan is deleted.
 	retired bool
 }
 
-// imageScanStep does one part. A positive duration ends the reconciliation until then.
+// imageScanStep does one part of a reconciliation. A positive duration ends the reconciliation and is its requeue delay.
 type imageScanStep func(context.Context, *imageScanScope) (time.Duration, error)
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans/status,verbs=patch
@@ -140,7 +140,7 @@ func (r *ImageScanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	return ctrl.Result{RequeueAfter: r.nextLook(s)}, r.summarise(ctx, s)
 }
 
-// nextLook is when an image is looked at again that is done for now; 0 if an event will come.
+// nextLook returns the requeue delay of an image that is done for now; 0 if an event will trigger the next reconciliation.
 func (r *ImageScanReconciler) nextLook(s *imageScanScope) time.Duration {
 	switch {
 	case !s.counted:
@@ -151,9 +151,8 @@ func (r *ImageScanReconciler) nextLook(s *imageScanScope) time.Duration {
 	return 0
 }
 
-// identify finds the Scanner. An ImageScan without one, or beside another one for the same image, is deleted (of two,
-// the one whose name comes later):
-// garbage collection and a lagging cache leave such behind.
+// identify sets the Scanner, the key and the backend. It deletes an ImageScan without a Scanner and a duplicate: of two ImageScans for the
+// same image, the one with the later name goes. Both can remain after garbage collection, or result from a lagging cache.
 func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (obsolete bool, err error) {
 	inv := r.inventory()
 	if s.scanner, err = inv.owner(ctx, s.scan); err != nil {
@@ -173,7 +172,7 @@ func (r *ImageScanReconciler) identify(ctx context.Context, s *imageScanScope) (
 	s.backend = r.Backends.For(s.scanner)
 	s.startOver()
 	var scans v1alpha1.ImageScanList
-	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.UnsafeDisableDeepCopy, // they are only read
+	err = r.Client.List(ctx, &scans, client.InNamespace(s.scan.Namespace), client.UnsafeDisableDeepCopy, // only read
 		client.MatchingFields{imageScansByScannerDigest: scannerDigest(s.scanner.Name, s.key.Digest)})
 	if err != nil {
 		return false, err
@@ -191,7 +190,7 @@ func (r *ImageScanReconciler) inventory() inventory {
 	return inventory{client: r.Client, jobs: r.Store}
 }
 
-// startOver drops what another engine, or another instance of it, found: it says nothing about what this one will find.
+// startOver resets the status if another engine, or another instance of the engine, made it: that result does not hold for this one.
 func (s *imageScanScope) startOver() {
 	status, engine, instance := &s.scan.Status, s.scanner.Spec.Backend.Type, s.engineInstance()
 	if status.Engine != "" && (status.Engine != engine || status.EngineInstance != instance) {
@@ -200,12 +199,12 @@ func (s *imageScanScope) startOver() {
 	status.Engine, status.EngineInstance = engine, instance
 }
 
-// engineInstance is a short name of the engine's instance; empty if there is only one.
+// engineInstance returns a short hash that identifies the engine's instance; empty if the engine has only one.
 func (s *imageScanScope) engineInstance() string {
 	engine := s.scanner.Spec.Backend.Type
 	switch {
 	case s.backend == nil && s.scan.Status.Engine == engine:
-		return s.scan.Status.EngineInstance // which one it would be is not known
+		return s.scan.Status.EngineInstance // without a backend the instance is unknown
 	case s.backend == nil, s.backend.Engine() == strings.ToLower(string(engine)):
 		return ""
 	}
@@ -213,7 +212,7 @@ func (s *imageScanScope) engineInstance() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// findBackend wants the engine to be there. Which one it is was chosen by the API's constant.
+// findBackend fails the image if this operator runs without the Scanner's engine.
 func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) (time.Duration, error) {
 	if s.backend == nil {
 		return 0, &backend.Failure{
@@ -224,8 +223,8 @@ func (r *ImageScanReconciler) findBackend(_ context.Context, s *imageScanScope) 
 	return 0, nil
 }
 
-// retire deletes the ImageScan when the image was unused for longer than the Scanner wants to keep it. Until then an image whose pods
-// ended is scanned like one that runs. Any other the store keeps in the match queue; there is nothing to do for it here.
+// retire deletes the ImageScan when the image was unused for longer than the Scanner's retention. Until then, an image whose pods ended is
+// scanned like a running one. For every other unused image there is nothing to do here: the store keeps it in the match queue.
 func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	status := &s.scan.Status
 	if len(s.uses) > 0 {
@@ -245,7 +244,7 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 	if err := r.Store.Release(ctx, string(s.scanner.UID), s.key); err != nil {
 		return 0, err
 	}
-	// Since when it is unused must be the last that was written.
+	// The precondition ensures that the decision is based on the latest UnusedSinceTime.
 	err := r.delete(ctx, s, client.Preconditions{ResourceVersion: &s.scan.ResourceVersion})
 	if apierrors.IsConflict(err) {
 		return settle, nil
@@ -253,8 +252,8 @@ func (r *ImageScanReconciler) retire(ctx context.Context, s *imageScanScope) (ti
 	return 0, err
 }
 
-// noteUnused notes since when nothing runs the image: since the last pod ended that is there, or since now. It is since now if something ran
-// it until now: the pod that did may be gone, and those that are there may have ended long before.
+// noteUnused sets since when no pod runs the image: the end of the last ended pod that still exists, or now. It is now if a pod ran the
+// image until now: that pod may be gone, and the pods that still exist may have ended long before.
 func (s *imageScanScope) noteUnused(now time.Time) {
 	since := s.scan.Status.UnusedSinceTime
 	if since == nil && s.ran {
@@ -271,10 +270,10 @@ func (s *imageScanScope) noteUnused(now time.Time) {
 	s.scan.Status.UnusedSinceTime = since
 }
 
-// untilRetirement is how long an unused image is still kept; 0 when its time is over.
+// untilRetirement returns how long an unused image is still kept; 0 once the retention is over.
 func (r *ImageScanReconciler) untilRetirement(s *imageScanScope) time.Duration {
 	keep := retention(s.scanner)
-	// Of a clock that was put back, a time may be still to come though it is of the past.
+	// If the clock was set back, UnusedSinceTime may lie in the future.
 	return min(max(0, keep-r.Clock.Since(s.scan.Status.UnusedSinceTime.Time)), keep)
 }
 
@@ -284,8 +283,8 @@ func (r *ImageScanReconciler) delete(ctx context.Context, s *imageScanScope, onl
 	return client.IgnoreNotFound(r.Client.Delete(ctx, s.scan, only))
 }
 
-// hold stops here what must not go on now: a suspended Scanner, or a failed image whose time has not come and
-// for which nothing has changed meanwhile.
+// hold stops the reconciliation of an ImageScan that must not proceed: its Scanner is refused or suspended, or its image has failed, its
+// next attempt is not due and overtaken is false.
 func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	if s.refused {
 		s.progress = &backend.Progress{Reason: v1alpha1.ReasonTooManyScanners, Message: "the namespace has too many Scanners; see this image's own"}
@@ -296,7 +295,7 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 		return time.Hour, nil
 	}
 	if next := s.scan.Status.NextAttemptTime; next != nil && s.scan.Status.Phase == v1alpha1.PhaseFailed {
-		wait := min(next.Sub(r.Clock.Now()), lastRetry) // more only if the clock was put back
+		wait := min(next.Sub(r.Clock.Now()), lastRetry) // longer only if the clock was set back
 		if wait <= 0 || s.backend == nil {
 			return max(wait, 0), nil
 		}
@@ -309,8 +308,8 @@ func (r *ImageScanReconciler) hold(ctx context.Context, s *imageScanScope) (time
 	return 0, nil
 }
 
-// overtaken says whether a failed image has got elsewhere what it failed to get: its catalogue, by another
-// Scanner's attempt, or a report made with newer data.
+// overtaken reports whether the store now has what a failed image is missing: a catalog made for another Scanner, or a report made with the
+// current data.
 func (r *ImageScanReconciler) overtaken(ctx context.Context, s *imageScanScope) (bool, error) {
 	catalogued, err := r.Store.Catalogued(ctx, s.backend.Engine(), s.key, s.image.Scope)
 	if err != nil {
@@ -327,7 +326,7 @@ func (r *ImageScanReconciler) overtaken(ctx context.Context, s *imageScanScope) 
 	return err == nil && summary.DataVersion == current.Version, ignoreMissing(err)
 }
 
-// ignoreMissing drops an error that says that the store does not have something.
+// ignoreMissing returns nil for store.ErrNotFound, and any other error unchanged.
 func ignoreMissing(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -367,9 +366,9 @@ func (r *ImageScanReconciler) match(ctx context.Context, s *imageScanScope) (tim
 		return 0, err
 	}
 	if s.scan.Status.Phase == v1alpha1.PhaseFailed && s.scan.Status.Findings != nil {
-		return progress.CheckAgain, nil // what was found before does not make it ready while it is tried again
+		return progress.CheckAgain, nil // a retry does not make a failed image ready by its earlier result
 	}
-	// The last result stands until the next is there: nothing to write to etcd for each new build of the data.
+	// The last result stays in the status until the next one is there. A new build of the data therefore causes no write to etcd by itself.
 	if summaryErr := r.summarise(ctx, s); summaryErr == nil {
 		return progress.CheckAgain, nil
 	} else if !errors.Is(summaryErr, store.ErrNotFound) {
@@ -379,11 +378,11 @@ func (r *ImageScanReconciler) match(ctx context.Context, s *imageScanScope) (tim
 	return progress.CheckAgain, nil
 }
 
-// reasonPattern is what the API server accepts as a condition's reason.
+// reasonPattern is the format that the API server requires of a condition's reason.
 var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_]{0,62}[A-Za-z0-9])?$`)
 
-// fail notes a failure and returns when to try again. The reason may come from a pod in a tenant's namespace:
-// one that no condition can hold is replaced.
+// fail records a failure and returns the delay until the next attempt. It replaces a reason that no condition accepts: the reason may come
+// from a pod in a tenant's namespace.
 func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) time.Duration {
 	s.failure = failure
 	if !reasonPattern.MatchString(failure.Reason) {
@@ -395,16 +394,16 @@ func (r *ImageScanReconciler) fail(s *imageScanScope, failure *backend.Failure) 
 	}
 	status.Attempts++
 	wait := lastRetry
-	if status.Attempts < 7 { // 2^6 minutes are more than the last
+	if status.Attempts < 7 { // 2^6 minutes exceed lastRetry
 		wait = min(firstRetry<<(status.Attempts-1), lastRetry)
 	}
-	// Retries may come sooner than planned, but never sooner than the registry or the engine asks for.
+	// A retry may come earlier than planned, but never earlier than the registry or the engine asks for.
 	wait = max(wait-r.spread(wait), failure.RetryAfter+r.spread(failure.RetryAfter))
 	status.NextAttemptTime = &metav1.Time{Time: r.Clock.Now().Add(wait)}
 	return wait
 }
 
-// spread is up to a quarter of a time.
+// spread returns a random share of a delay, up to a quarter.
 func (r *ImageScanReconciler) spread(wait time.Duration) time.Duration {
 	if r.Random == nil {
 		return 0
@@ -412,12 +411,12 @@ func (r *ImageScanReconciler) spread(wait time.Duration) time.Duration {
 	return time.Duration(float64(wait) / 4 * r.Random())
 }
 
-// subject is what the image's report is kept under.
+// subject identifies the image's report in the store.
 func (s *imageScanScope) subject() store.Subject {
 	return store.Subject{PlatformDigest: s.scan.Status.PlatformDigest, Scope: s.image.Scope, Engine: s.backend.Engine()}
 }
 
-// patchStatus writes the status if it has changed, and tells what users would want to hear.
+// patchStatus writes the status if it has changed, and emits events.
 func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.ImageScan, s *imageScanScope) error {
 	r.setConditions(s)
 	fit(s.scan)
@@ -431,7 +430,7 @@ func (r *ImageScanReconciler) patchStatus(ctx context.Context, before *v1alpha1.
 	return nil
 }
 
-// tell makes an event of what users would ask about: a first result, and each failure.
+// tell emits an event when the image becomes scanned and for each failed attempt. It counts the latter in Metrics.
 func (r *ImageScanReconciler) tell(before *v1alpha1.ImageScan, s *imageScanScope) {
 	switch {
 	case s.failure != nil && s.scan.Status.Attempts != before.Status.Attempts:

@@ -22,7 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestImageScanStory: what an ImageScan says from its first moment to its result, condition by condition.
+// TestImageScanStory: the phases and conditions of an ImageScan from its creation to its result.
 func TestImageScanStory(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) { s.Generation = 3 })
@@ -74,7 +74,7 @@ func TestImageScanStory(t *testing.T) {
 	}
 }
 
-// TestNothingNewIsNotWritten: neither looking again nor newer data with the same findings costs a write.
+// TestNothingNewIsNotWritten: neither another reconciliation nor newer data with the same findings causes a write.
 func TestNothingNewIsNotWritten(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -104,7 +104,7 @@ func TestNothingNewIsNotWritten(t *testing.T) {
 	}
 }
 
-// TestNothingNewIsNotWrittenWhenCut: the same for an object that is cut to fit into etcd.
+// TestNothingNewIsNotWrittenWhenCut: the same holds for an object that is cut to fit into etcd.
 func TestNothingNewIsNotWrittenWhenCut(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Name = long("s", 63) })
 	reference := "registry.example.com/" + long("r", 200) + ":1"
@@ -132,7 +132,7 @@ func TestNothingNewIsNotWrittenWhenCut(t *testing.T) {
 	}
 }
 
-// TestFailures: attempts, the time until the next, and what users read.
+// TestFailures: the attempts, the delay until the next one, the condition and the events.
 func TestFailures(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -155,7 +155,7 @@ func TestFailures(t *testing.T) {
 		if diff := cmp.Diff([]string{"Warning ImageNotFound the registry does not have it"}, u.said()); diff != "" {
 			t.Errorf("events of attempt %d (-want +got):\n%s", attempt+1, diff)
 		}
-		// Looked at too early, nothing is tried and nothing is written.
+		// A reconciliation before the next attempt is due tries nothing and writes nothing.
 		asked, writes := len(u.engine.asked), u.writes
 		u.pass(wait / 2)
 		if _, got = u.reconcile(scan); got != wait-wait/2 || len(u.engine.asked) != asked || u.writes != writes {
@@ -171,7 +171,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestFailureWithAdvice: a registry's wish for rest is respected.
+// TestFailureWithAdvice: the delay that a registry asks for is respected.
 func TestFailureWithAdvice(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -182,8 +182,7 @@ func TestFailureWithAdvice(t *testing.T) {
 	}
 }
 
-// TestRetriesAreSpread: images that fail together are tried again one after the other: up to a quarter sooner than planned, and never
-// sooner than a registry asks for.
+// TestRetriesAreSpread: retries are spread: each comes up to a quarter earlier than planned, and never earlier than a registry asks for.
 func TestRetriesAreSpread(t *testing.T) {
 	for name, tt := range map[string]struct {
 		random            float64
@@ -204,8 +203,7 @@ func TestRetriesAreSpread(t *testing.T) {
 	}
 }
 
-// TestFailuresFromElsewhere: reasons and messages come from pods in tenants' namespaces. Whatever they say, the
-// status can be written and read.
+// TestFailuresFromElsewhere: reasons and messages come from pods in tenants' namespaces. For any content, the status is valid and readable.
 func TestFailuresFromElsewhere(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -227,7 +225,7 @@ func TestFailuresFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestFailedAfterScanned: a failure is never shown as clean, and what was known is still there.
+// TestFailedAfterScanned: a failed image is not shown as ready, and its last result stays.
 func TestFailedAfterScanned(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -244,7 +242,7 @@ func TestFailedAfterScanned(t *testing.T) {
 	}
 }
 
-// TestTroubleOfOurs: an error that is not the image's leaves what is known of it, and is tried again.
+// TestTroubleOfOurs: an error that is not a failure of the image leaves the status unchanged and is returned for a retry.
 func TestTroubleOfOurs(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -261,7 +259,7 @@ func TestTroubleOfOurs(t *testing.T) {
 	}
 }
 
-// TestTroubleWhileCataloging: the same for an image that is on its way.
+// TestTroubleWhileCataloging: the same holds for an image that is being cataloged.
 func TestTroubleWhileCataloging(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -277,7 +275,7 @@ func TestTroubleWhileCataloging(t *testing.T) {
 	}
 }
 
-// TestUnknownNode: as long as the platform of one of its pods is not known, what is known of an image's workloads stays.
+// TestUnknownNode: while the platform of one of an image's pods is unknown, the recorded workloads stay.
 func TestUnknownNode(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -294,7 +292,7 @@ func TestUnknownNode(t *testing.T) {
 	}
 }
 
-// TestRetirement: an image that nobody runs is kept for the retention, and then everything of it goes.
+// TestRetirement: an image that no pod runs is kept for the retention, and then its ImageScan and its use in the store are deleted.
 func TestRetirement(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -330,7 +328,7 @@ func TestRetirement(t *testing.T) {
 	}
 }
 
-// TestNoRetention: without any, the ImageScan goes at once, and nothing is written after its end.
+// TestNoRetention: with a retention of 0, the ImageScan is deleted at once, without another write.
 func TestNoRetention(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{} })
 	scan := scanOf(scanner, web)
@@ -340,7 +338,7 @@ func TestNoRetention(t *testing.T) {
 	}
 }
 
-// TestReturn: an image that is run again within its retention is as if it had never been away.
+// TestReturn: an image that is run again within its retention keeps its result and is in use again.
 func TestReturn(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -364,7 +362,7 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// TestUnusedBeforeScanned: nothing is done for an image that nobody runs, and it says so.
+// TestUnusedBeforeScanned: an image that no pod runs is not scanned, and its condition says so.
 func TestUnusedBeforeScanned(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -378,7 +376,7 @@ func TestUnusedBeforeScanned(t *testing.T) {
 	}
 }
 
-// TestSuspended: nothing new is begun, what was found stays, and it goes on afterwards.
+// TestSuspended: a suspended Scanner starts nothing new, its results stay, and it continues afterwards.
 func TestSuspended(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan, known := scanOf(scanner, web), scanOf(scanner, vulnerable)
@@ -404,7 +402,7 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
-// TestBackendDisabled: without its engine an image fails, with the reason.
+// TestBackendDisabled: if the operator runs without the engine, the image fails with that reason.
 func TestBackendDisabled(t *testing.T) {
 	scanner := theScanner(withClair("https://clair.example.com"))
 	scan := scanOf(scanner, web)
@@ -415,7 +413,7 @@ func TestBackendDisabled(t *testing.T) {
 	}
 }
 
-// TestBareImageID: an image that only its node knows cannot be scanned, and the message says what to do.
+// TestBareImageID: an image that only its node knows fails, and the message has the remedy.
 func TestBareImageID(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner, aPod(shop, "a", loaded("main", "built-here:1")))
@@ -439,7 +437,7 @@ func TestBareImageID(t *testing.T) {
 	}
 }
 
-// TestObsolete: ImageScans that garbage collection, a lagging cache or a user leaves behind delete themselves.
+// TestObsolete: ImageScans left behind by garbage collection, a lagging cache or a user are deleted.
 func TestObsolete(t *testing.T) {
 	scanner := theScanner()
 	other := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "other", "other-uid" })
@@ -469,7 +467,7 @@ func TestObsolete(t *testing.T) {
 	}
 }
 
-// TestBeingDeleted: an ImageScan on its way out is left alone.
+// TestBeingDeleted: an ImageScan that is being deleted is not changed.
 func TestBeingDeleted(t *testing.T) {
 	scanner := theScanner()
 	now := metav1.NewTime(noon)
@@ -480,7 +478,7 @@ func TestBeingDeleted(t *testing.T) {
 	}
 }
 
-// TestWhatTheEngineIsAsked: where an image may be pulled from, with what, and for whom its content counts.
+// TestWhatTheEngineIsAsked: the pull references, pull secrets, ServiceAccounts and credential scope that are passed to the engine.
 func TestWhatTheEngineIsAsked(t *testing.T) {
 	job := v1alpha1.CatalogJob{PriorityClassName: "low"}
 	at := func(repository string) string { return repository + "@" + keyOfImage(web).Digest }
@@ -537,8 +535,8 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 	}
 }
 
-// TestWhatAJobWaitsForIsShown: the condition says what keeps a Job from getting on while it may still wait, and a
-// refused upload by its name; what waits has not failed.
+// TestWhatAJobWaitsForIsShown: the condition has the reason that delays a Job, and the reason of a refused upload. A waiting image has not
+// failed.
 func TestWhatAJobWaitsForIsShown(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -578,8 +576,8 @@ func TestWhatAJobWaitsForIsShown(t *testing.T) {
 	}
 }
 
-// TestPullSecretsAreBounded: a namespace with very many pull secrets gets a Job that the API server takes. ServiceAccounts are
-// bounded as well: somebody has to read each.
+// TestPullSecretsAreBounded: a namespace with very many pull secrets gets a Job that the API server accepts. ServiceAccounts are bounded as
+// well, since each of them has to be read.
 func TestPullSecretsAreBounded(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -601,8 +599,7 @@ func TestPullSecretsAreBounded(t *testing.T) {
 	}
 }
 
-// TestScopeAfterTheLastPod: when the pods have gone, what they were pulled with decides no more: the content stays
-// where it counts.
+// TestScopeAfterTheLastPod: when the last pod is gone, the image keeps its credential scope.
 func TestScopeAfterTheLastPod(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -621,8 +618,8 @@ func TestScopeAfterTheLastPod(t *testing.T) {
 	}
 }
 
-// TestBackoffProperties: the time to the next attempt never shrinks, and is between a minute and an hour unless
-// the failure asks for more.
+// TestBackoffProperties: the delay until the next attempt never decreases, and is between a minute and an hour unless the failure asks for
+// more.
 func TestBackoffProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		attempts := rapid.Int32Range(0, 1<<30).Draw(t, "attempts before")

@@ -19,13 +19,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// matchRequested selects updates that request a new match of an image, and rescanRequested those that request a rescan of all images.
+// matchRequested passes updates that request a new match of an image. rescanRequested passes those that request a rescan of all images of a
+// Scanner.
 var (
 	matchRequested  = requestedBy(v1alpha1.AnnotationMatchRequested)
 	rescanRequested = requestedBy(v1alpha1.AnnotationRequestedAt)
 )
 
-// requestedBy returns a predicate for updates that set an annotation, or change its value. The annotation requests something of an object.
+// requestedBy returns a predicate for updates that set an annotation or change its value.
 func requestedBy(annotation string) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -39,8 +40,8 @@ func requestedBy(annotation string) predicate.Predicate {
 	}
 }
 
-// prompt has the engine look for newer data, and takes the request away. It comes after the image is
-// listed and before it is matched: while the Scanner is suspended, the image unused, failed or not listed, the request stays.
+// prompt makes the engine check for newer data and removes the request annotation. The step comes after indexing and before matching. The
+// request therefore stays while the Scanner is suspended, or the image is unused, failed or not indexed yet.
 func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	request, asked := s.scan.Annotations[v1alpha1.AnnotationMatchRequested]
 	if !asked {
@@ -52,7 +53,7 @@ func (r *ImageScanReconciler) prompt(ctx context.Context, s *imageScanScope) (ti
 	return 0, r.forgetRequest(ctx, s.scan, request)
 }
 
-// promptEngine has an engine check for newer data. Engines that cannot be prompted check often enough by themselves.
+// promptEngine makes an engine check for newer data. Engines that cannot be prompted check often enough by themselves.
 func promptEngine(ctx context.Context, engine backend.Backend) error {
 	if prompted, ok := engine.(backend.Prompted); ok {
 		if err := prompted.Prompt(ctx); err != nil {
@@ -62,18 +63,18 @@ func promptEngine(ctx context.Context, engine backend.Backend) error {
 	return nil
 }
 
-// forgetRequest takes a request away, unless there is another one by now, which comes with an event of its own.
+// forgetRequest removes a request annotation, unless its value has changed. A newer request has an event of its own.
 func (r *ImageScanReconciler) forgetRequest(ctx context.Context, scan *v1alpha1.ImageScan, request string) error {
 	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AnnotationMatchRequested, "/", "~1") // RFC 6901
 	patch, err := json.Marshal([]map[string]string{{"op": "test", "path": path, "value": request}, {"op": "remove", "path": path}})
 	if err != nil {
 		return err
 	}
-	// Of an object of its own: the answer holds the status as it was before this reconciliation.
+	// The patch gets an object of its own, since the response overwrites the object, and has the status from before this reconciliation.
 	bare := &v1alpha1.ImageScan{ObjectMeta: metav1.ObjectMeta{Namespace: scan.Namespace, Name: scan.Name}}
 	err = r.Client.Patch(ctx, bare, client.RawPatch(types.JSONPatchType, patch))
 	if apierrors.IsInvalid(err) {
-		// The test failed, or so an admission policy says no.
+		// Either the test operation failed, or an admission policy refuses the change.
 		log.FromContext(ctx).V(1).Info("the request for a new match stays", "request", request, "reason", err.Error())
 		return nil
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// prompted is an engine that can be prompted.
+// prompted is an engine that implements backend.Prompted.
 type prompted struct {
 	*scripted
-	// prompts counts the calls of Prompt, which returns with.
+	// prompts counts the calls of Prompt; with is the error that Prompt returns.
 	prompts int
 	with    error
 }
@@ -29,14 +29,14 @@ func (p *prompted) Prompt(context.Context) error {
 	return p.with
 }
 
-// requested marks an ImageScan as the notifier does.
+// requested annotates an ImageScan as the notifier does.
 func requested(value string) func(*v1alpha1.ImageScan) {
 	return func(s *v1alpha1.ImageScan) {
 		s.Annotations = map[string]string{v1alpha1.AnnotationMatchRequested: value}
 	}
 }
 
-// newPromptedUnit is a unit whose engine can be prompted.
+// newPromptedUnit returns a unit whose engine can be prompted.
 func newPromptedUnit(t *testing.T, objects ...client.Object) (*unit, *prompted) {
 	t.Helper()
 	u := newUnit(t, objects...)
@@ -45,12 +45,12 @@ func newPromptedUnit(t *testing.T, objects ...client.Object) (*unit, *prompted) 
 	return u, engine
 }
 
-// request is what an ImageScan is asked for.
+// request returns the match request of an ImageScan.
 func request(scan *v1alpha1.ImageScan) string {
 	return scan.Annotations[v1alpha1.AnnotationMatchRequested]
 }
 
-// TestMatchRequested: a request reaches the engine once, and goes; what the reconciliation found is written all the same.
+// TestMatchRequested: a request prompts the engine once and is removed. The status of the same reconciliation is still written.
 func TestMatchRequested(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, requested("n1"))
@@ -66,7 +66,7 @@ func TestMatchRequested(t *testing.T) {
 	}
 }
 
-// TestMatchRequestedWithoutEffect: of an engine that cannot be prompted, nothing is waited for.
+// TestMatchRequestedWithoutEffect: a request is removed as well if the engine cannot be prompted.
 func TestMatchRequestedWithoutEffect(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, requested("n1"))
@@ -77,7 +77,7 @@ func TestMatchRequestedWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestMatchRequestStays: a request is kept until something can come of it.
+// TestMatchRequestStays: a request is kept until the engine can be prompted.
 func TestMatchRequestStays(t *testing.T) {
 	for name, tt := range map[string]struct {
 		arrange func(u *unit, engine *prompted, scanner *v1alpha1.Scanner)
@@ -122,7 +122,7 @@ func TestMatchRequestStays(t *testing.T) {
 	}
 }
 
-// TestNewerMatchRequestStays: what is asked for while the engine is prompted is not taken away with what was before.
+// TestNewerMatchRequestStays: a request that was made while the engine was prompted for an earlier one is not removed.
 func TestNewerMatchRequestStays(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(absent, "requests")
@@ -148,7 +148,7 @@ func TestNewerMatchRequestStays(t *testing.T) {
 	p.must(scans.forgetRequest(t.Context(), scan, "n2"))
 }
 
-// TestMatchRequestWakes: which changes of an ImageScan are a request, so that taking one away causes nothing.
+// TestMatchRequestWakes: setting or changing the request annotation triggers a reconciliation; removing it does not.
 func TestMatchRequestWakes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, after string
@@ -170,7 +170,7 @@ func TestMatchRequestWakes(t *testing.T) {
 	}
 }
 
-// TestMatchRequestIsSeen: on a real API server the annotation alone has the controller look, after which it is gone.
+// TestMatchRequestIsSeen: on a real API server, the annotation alone triggers a reconciliation, which removes it.
 func TestMatchRequestIsSeen(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")

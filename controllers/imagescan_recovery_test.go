@@ -18,8 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestFailedMatchStaysFailed: an image that cannot be matched with newer data is not shown as ready by its old
-// report each time that it is tried again, and is tried less and less often.
+// TestFailedMatchStaysFailed: an image that cannot be matched with newer data is not shown as ready by its old report during each retry,
+// and its retries become less frequent.
 func TestFailedMatchStaysFailed(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -46,7 +46,8 @@ func TestFailedMatchStaysFailed(t *testing.T) {
 	}
 }
 
-// TestFailureIsOvertaken: what another Scanner's attempt brought, or newer data, is not waited for.
+// TestFailureIsOvertaken: a failed image does not wait for its next attempt if another Scanner's attempt cataloged it, or if a report with
+// the current data exists.
 func TestFailureIsOvertaken(t *testing.T) {
 	scanner := theScanner()
 	for name, tt := range map[string]struct {
@@ -76,7 +77,7 @@ func TestFailureIsOvertaken(t *testing.T) {
 	}
 }
 
-// TestAnotherEngineStartsOver: what one engine found is not shown as what another found.
+// TestAnotherEngineStartsOver: the result of one engine is not shown as that of another.
 func TestAnotherEngineStartsOver(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web, func(s *v1alpha1.ImageScan) {
@@ -92,7 +93,7 @@ func TestAnotherEngineStartsOver(t *testing.T) {
 	}
 }
 
-// byURL are two Clairs, of which a Scanner has the one that its URL names.
+// byURL gives a unit two Clairs. A Scanner uses the one that its URL names.
 func byURL(u *unit, first, second *scripted) {
 	first.name, second.name = "clair https://a.example.com", "clair https://b.example.com"
 	u.scans.Backends = backend.Choosers{v1alpha1.BackendClair: func(s *v1alpha1.Scanner) backend.Backend {
@@ -110,8 +111,7 @@ func withClair(url string) func(*v1alpha1.Scanner) {
 	}
 }
 
-// TestAnotherInstanceStartsOver: what one Clair found is not shown as what another found, not for a moment, and what
-// neither looks for is said.
+// TestAnotherInstanceStartsOver: the result of one Clair is never shown as that of another, and the status lists what is not covered.
 func TestAnotherInstanceStartsOver(t *testing.T) {
 	scanner := theScanner(withClair("https://a.example.com"))
 	scan := scanOf(scanner, web)
@@ -152,7 +152,7 @@ func TestAnotherInstanceStartsOver(t *testing.T) {
 	}
 }
 
-// TestScopeFollowsCatalogue: a catalogue that is there is used, whichever pods came first.
+// TestScopeFollowsCatalogue: an existing catalog is used, whichever pods came first.
 func TestScopeFollowsCatalogue(t *testing.T) {
 	scanner := theScanner()
 	public, private := aPod(shop, "a", running("main", web)), aPod(shop, "a", running("main", web), pulledWith("s"))
@@ -192,8 +192,8 @@ func TestScopeFollowsCatalogue(t *testing.T) {
 	}
 }
 
-// TestSharingIsTakenBack: what another namespace's Job said counts no more once namespaces are not trusted any more:
-// the image is cataloged anew.
+// TestSharingIsTakenBack: after ShareSBOMs is disabled, the catalog of another namespace does not count any more, and the image is
+// cataloged again.
 func TestSharingIsTakenBack(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -215,7 +215,7 @@ func TestSharingIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestUnknownNodeDoesNotStopOthers: a pod whose node is not known yet keeps nobody else waiting.
+// TestUnknownNodeDoesNotStopOthers: a pod whose node is unknown does not delay the result for other pods.
 func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -227,7 +227,7 @@ func TestUnknownNodeDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// TestMissingEngineIsOneFailure: events about pods are no attempts, and an unused image goes all the same.
+// TestMissingEngineIsOneFailure: events of pods do not count as attempts, and an unused image is deleted without the engine as well.
 func TestMissingEngineIsOneFailure(t *testing.T) {
 	scanner := theScanner(withClair("https://clair.example.com"))
 	scan := scanOf(scanner, web)
@@ -247,7 +247,7 @@ func TestMissingEngineIsOneFailure(t *testing.T) {
 	}
 }
 
-// TestTerminatingPodsDoNotCount: a pod that hangs on a dead node has no image that is waited for.
+// TestTerminatingPodsDoNotCount: the image of a pod that hangs on a lost node is not counted.
 func TestTerminatingPodsDoNotCount(t *testing.T) {
 	now := metav1.NewTime(noon)
 	pod := aPod(shop, "a", running("main", web))

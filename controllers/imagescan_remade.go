@@ -13,20 +13,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Bounds of deletedScans. Beyond them an image that is remade keeps its last result, and a failed match its retry time.
+// Bounds of deletedScans. A recreated ImageScan beyond them keeps its last result, and a failed match its retry time.
 const (
 	maxDeletedScans = 1000
 	deletedScanTime = 10 * time.Minute
 )
 
-// deletedScans remembers which ImageScans were deleted while their image was in use: the next one for the same image is a request to
-// scan it again. The zero value is empty. Safe for concurrent use.
+// deletedScans has the ImageScans that were deleted while their image was in use. The next ImageScan for the same image is then a request
+// to scan it again. The zero value is ready for use. It is safe for concurrent use.
 type deletedScans struct {
 	mu sync.Mutex
 	at map[imageOfScanner]time.Time
 }
 
-// add remembers a deletion, unless too many are remembered.
+// add records a deletion. It drops the deletion if maxDeletedScans recent ones are already recorded.
 func (d *deletedScans) add(img imageOfScanner, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *deletedScans) add(img imageOfScanner, now time.Time) {
 	}
 }
 
-// take reports whether a deletion is remembered, and forgets it.
+// take removes a deletion and reports whether it was recorded within deletedScanTime.
 func (d *deletedScans) take(img imageOfScanner, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *deletedScans) take(img imageOfScanner, now time.Time) bool {
 	return found && now.Sub(at) < deletedScanTime
 }
 
-// deletionEvents remembers deleted ImageScans. It enqueues nothing: a pod that runs the image has the ImageScan made anew.
+// deletionEvents records deleted ImageScans. It enqueues nothing: the PodReconciler recreates the ImageScan for a pod that runs the image.
 func (r *ImageScanReconciler) deletionEvents() handler.EventHandler {
 	return handler.Funcs{DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requestQueue) { r.rememberDeletion(e.Object) }}
 }
@@ -68,8 +68,9 @@ func (r *ImageScanReconciler) rememberDeletion(o client.Object) {
 	r.deleted.add(imageOfScanner{owner.UID, key}, r.Clock.Now())
 }
 
-// rematch has an image matched again whose ImageScan was deleted and made anew. A failed match is not waited for, and the last result
-// stays until the next one. That the content is indexed again at once needs nothing: the new ImageScan has no failed attempts.
+// rematch requests another match of an image whose ImageScan was deleted and recreated. The request overrides the retry time of a failed
+// match. The last result stays until the next one. The image is indexed again without any request, since the new ImageScan has no failed
+// attempts.
 func (r *ImageScanReconciler) rematch(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	img := imageOfScanner{s.scanner.UID, s.key}
 	if !r.deleted.take(img, r.Clock.Now()) {

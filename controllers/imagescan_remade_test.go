@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// remade has an ImageScan deleted by a user, made anew for a pod, and reconciled once.
+// remade deletes an ImageScan as a user would, recreates it for a pod, and reconciles it once.
 func (u *unit) remade(scan *v1alpha1.ImageScan, pod *corev1.Pod) *v1alpha1.ImageScan {
 	u.t.Helper()
 	former := u.read(scan)
@@ -33,7 +33,8 @@ func (u *unit) remade(scan *v1alpha1.ImageScan, pod *corev1.Pod) *v1alpha1.Image
 	return after
 }
 
-// TestDeletionTriesAFailedImageAtOnce: the engine is asked again however far away the next attempt was.
+// TestDeletionTriesAFailedImageAtOnce: after its ImageScan is deleted, a failed image is retried at once, however far away the next attempt
+// was.
 func TestDeletionTriesAFailedImageAtOnce(t *testing.T) {
 	scanner := theScanner()
 	scan, pod := scanOf(scanner, web), aPod(shop, "a", running("main", web))
@@ -50,8 +51,8 @@ func TestDeletionTriesAFailedImageAtOnce(t *testing.T) {
 	}
 }
 
-// TestDeletionHasAnImageMatchedAgain: once, whether it has a result, which stays until the next, or its match failed and is to be tried
-// again later.
+// TestDeletionHasAnImageMatchedAgain: a deletion requests one match, both for an image with a result, which stays until the next one, and
+// for an image whose failed match is not due.
 func TestDeletionHasAnImageMatchedAgain(t *testing.T) {
 	for name, failed := range map[string]bool{"scanned": false, "failed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestDeletionHasAnImageMatchedAgain(t *testing.T) {
 	}
 }
 
-// TestRetiredImagesAreNotRequested: an ImageScan whose image was not in use any more was deleted by the operator itself.
+// TestRetiredImagesAreNotRequested: the deletion of an unused image's ImageScan is the operator's own and requests nothing.
 func TestRetiredImagesAreNotRequested(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)
@@ -109,7 +110,7 @@ func TestRetiredImagesAreNotRequested(t *testing.T) {
 	}
 }
 
-// TestDeletedScansAreBounded: whoever deletes ImageScans without end takes little memory, and old deletions make room.
+// TestDeletedScansAreBounded: any number of deletions takes little memory, and old deletions make room for new ones.
 func TestDeletedScansAreBounded(t *testing.T) {
 	var deleted deletedScans
 	imageNumber := func(i int) imageOfScanner { return imageOfScanner{types.UID(fmt.Sprint(i)), keyOfImage(web)} }

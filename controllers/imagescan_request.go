@@ -11,12 +11,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// requestOf is the rescan that a Scanner's annotation requests; empty if it requests none.
+// requestOf returns the rescan request in a Scanner's annotation; empty if there is none.
 func requestOf(scanner *v1alpha1.Scanner) string {
 	return truncate(scanner.Annotations[v1alpha1.AnnotationRequestedAt], v1alpha1.MaxRequestBytes)
 }
 
-// digestOfRequest is 16 hexadecimal digits, since an ImageScan has no room for any text; empty if nothing is requested.
+// digestOfRequest returns 16 hexadecimal digits that identify a request, since an ImageScan's size does not allow the full text. Empty
+// without a request.
 func digestOfRequest(request string) string {
 	if request == "" {
 		return ""
@@ -25,8 +26,8 @@ func digestOfRequest(request string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// followRequest rescans the image once for each request on its Scanner. A failed image is tried again now and not at its time, one
-// that was matched is matched again, and the engine looks for newer data. A new image needs nothing of it: it is scanned anyway.
+// followRequest rescans the image once for each rescan request on its Scanner. It retries a failed image now, requests another match of an
+// indexed one, and makes the engine check for newer data. A new image needs only its request recorded, since it is scanned anyway.
 func (r *ImageScanReconciler) followRequest(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	status, request := &s.scan.Status, digestOfRequest(requestOf(s.scanner))
 	if request == "" || request == status.HandledRequest || s.backend == nil || s.refused || isSuspended(s.scanner) {
@@ -44,21 +45,21 @@ func (r *ImageScanReconciler) followRequest(ctx context.Context, s *imageScanSco
 	return 0, nil
 }
 
-// setRequest takes a request over into the Scanner's status once it was followed for each image that runs.
+// setRequest copies a rescan request to the Scanner's status once all ImageScans of images in use have handled it.
 func (r *ScannerReconciler) setRequest(ctx context.Context, scanner *v1alpha1.Scanner) error {
 	request := requestOf(scanner)
 	if request == "" || request == scanner.Status.LastHandledRequestedAt {
 		return nil
 	}
 	var scans v1alpha1.ImageScanList
-	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy, // they are only read
+	err := r.Client.List(ctx, &scans, client.InNamespace(scanner.Namespace), client.UnsafeDisableDeepCopy, // only read
 		client.MatchingFields{imageScansByScanner: scanner.Name})
 	if err != nil {
 		return err
 	}
 	for i := range scans.Items {
 		if status := &scans.Items[i].Status; status.UnusedSinceTime == nil && status.HandledRequest != digestOfRequest(request) {
-			return nil // its next change leads here again
+			return nil // the next change of this ImageScan triggers another reconciliation
 		}
 	}
 	scanner.Status.LastHandledRequestedAt = request

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// requests has the unit's Scanner request a rescan.
+// requests sets a rescan request on the unit's Scanner.
 func (u *unit) requests(value string) {
 	u.t.Helper()
 	scanner := u.reconcileScanner()
@@ -21,7 +21,7 @@ func (u *unit) requests(value string) {
 	u.update(scanner)
 }
 
-// due is how many images wait for a match.
+// due returns how many images are queued for a match.
 func (u *unit) due() int {
 	u.t.Helper()
 	due, err := u.store.QueueLength(u.t.Context(), u.engine.Engine())
@@ -29,8 +29,8 @@ func (u *unit) due() int {
 	return due
 }
 
-// TestRequestedRescan: each request has a failed image tried at once and a scanned one matched again, once; the Scanner says so when
-// all are through.
+// TestRequestedRescan: each request retries a failed image at once and matches a scanned one again, once. The Scanner's status has the
+// request when all ImageScans have handled it.
 func TestRequestedRescan(t *testing.T) {
 	scanner := theScanner()
 	broken, scanned := scanOf(scanner, vulnerable), scanOf(scanner, web)
@@ -76,7 +76,7 @@ func TestRequestedRescan(t *testing.T) {
 	}
 }
 
-// TestRequestOfSuspendedScanner: it waits until the Scanner goes on.
+// TestRequestOfSuspendedScanner: a request waits until the Scanner is resumed.
 func TestRequestOfSuspendedScanner(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) })
 	scan := scanOf(scanner, web)
@@ -97,7 +97,7 @@ func TestRequestOfSuspendedScanner(t *testing.T) {
 	}
 }
 
-// TestRequestIsAnEvent: a new value wakes the images, and nothing else that is annotated does.
+// TestRequestIsAnEvent: only a new value of the request annotation triggers the ImageScans.
 func TestRequestIsAnEvent(t *testing.T) {
 	annotated := func(key, value string) *v1alpha1.Scanner {
 		return theScanner(func(s *v1alpha1.Scanner) { s.Annotations = map[string]string{key: value} })

@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// fullStatus has everything at its bound before fit looks at it, with texts made of the given characters.
+// fullStatus returns a status with each field at its bound before fit cuts it, with texts made of the given characters.
 func fullStatus(text string) v1alpha1.ImageScanStatus {
 	at := metav1.Now().Rfc3339Copy()
 	counts := v1alpha1.FindingCounts{
@@ -46,7 +46,7 @@ func fullStatus(text string) v1alpha1.ImageScanStatus {
 	return status
 }
 
-// TestSizeInEtcd: the largest ImageScan that there can be takes at most 4 KiB, field management included.
+// TestSizeInEtcd: the largest possible ImageScan takes at most 4 KiB in etcd, including field management.
 func TestSizeInEtcd(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = unattended
@@ -78,7 +78,7 @@ func TestSizeInEtcd(t *testing.T) {
 	}
 }
 
-// names has pods name an image by as many long references as there may be.
+// names adds as many long references to an image's ImageScan as the API accepts, and then short ones.
 func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningImage) {
 	p.t.Helper()
 	for _, tag := range []string{"a", "b", "c", "d"} {
@@ -91,7 +91,7 @@ func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningIm
 		}
 		p.must(r.addReference(p.t.Context(), scan, img.Reference))
 	}
-	for range 40 { // short ones, as long as there is place
+	for range 40 { // short ones, as long as there is room
 		img.Reference = image.Reference{Repository: "registry.example.com/" + long("s", rapid.IntRange(1, 100).Example()), Tag: "x"}
 		scan, err := r.inventory().imageScan(p.t.Context(), scanner, img.Key)
 		p.must(err)
@@ -99,7 +99,7 @@ func (p *place) names(r *PodReconciler, scanner *v1alpha1.Scanner, img runningIm
 	}
 }
 
-// raw is an object as the API server stores it.
+// raw returns an object as JSON, as the API server stores it.
 func (p *place) raw(scan *v1alpha1.ImageScan) []byte {
 	p.t.Helper()
 	httpClient, err := rest.HTTPClientFor(p.config)
@@ -113,7 +113,7 @@ func (p *place) raw(scan *v1alpha1.ImageScan) []byte {
 
 var serializers = scheme.Codecs
 
-// indexed lists without a cache what is looked for in its indexes.
+// indexed lists from the API server, which does not know the cache's indexes: it ignores field selectors.
 type indexed struct{ client.Client }
 
 func (c indexed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {

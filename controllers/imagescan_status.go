@@ -25,14 +25,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// maxObjectBytes bounds an ImageScan in etcd, as JSON; managedReserve is the part of it that field management
-// may take, which the API server adds after us.
+// maxObjectBytes bounds the size of an ImageScan in etcd, as JSON. managedReserve is the part of it reserved for field management, which
+// the API server adds.
 const (
 	maxObjectBytes = 4096
 	managedReserve = 1500
 )
 
-// leastGaps of what is not covered always stay.
+// leastGaps is the number of entries of status.notCovered that fit never removes.
 const leastGaps = 10
 
 // Bounds of single texts, in bytes.
@@ -43,7 +43,7 @@ const (
 	maxVersionBytes  = 48
 )
 
-// summarise copies the current report's summary into the status. store.ErrNotFound if there is none.
+// summarise copies the summary of the current report to the status. It returns store.ErrNotFound if there is no report.
 func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) error {
 	summary, err := r.count(ctx, s)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *ImageScanReconciler) summarise(ctx context.Context, s *imageScanScope) 
 	return nil
 }
 
-// count copies the current report's findings into the status, and of those that exceptions cover only the number.
+// count copies the current report's finding counts and top findings to the status. Suppressed findings are only counted.
 func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (store.Summary, error) {
 	exceptions, _, err := r.Exceptions.InForce(ctx, s.scan.Namespace)
 	if err != nil {
@@ -68,7 +68,8 @@ func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (sto
 	}
 	status := &s.scan.Status
 	counts, top := countsOf(summary.Counts, summary.Excepted), topOf(summary.Top)
-	// What is cut off below to fit would look like a change each time: compare the counts and the worst only.
+	// fit may cut TopFindings to fewer entries, which is no change of the result. Only the counts and the remaining top findings are
+	// compared.
 	if status.Findings == nil || *status.Findings != counts || !equality.Semantic.DeepEqual(status.TopFindings, top[:min(len(status.TopFindings), len(top))]) {
 		status.ScanTime = &metav1.Time{Time: summary.MatchedAt}
 	}
@@ -76,8 +77,8 @@ func (r *ImageScanReconciler) count(ctx context.Context, s *imageScanScope) (sto
 	return summary, nil
 }
 
-// recount brings up to the exceptions that are in force what stays of a result of which nothing more is asked: that of an image
-// that is not used, of a suspended Scanner, or from before a failure.
+// recount applies the exceptions in force to a result that no later step updates: the image is not used, its Scanner is suspended, or its
+// last attempt failed.
 func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	stays := len(s.lastUses()) == 0 || isSuspended(s.scanner) || s.scan.Status.Phase == v1alpha1.PhaseFailed
 	if !stays || s.backend == nil || s.scan.Status.Findings == nil {
@@ -87,7 +88,7 @@ func (r *ImageScanReconciler) recount(ctx context.Context, s *imageScanScope) (t
 	return 0, ignoreMissing(err)
 }
 
-// names are those by which containers run the image here; of one that none runs, those by which it was run.
+// names returns the names by which containers run the image or, if none runs it, by which it was last run.
 func (s *imageScanScope) names() []exception.Image {
 	var names []exception.Image
 	add := func(ref image.Reference) {
@@ -109,7 +110,7 @@ func (s *imageScanScope) names() []exception.Image {
 	return names
 }
 
-// setConditions derives phase, workloads and conditions from what the steps found.
+// setConditions derives phase, workloads and conditions from the results of the steps.
 func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	status := &s.scan.Status
 	s.listWorkloads()
@@ -124,12 +125,12 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 		ready.Reason, ready.Message = s.progress.Reason, s.progress.Message
 		reconciling = s.progress.Reason != v1alpha1.ReasonSuspended && !s.refused && s.progress.Reason != v1alpha1.ReasonUnused
 	case status.Phase == v1alpha1.PhaseFailed && status.NextAttemptTime != nil:
-		return // waiting for the next attempt: everything is said
+		return // waiting for the next attempt: the conditions are up to date
 	case status.Findings != nil:
 		status.Phase = v1alpha1.PhaseScanned
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ReasonScanned, describeResult(status, neverCovered(s.backend))
 	case len(status.Conditions) > 0:
-		return // nothing was learnt, be it for trouble of ours: what was said stands
+		return // nothing new is known, for example after an internal error: the conditions stay
 	default:
 		status.Phase = v1alpha1.PhasePending
 		ready.Reason, reconciling = v1alpha1.ReasonPending, true
@@ -139,7 +140,7 @@ func (r *ImageScanReconciler) setConditions(s *imageScanScope) {
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionReconciling, reconciling, ready.Reason, "", s.scan.Generation)
 }
 
-// phaseInProgress keeps a result visible while something is done again.
+// phaseInProgress returns the phase of an image in progress. It keeps PhaseScanned while an image with a result is scanned again.
 func (s *imageScanScope) phaseInProgress() v1alpha1.ImageScanPhase {
 	switch {
 	case s.scan.Status.Findings != nil:
@@ -152,7 +153,7 @@ func (s *imageScanScope) phaseInProgress() v1alpha1.ImageScanPhase {
 	return v1alpha1.PhasePending
 }
 
-// listWorkloads notes whom the image concerns. An ImageScan whose uses are not known (yet) keeps what it has.
+// listWorkloads sets the workloads that run the image. It changes nothing while the uses of the image are not completely known.
 func (s *imageScanScope) listWorkloads() {
 	if !s.counted {
 		return
@@ -167,9 +168,9 @@ func (s *imageScanScope) listWorkloads() {
 	s.scan.Status.Workloads = names[:min(len(names), v1alpha1.MaxWorkloads)]
 }
 
-// fit shortens the status until the object is within its bound in etcd. In this order: workloads down to
-// three, findings down to one, the message to 128 bytes, all workloads, all findings, the message to 32 bytes, the last of
-// what is not covered, which is what the engine analyses in no image. Counts and conditions always stay.
+// fit shortens the status until the object is within its bound in etcd. It cuts in this order: workloads down to three, top findings down
+// to one, messages to 128 bytes, all workloads, all top findings, messages to 32 bytes, the end of notCovered (what the engine analyses in
+// no image) down to leastGaps entries, messages to 8 bytes. Counts and conditions always stay.
 func fit(scan *v1alpha1.ImageScan) {
 	status := &scan.Status
 	shorten := []func() bool{
@@ -189,13 +190,13 @@ func fit(scan *v1alpha1.ImageScan) {
 	}
 }
 
-// sizeOf is the object's size as JSON without field management.
+// sizeOf returns the object's size in bytes as JSON, without field management.
 func sizeOf(scan *v1alpha1.ImageScan) int {
 	bare := scan.DeepCopy()
 	bare.ManagedFields = nil
 	text, err := json.Marshal(bare)
 	if err != nil {
-		return math.MaxInt // not reached: the type marshals
+		return math.MaxInt // unreachable: the type can always be marshalled
 	}
 	return len(text)
 }
@@ -217,8 +218,8 @@ func shortenMessages(conditions []metav1.Condition, limit int) (changed bool) {
 	return changed
 }
 
-// truncate cuts a text to at most limit bytes, an ellipsis included. The result is one line of valid UTF-8: texts
-// come from registries and from tenants' pods, and what the API server would change looks new each time.
+// truncate cuts a text to at most limit bytes, including an ellipsis. The result is one line of valid UTF-8: texts come from registries and
+// from tenants' pods, and a text that the API server would alter looks changed at each reconciliation.
 func truncate(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -261,7 +262,7 @@ func topOf(findings []finding.Finding) []v1alpha1.TopFinding {
 	return top
 }
 
-// neverCovered names what an engine analyses in no image.
+// neverCovered returns the ecosystems that an engine analyses in no image.
 func neverCovered(engine backend.Backend) []string {
 	if partial, ok := engine.(backend.Partial); ok {
 		return partial.NotCovered()
@@ -269,7 +270,7 @@ func neverCovered(engine backend.Backend) []string {
 	return nil
 }
 
-// heldGaps are those of an image's gaps that are not the engine's in any image: the image holds such packages.
+// heldGaps returns those of an image's gaps that the engine does not have in every image: the image contains such packages.
 func heldGaps(gaps, never []string) (held []string) {
 	for _, gap := range gaps {
 		if !slices.Contains(never, gap) {
@@ -279,7 +280,7 @@ func heldGaps(gaps, never []string) (held []string) {
 	return held
 }
 
-// gapsOf puts what a report does not cover within the API's bounds. Names of distributions come from images.
+// gapsOf cuts the list of what a report does not cover to the API's bounds. Names of distributions come from images.
 func gapsOf(names []string) (gaps []string) {
 	for _, name := range names[:min(len(names), v1alpha1.MaxNotCovered)] {
 		gaps = append(gaps, truncate(name, v1alpha1.MaxNotCoveredBytes))
@@ -287,7 +288,7 @@ func gapsOf(names []string) (gaps []string) {
 	return gaps
 }
 
-// describeResult says in one line what was found in an image, and what was not looked for; never is of neverCovered.
+// describeResult describes in one line what was found in an image and what was not analysed. never is the result of neverCovered.
 func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	found := describeFindings(status.Findings)
 	held := heldGaps(status.NotCovered, never)
@@ -303,7 +304,7 @@ func describeResult(status *v1alpha1.ImageScanStatus, never []string) string {
 	return found + describeGaps(status.Engine, status.NotCovered)
 }
 
-// describeScanned says in one line what was found in all images of a Scanner, and what was not looked for.
+// describeScanned describes in one line what was found in all images of a Scanner and what was not analysed.
 func describeScanned(s *scannerScope) string {
 	engine, never := s.scanner.Spec.Backend.Type, neverCovered(s.backend)
 	found, images, held := describeFindings(&s.scanner.Status.Findings), 0, []string(nil)
@@ -322,10 +323,10 @@ func describeScanned(s *scannerScope) string {
 	return fmt.Sprintf("%d images scanned: %s%s", s.scanner.Status.Images.Scanned, found, describeGaps(engine, never))
 }
 
-// mostGaps are named in a message. All are in status.notCovered.
+// mostGaps is the number of gaps that a message names. status.notCovered has all of them.
 const mostGaps = 4
 
-// describeGaps says what an engine does not analyse, as the end of a line; empty if there is nothing to say.
+// describeGaps describes what an engine does not analyse, as the end of a line. Empty if gaps is empty.
 func describeGaps(engine v1alpha1.BackendType, gaps []string) string {
 	if len(gaps) == 0 {
 		return ""
@@ -341,10 +342,10 @@ func nameSome(gaps []string) string {
 	return named
 }
 
-// noFindings describes a result without any.
+// noFindings describes a result without findings.
 const noFindings = "no known vulnerabilities"
 
-// describeFindings says in one line what was found.
+// describeFindings describes the counts in one line.
 func describeFindings(c *v1alpha1.FindingCounts) string {
 	if c == nil {
 		return ""
@@ -368,7 +369,7 @@ func compareWorkloads(a, b store.Workload) int {
 		cmp.Compare(a.Container, b.Container), cmp.Compare(a.Reference, b.Reference))
 }
 
-// setWhileTrue keeps a condition only while it is true, as kstatus wants it of Reconciling and Stalled.
+// setWhileTrue keeps a condition only while it is true, as kstatus requires of Reconciling and Stalled.
 func setWhileTrue(conditions *[]metav1.Condition, kind string, is bool, reason, message string, generation int64) {
 	if !is {
 		meta.RemoveStatusCondition(conditions, kind)

@@ -20,7 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// anyScan is an ImageScan within its bounds, with names and texts of any length.
+// anyScan generates ImageScans within the API's bounds, with names and texts of any length.
 func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 	return rapid.Custom(func(t *rapid.T) *v1alpha1.ImageScan {
 		text := func(name string, most int) string {
@@ -48,7 +48,7 @@ func anyScan() *rapid.Generator[*v1alpha1.ImageScan] {
 	})
 }
 
-// TestFitProperties: what is cut, in which order, and what never is.
+// TestFitProperties: what fit cuts, in which order, and what it never cuts.
 func TestFitProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyScan().Draw(t, "ImageScan")
@@ -96,7 +96,7 @@ func TestFitProperties(t *testing.T) {
 	})
 }
 
-// TestFitKeepsTheTypical: an ordinary object is not cut at all.
+// TestFitKeepsTheTypical: fit does not cut an ordinary object.
 func TestFitKeepsTheTypical(t *testing.T) {
 	scan := scanOf(aScanner("shop", "all"), web)
 	scan.Status = fullStatus("x")
@@ -115,7 +115,7 @@ func TestFitKeepsTheTypical(t *testing.T) {
 	}
 }
 
-// TestTruncate: one line of valid UTF-8 within the limit, and all of it when it fits.
+// TestTruncate: the result is one line of valid UTF-8 within the limit, and the whole text if it fits.
 func TestTruncate(t *testing.T) {
 	for _, tt := range []struct {
 		text  string
@@ -142,7 +142,7 @@ func TestTruncate(t *testing.T) {
 	})
 }
 
-// TestDescribeFindings: the result in one line.
+// TestDescribeFindings: the counts in one line.
 func TestDescribeFindings(t *testing.T) {
 	for want, counts := range map[string]*v1alpha1.FindingCounts{
 		"":                         nil,
@@ -158,7 +158,7 @@ func TestDescribeFindings(t *testing.T) {
 	}
 }
 
-// TestDescribeResult: what was not looked for is never said to be clean.
+// TestDescribeResult: a result does not claim to be free of vulnerabilities in what was not analysed.
 func TestDescribeResult(t *testing.T) {
 	none, one := &v1alpha1.FindingCounts{}, &v1alpha1.FindingCounts{High: 1}
 	gaps := []string{"npm", "PHP", "Rust", ".NET"}
@@ -187,7 +187,7 @@ func TestDescribeResult(t *testing.T) {
 	}
 }
 
-// TestGapsOf: what an image calls its distribution fits into the ImageScan.
+// TestGapsOf: any name of a distribution fits into the ImageScan.
 func TestGapsOf(t *testing.T) {
 	if got := gapsOf(nil); got != nil {
 		t.Errorf("nothing became %q", got)
@@ -198,7 +198,7 @@ func TestGapsOf(t *testing.T) {
 	}
 }
 
-// TestDescribeScanned: a Scanner's images are not called clean for what no engine looked at.
+// TestDescribeScanned: a Scanner's summary does not claim to be free of vulnerabilities in what no engine analysed.
 func TestDescribeScanned(t *testing.T) {
 	s := &scannerScope{scanner: theScanner(withClair("https://a.example.com")), backend: &scripted{gaps: []string{"npm"}}}
 	s.scanner.Status.Images.Scanned = 3
@@ -214,7 +214,7 @@ func TestDescribeScanned(t *testing.T) {
 	}
 }
 
-// TestCountsOf: every count gets to its place, and one that is too large for the API is as large as can be.
+// TestCountsOf: every count is copied to its field, and a count that exceeds the API's range is clamped.
 func TestCountsOf(t *testing.T) {
 	got := countsOf(finding.Counts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt64}, 8)
 	want := v1alpha1.FindingCounts{Critical: 1, High: 2, Medium: 3, Low: 4, Negligible: 5, Unknown: 6, Fixable: 7, KnownExploited: math.MaxInt32, Suppressed: 8}
@@ -223,7 +223,7 @@ func TestCountsOf(t *testing.T) {
 	}
 }
 
-// TestTopOf: the worst five, each within its bounds.
+// TestTopOf: the top findings are cut to five, and each to its bounds.
 func TestTopOf(t *testing.T) {
 	var findings []finding.Finding
 	for range 7 {
@@ -244,7 +244,7 @@ func TestTopOf(t *testing.T) {
 	}
 }
 
-// TestListWorkloads: each workload once, in order, ten of them, and the number of all.
+// TestListWorkloads: each workload is listed once and sorted, at most ten of them, beside the number of all.
 func TestListWorkloads(t *testing.T) {
 	s := &imageScanScope{scan: &v1alpha1.ImageScan{}, counted: true}
 	for i := range 12 {
@@ -259,7 +259,7 @@ func TestListWorkloads(t *testing.T) {
 	}
 }
 
-// TestSetWhileTrue: Reconciling and Stalled are there only while they are true, as kstatus wants it.
+// TestSetWhileTrue: Reconciling and Stalled exist only while they are true, as kstatus requires.
 func TestSetWhileTrue(t *testing.T) {
 	var conditions []metav1.Condition
 	setWhileTrue(&conditions, v1alpha1.ConditionStalled, false, "X", "", 1)
@@ -276,7 +276,7 @@ func TestSetWhileTrue(t *testing.T) {
 	}
 }
 
-// FuzzImageScanName: whatever a repository is called, the name is one that the API server takes.
+// FuzzImageScanName: for any repository, the name is valid for the API server.
 func FuzzImageScanName(f *testing.F) {
 	for _, seed := range []string{"docker.io/library/nginx", "a/B_C", "a/", "", "ü", "registry/" + long("x-", 300)} {
 		f.Add(seed)
@@ -289,7 +289,7 @@ func FuzzImageScanName(f *testing.F) {
 	})
 }
 
-// TestImageScanNames: readable, and another one for each Scanner, digest and platform.
+// TestImageScanNames: names are readable and differ by Scanner, digest and platform.
 func TestImageScanNames(t *testing.T) {
 	key := keyOfImage(web)
 	arm := key
@@ -312,7 +312,7 @@ func TestImageScanNames(t *testing.T) {
 	}
 }
 
-// TestCompareWorkloads is a total order, so that lists are the same each time.
+// TestCompareWorkloads: compareWorkloads is a total order, so that lists are stable.
 func TestCompareWorkloads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.SampledFrom([]string{"a", "b"})
@@ -329,7 +329,7 @@ func TestCompareWorkloads(t *testing.T) {
 	})
 }
 
-// TestSizeOf ignores field management, which is not ours.
+// TestSizeOf: the size does not include field management.
 func TestSizeOf(t *testing.T) {
 	scan := scanOf(aScanner("shop", "all"), web)
 	text, err := json.Marshal(scan)

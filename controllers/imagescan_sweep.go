@@ -16,26 +16,27 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// sweepPage is how many ImageScans are read from the API server at once: at most 2 MiB.
+// sweepPage is the page size for reading ImageScans from the API server: at most 2 MiB.
 const sweepPage = 500
 
-// imageOfScanner identifies an ImageScan by what it is for.
+// imageOfScanner identifies an ImageScan by its Scanner's UID and its image.
 type imageOfScanner struct {
 	scanner types.UID
 	key     image.Key
 }
 
-// SweepUses releases the images that the store has for a Scanner without an ImageScan, in all namespaces. It is to be called now and then:
+// SweepUses releases the images that the store has for a Scanner without an ImageScan, in all namespaces. It must be called periodically:
 // ImageScans are deleted while no manager runs, and a restored etcd lacks some.
 func (r *ImageScanReconciler) SweepUses(ctx context.Context) error {
 	return r.sweepUses(ctx, metav1.NamespaceAll)
 }
 
-// sweepPause is the least time between two sweeps of a namespace after deletions.
+// sweepPause is the minimum time between two sweeps of a namespace by sweepAfterDeletion.
 const sweepPause = 10 * time.Second
 
-// sweepAfterDeletion sweeps a namespace in which an ImageScan was deleted. Where thousands are deleted together, as with their Scanner, a
-// sweep for each would read all that are left each time: those soon after a sweep are left to SweepUses.
+// sweepAfterDeletion sweeps a namespace in which an ImageScan was deleted. When thousands are deleted together, for example with their
+// Scanner, one sweep per deletion would read all remaining ImageScans each time. Deletions within sweepPause after a sweep are therefore
+// left to SweepUses.
 func (r *ImageScanReconciler) sweepAfterDeletion(ctx context.Context, namespace string) error {
 	now := r.Clock.Now()
 	if last, found := r.swept.Load(namespace); found {
@@ -51,8 +52,8 @@ func (r *ImageScanReconciler) sweepAfterDeletion(ctx context.Context, namespace 
 	return err
 }
 
-// sweepUses does so for one namespace, or for all. The cache only finds candidates: an image is released when the API server has no
-// ImageScan for it. The store is read first, so that an ImageScan that is made meanwhile is found.
+// sweepUses sweeps one namespace, or all. The cache only finds candidates: an image is released only if the API server has no ImageScan for
+// it. The store is read first, so that an ImageScan created meanwhile is found.
 func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) error {
 	uses, err := r.Store.ScannerImages(ctx, namespace)
 	if err != nil || len(uses) == 0 {
@@ -69,7 +70,7 @@ func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) e
 	for namespace, uses := range byNamespace {
 		gone, err := withoutImageScan(ctx, r.Reader, sweepPage, namespace, uses)
 		if apierrors.IsForbidden(err) {
-			continue // where nothing may be read, nothing is known to be gone
+			continue // without read access, a missing ImageScan proves nothing
 		}
 		if err != nil {
 			return err
@@ -79,14 +80,15 @@ func (r *ImageScanReconciler) sweepUses(ctx context.Context, namespace string) e
 			if err := r.Store.Release(ctx, use.Scanner, use.Key); err != nil {
 				return err
 			}
-			// Should one have been made since, it has the use recorded again.
+			// An ImageScan that was created since then records its use again.
 			r.Wakeups.Image(ctx, use.Key.Digest)
 		}
 	}
 	return nil
 }
 
-// withoutImageScan returns those images for which there is no ImageScan, read in pages; a cache has none (0).
+// withoutImageScan returns those images that have no ImageScan. It reads ImageScans in pages of pageSize; 0 for a cache, which has no
+// pages.
 func withoutImageScan(
 	ctx context.Context, reader client.Reader, pageSize int64, namespace string, uses []store.ScannerImage,
 ) (gone []store.ScannerImage, err error) {

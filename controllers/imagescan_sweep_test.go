@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestDeletedImageScanIsReleased: an image whose ImageScan was deleted while nothing runs it any more is neither matched, counted nor
+// TestDeletedImageScanIsReleased: an image whose ImageScan was deleted while no pod runs the image is neither matched, counted nor
 // announced.
 func TestDeletedImageScanIsReleased(t *testing.T) {
 	for name, tt := range map[string]struct{ seen, away bool }{
@@ -50,8 +50,7 @@ func TestDeletedImageScanIsReleased(t *testing.T) {
 	}
 }
 
-// TestSweepChecksTheAPI: an image is released only if the API server has no ImageScan for it, whatever the cache says; pages are read to
-// their end.
+// TestSweepChecksTheAPI: an image is released only if the API server has no ImageScan for it, whatever the cache has. All pages are read.
 func TestSweepChecksTheAPI(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner, scanOf(scanner, web))
@@ -65,14 +64,14 @@ func TestSweepChecksTheAPI(t *testing.T) {
 		if options.Limit != sweepPage || options.Namespace != shop {
 			t.Errorf("listed with %+v, want pages of the namespace", options)
 		}
-		if options.Continue == "" { // the first page is empty, and there is another one
+		if options.Continue == "" { // the first page is empty, and a second one follows
 			list.SetContinue("next")
 			return nil
 		}
 		return c.List(ctx, list, client.InNamespace(shop))
 	}})
 	lagging := interceptor.NewClient(inner, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-		return nil // as if it had nothing yet
+		return nil // as if the cache were still empty
 	}})
 	u.scans.Client = lagging
 	u.must(u.scans.SweepUses(t.Context()))
@@ -88,7 +87,7 @@ func TestSweepChecksTheAPI(t *testing.T) {
 	}
 }
 
-// TestRemadeImageScanIsKept: an ImageScan that is deleted while its image runs is made anew, and the image stays.
+// TestRemadeImageScanIsKept: an ImageScan that is deleted while its image runs is recreated, and the image is not released.
 func TestRemadeImageScanIsKept(t *testing.T) {
 	scanner := theScanner()
 	scan, pod := scanOf(scanner, web), aPod(shop, "web-1", running("main", web))
@@ -109,8 +108,7 @@ func TestRemadeImageScanIsKept(t *testing.T) {
 	}
 }
 
-// TestManyDeletedImageScans: ImageScans that are deleted together are swept together, and one that was deleted too late for that is found
-// by the sweep that runs now and then.
+// TestManyDeletedImageScans: ImageScans that are deleted together cause one sweep. SweepUses finds those that were deleted after it.
 func TestManyDeletedImageScans(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)

@@ -17,23 +17,23 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Bounds of how many different pull secrets and ServiceAccounts of an image's pods are used.
+// Bounds on the number of distinct pull secrets and ServiceAccounts that are used for an image.
 const (
 	maxPullSecrets     = 20
 	maxServiceAccounts = 20
 )
 
-// use is one container that runs the image, or ran it.
+// use is one container that runs or ran the image.
 type use struct {
 	pod *corev1.Pod
 	img runningImage
-	// receivers that the pod concerns; none if neither it nor its namespace names any.
+	// receivers are those that the pod, or else its namespace, names. Empty if neither names any.
 	receivers []string
-	// endedAt is when its pod ended; zero while it runs.
+	// endedAt is when the pod ended; zero while it runs.
 	endedAt time.Time
 }
 
-// findUses lists the containers that run the image or have recently, and what follows for pulling it.
+// findUses sets the containers that run the image or ran it within the retention, and how the image can be pulled.
 func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	now := r.Clock.Now()
 	inUse := func(pod *corev1.Pod) bool { return usesImages(s.scanner, pod, now) }
@@ -52,7 +52,7 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 			return 0, err
 		}
 		if !known {
-			// The node of a pod that has ended may have gone for good.
+			// A running pod's node will appear in the cache. The node of an ended pod may be deleted for good.
 			s.counted = s.counted && !runs(&pods[i])
 			continue
 		}
@@ -72,12 +72,13 @@ func (r *ImageScanReconciler) findUses(ctx context.Context, s *imageScanScope) (
 	return 0, r.chooseScope(ctx, s)
 }
 
-// findDropped lists the containers that run the image, or have recently, though the Scanner is not about them any more. A pod that is being
-// deleted is not one of them: it is about to end. The node's platform does not matter: what is left out is left out on each.
+// findDropped returns the containers that run the image, or ran it within the retention, for which the Scanner is not responsible any more.
+// A pod that is being deleted does not count: it is about to end. The node's platform does not matter, since an exclusion applies on every
+// platform.
 func (r *ImageScanReconciler) findDropped(ctx context.Context, s *imageScanScope, now time.Time) (dropped []use, err error) {
 	var pods corev1.PodList
 	err = r.Client.List(ctx, &pods, client.InNamespace(s.scan.Namespace), client.MatchingFields{podsByDigest: s.key.Digest},
-		client.UnsafeDisableDeepCopy) // they are only read
+		client.UnsafeDisableDeepCopy) // only read
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if !pod.DeletionTimestamp.IsZero() || !usesImages(s.scanner, pod, now) {
@@ -102,7 +103,7 @@ func (s *imageScanScope) add(u use, now time.Time) {
 	s.ended = append(s.ended, u)
 }
 
-// lastUses are the containers that run the image now, or else those that ran it last.
+// lastUses returns the containers that run the image now or, if there are none, those that ran it last.
 func (s *imageScanScope) lastUses() []use {
 	if len(s.uses) > 0 {
 		return s.uses
@@ -110,9 +111,9 @@ func (s *imageScanScope) lastUses() []use {
 	return s.ended
 }
 
-// chooseScope prefers a catalogue that is there: that of the whole cluster, which anybody may use who runs the
-// image, or that of the namespace, which outlasts the pods by whose secrets it was made. Another namespace's is taken
-// only where all of them are trusted. It stays that namespace's own, so that it counts no more once they are not.
+// chooseScope prefers the credential scope of an existing catalog. First comes the cluster's, which every workload that runs the image may
+// use. Then comes the namespace's, which outlasts the pods whose pull secrets were used for it. The catalog of another namespace is used
+// only with ShareSBOMs. It keeps the scope of its own namespace, so that it stops counting when ShareSBOMs is disabled.
 func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope) error {
 	if s.backend == nil {
 		return nil
@@ -133,8 +134,8 @@ func (r *ImageScanReconciler) chooseScope(ctx context.Context, s *imageScanScope
 	return nil
 }
 
-// describe says how the image may be pulled and for whom it counts: with the pull secrets of the pods that have
-// some, for this namespace; without, for the whole cluster.
+// describe returns how the image may be pulled and its credential scope: this namespace if any pod has pull secrets, otherwise the whole
+// cluster.
 func (s *imageScanScope) describe() backend.Image {
 	img := backend.Image{Key: s.key, Scope: store.Cluster, Namespace: s.scan.Namespace, Scanner: string(s.scanner.UID)}
 	if grype := s.scanner.Spec.Backend.Grype; grype != nil {
@@ -156,7 +157,7 @@ func (s *imageScanScope) describe() backend.Image {
 	}
 	slices.Sort(inUse)
 	slices.Sort(reported)
-	// The cache lists pods in any order. Which reference is pulled first must not depend on that.
+	// The cache lists pods in any order. The order of pull references must not depend on it.
 	img.PullReferences = image.PullReferences(s.key.Digest, slices.Concat(inUse, remembered, reported)...)
 	if len(secrets) > 0 {
 		img.Scope = store.Scope(s.scan.Namespace)
@@ -165,14 +166,14 @@ func (s *imageScanScope) describe() backend.Image {
 	return img
 }
 
-// someOf are the first of these names in their order, each once.
+// someOf returns the first limit distinct names in sorted order. It sorts names in place.
 func someOf(names []string, limit int) []string {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	return names[:min(len(names), limit)]
 }
 
-// recordUse tells the store who runs the image.
+// recordUse records in the store which workloads run the image.
 func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) (time.Duration, error) {
 	if s.backend == nil {
 		return 0, nil
@@ -190,15 +191,16 @@ func (r *ImageScanReconciler) recordUse(ctx context.Context, s *imageScanScope) 
 	for _, w := range workloadsOf(slices.Concat(s.uses, s.ended)) {
 		fmt.Fprintln(concerned, w.Kind, w.Name, w.Repository, w.Receivers)
 	}
-	// Whoever tells receivers may have looked before this was recorded.
+	// The NotificationReconciler may have run before this was recorded.
 	if before, known := r.concerned.Swap(client.ObjectKeyFromObject(s.scan), concerned.Sum64()); known && before != concerned.Sum64() {
 		r.Wakeups.Image(ctx, s.key.Digest)
 	}
 	return 0, nil
 }
 
-// endedSince is how long ago pods may have ended by which an image is still in use. An image that the Scanner excludes by all of its names
-// is in use by none: pods that are left out have not ended, and those that have are no reason to announce it.
+// endedSince returns the time since when a pod must have ended to keep the image in use. If the Scanner excludes all names of the image,
+// the time is a year ahead, so that no pod keeps it in use: excluded pods have not ended, and ended pods are no reason to announce the
+// image.
 func (r *ImageScanReconciler) endedSince(s *imageScanScope) time.Time {
 	now, included := r.Clock.Now(), len(s.scan.Spec.References) == 0
 	for _, text := range s.scan.Spec.References {
@@ -211,7 +213,7 @@ func (r *ImageScanReconciler) endedSince(s *imageScanScope) time.Time {
 	return now.Add(-retention(s.scanner))
 }
 
-// RecordUse implements UseRecorder. Of a Scanner that has gone, nothing is to be recorded.
+// RecordUse implements UseRecorder. It records nothing if the Scanner is gone.
 func (r *ImageScanReconciler) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error {
 	s := &imageScanScope{scan: scan}
 	var err error
@@ -229,7 +231,7 @@ func (r *ImageScanReconciler) RecordUse(ctx context.Context, scan *v1alpha1.Imag
 	return err
 }
 
-// workload is what runs the container, without receivers.
+// workload returns the workload that runs the container, without receivers.
 func (u use) workload() store.Workload {
 	kind, name := workloadOf(u.pod)
 	return store.Workload{
@@ -238,7 +240,7 @@ func (u use) workload() store.Workload {
 	}
 }
 
-// workloadsOf lists each workload once, with the receivers of all its pods.
+// workloadsOf returns each workload once, with the receivers of all its pods.
 func workloadsOf(uses []use) []store.Workload {
 	named := map[store.Workload][]string{}
 	for _, u := range uses {
@@ -254,8 +256,8 @@ func workloadsOf(uses []use) []store.Workload {
 	return workloads
 }
 
-// endedWorkloads lists each workload once, with the time when its last pod ended. A namespace may have thousands of ended pods, each of them a
-// workload of its own, so each pod is handled once.
+// endedWorkloads returns each workload once, with the time when its last pod ended. It handles each pod once: a namespace may have
+// thousands of ended pods, each of them its own workload.
 func endedWorkloads(uses []use) (ended []store.EndedWorkload) {
 	last := map[store.Workload]time.Time{}
 	for _, u := range uses {

@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// TestReferencesAreInOneOrder: in whichever order the cache lists pods, an image is pulled by the same references in the same order.
+// TestReferencesAreInOneOrder: the order of pull references does not depend on the order in which the cache lists pods.
 func TestReferencesAreInOneOrder(t *testing.T) {
 	d := digest("x")
 	named := func(name, repository, reported string) use {
@@ -33,7 +33,7 @@ func TestReferencesAreInOneOrder(t *testing.T) {
 	}
 }
 
-// TestEndedPodsAreHandledOnce: of each workload the end of its last pod counts, and ten times as many ended Jobs take about ten times the work.
+// TestEndedPodsAreHandledOnce: the end of a workload is that of its last pod, and the work grows linearly with the number of ended Jobs.
 func TestEndedPodsAreHandledOnce(t *testing.T) {
 	began, controls := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), true
 	ended := func(jobs int) (uses []use) {

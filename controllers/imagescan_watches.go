@@ -20,11 +20,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// settle is how long to let pods come and go before they are counted, so that a rollout is counted once.
+// settle is the delay between a pod event and the reconciliation, so that a rollout causes one reconciliation.
 const settle = time.Second
 
-// statusChanged lets those updates pass by which a status changed, the reconciler's own among them: what it does before
-// its cache has the last one that it wrote starts from an older one, and may leave as it is what that one has changed.
+// statusChanged passes updates that change the status, including the reconciler's own. A reconciliation that starts before the cache has
+// the last written status works on an older one, and may leave a field as it is that the last one has changed. The event of the last write
+// triggers another reconciliation.
 var statusChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -55,12 +56,12 @@ func (r *ImageScanReconciler) ofScanner(ctx context.Context, o client.Object) []
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{imageScansByScanner: o.GetName()})
 }
 
-// ofDigest finds the ImageScans of all namespaces that a wake-up is about.
+// ofDigest returns the ImageScans in all namespaces that have the digest of a wake-up.
 func (r *ImageScanReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	return requestsFor(ctx, r.Client, &v1alpha1.ImageScanList{}, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})
 }
 
-// podEvents wakes the ImageScans of the images that a pod runs, or ran before the event.
+// podEvents enqueues the ImageScans of the images that a pod runs or ran before the event.
 func (r *ImageScanReconciler) podEvents() handler.EventHandler {
 	enqueue := func(ctx context.Context, q requestQueue, objects ...client.Object) {
 		for _, o := range objects {

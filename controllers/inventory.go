@@ -25,15 +25,15 @@ type runningImage struct {
 	Key image.Key
 }
 
-// inventory answers what runs where, from the cache and the store.
+// inventory finds pods, images and ImageScans, from the cache and the store.
 type inventory struct {
 	client client.Reader
 	jobs   store.Jobs
 	limits Limits
 }
 
-// images returns what the containers of a pod run, and what has no digest yet. known is false as long as the
-// pod's node is not in the cache.
+// images returns the images that the containers of a pod run, and those without a digest yet. known is false while the pod's node, or its
+// platform, is not in the cache.
 func (i inventory) images(ctx context.Context, pod *corev1.Pod) (running []runningImage, unresolved []unresolvedImage, known bool, err error) {
 	resolved, unresolved := imagesOf(pod)
 	if len(resolved) == 0 {
@@ -53,8 +53,8 @@ func (i inventory) images(ctx context.Context, pod *corev1.Pod) (running []runni
 	return running, unresolved, true, nil
 }
 
-// isOwnJob says whether a pod belongs to a Job that the operator made. The record decides, not a label that
-// anybody may set; a Job is known by name from before it is made and by UID from then on, until it is removed.
+// isOwnJob reports whether a pod belongs to a Job that the operator created. It relies on the store's record, not on labels, which anyone
+// may set. The record has the Job's name from before its creation and its UID from then on, until the Job is removed.
 func (i inventory) isOwnJob(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "Job" {
@@ -63,12 +63,13 @@ func (i inventory) isOwnJob(ctx context.Context, pod *corev1.Pod) (bool, error) 
 	return i.jobs.IsRecorded(ctx, pod.Namespace, owner.Name, string(owner.UID))
 }
 
-// selected lists the pods of a namespace that run and that a Scanner is about.
+// selected returns the running pods of a namespace that a Scanner is responsible for.
 func (i inventory) selected(ctx context.Context, scanner *v1alpha1.Scanner, opts ...client.ListOption) ([]corev1.Pod, error) {
 	return i.podsOf(ctx, scanner, runs, opts...)
 }
 
-// podsOf lists those pods of a Scanner, running and ended, that a condition lets pass.
+// podsOf returns the pods, running and ended, that a Scanner is responsible for and that pass accepts. The operator's own Jobs are left
+// out.
 func (i inventory) podsOf(
 	ctx context.Context, scanner *v1alpha1.Scanner, pass func(*corev1.Pod) bool, opts ...client.ListOption,
 ) ([]corev1.Pod, error) {
@@ -92,7 +93,7 @@ func (i inventory) podsOf(
 	return selected, nil
 }
 
-// imageScan finds the ImageScan of a Scanner for an image; nil if there is none.
+// imageScan returns the ImageScan of a Scanner for an image; nil if there is none.
 func (i inventory) imageScan(ctx context.Context, scanner *v1alpha1.Scanner, key image.Key) (*v1alpha1.ImageScan, error) {
 	var scans v1alpha1.ImageScanList
 	err := i.client.List(ctx, &scans, client.InNamespace(scanner.Namespace),
@@ -108,8 +109,8 @@ func (i inventory) imageScan(ctx context.Context, scanner *v1alpha1.Scanner, key
 	return nil, nil
 }
 
-// owner returns the Scanner that an ImageScan belongs to; nil if it has gone, is about to, or is another one of the
-// same name.
+// owner returns the Scanner that owns an ImageScan. It returns nil if that Scanner is gone or being deleted, or if another Scanner has its
+// name.
 func (i inventory) owner(ctx context.Context, scan *v1alpha1.ImageScan) (*v1alpha1.Scanner, error) {
 	var scanner v1alpha1.Scanner
 	err := i.client.Get(ctx, types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}, &scanner)
@@ -124,7 +125,7 @@ func (i inventory) owner(ctx context.Context, scan *v1alpha1.ImageScan) (*v1alph
 	return &scanner, nil
 }
 
-// keyOf returns the image that an ImageScan is about.
+// keyOf returns the image that an ImageScan is for.
 func keyOf(scan *v1alpha1.ImageScan) (image.Key, error) {
 	platform, err := image.ParsePlatform(scan.Spec.Platform)
 	if err != nil {
@@ -135,8 +136,8 @@ func keyOf(scan *v1alpha1.ImageScan) (image.Key, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// imageScanName is readable, and unique for a Scanner and an image: the last part of the repository, at most
-// 40 characters of it, and 16 hexadecimal digits.
+// imageScanName returns a readable name that is unique for a Scanner and an image: the last part of the repository, at most 40 characters
+// of it, and 16 hexadecimal digits.
 func imageScanName(scanner types.UID, key image.Key, repository string) string {
 	sum := sha256.Sum256([]byte(string(scanner) + ";" + key.String()))
 	short := repository[strings.LastIndex(repository, "/")+1:]

@@ -18,12 +18,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// unique is a reference that no other test uses.
+// unique returns a reference that no other test uses.
 func (p *place) unique(name string) string {
 	return "registry.example.com/" + p.namespace + "/" + name + ":1"
 }
 
-// inUse says whether the store still has an image matched.
+// inUse returns a function that reports whether a Scanner has the image in the store.
 func (p *place) inUse(reference string) func() bool {
 	return func() bool {
 		used, err := p.store.InUse(p.t.Context(), "fake", keyOfImage(reference), store.Cluster)
@@ -32,7 +32,7 @@ func (p *place) inUse(reference string) func() bool {
 	}
 }
 
-// TestEveryKindOfImage: one Scanner with all that can become of an image, and counts that add up.
+// TestEveryKindOfImage: one Scanner with images in all states has counts that add up.
 func TestEveryKindOfImage(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all", excluding("*/excluded"))
@@ -72,7 +72,7 @@ func TestEveryKindOfImage(t *testing.T) {
 	}
 }
 
-// TestEvents: users find in the events why an image has no result.
+// TestEvents: events explain why an image has no result.
 func TestEvents(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -87,7 +87,7 @@ func TestEvents(t *testing.T) {
 	}, patience).Should(ContainElements("ImageScan Warning ImageNotFound", "Scanner Warning SomeImagesFailed"))
 }
 
-// TestDeletedByUser: an ImageScan of an image that runs is made again, and the image is matched again.
+// TestDeletedByUser: a deleted ImageScan of a running image is recreated, and the image is matched again.
 func TestDeletedByUser(t *testing.T) {
 	p := newPlace(t)
 	scanner, image := aScanner(p.namespace, "all"), p.unique("web")
@@ -106,8 +106,8 @@ func TestDeletedByUser(t *testing.T) {
 	p.Eventually(matchedAt, patience).Should(BeTemporally(">", before))
 }
 
-// TestRetentionInTheCluster: an image that nobody runs any more goes when its time is over, and so does its use in
-// the store; a longer time keeps it.
+// TestRetentionInTheCluster: the ImageScan of an unused image is deleted when its retention is over, and so is its use in the store. A
+// longer retention of another Scanner keeps the image.
 func TestRetentionInTheCluster(t *testing.T) {
 	p := newPlace(t)
 	brief := aScanner(p.namespace, "brief", func(s *v1alpha1.Scanner) { s.Spec.UnusedImageRetention = &metav1.Duration{Duration: time.Second} })
@@ -129,14 +129,14 @@ func TestRetentionInTheCluster(t *testing.T) {
 	p.Eventually(p.inUse(image), patience).Should(BeFalse())
 }
 
-// TestStatusOfBefore: what stands in an ImageScan's status and is not so is corrected, though nothing else happens: a
-// reconciliation that started from an older status may have left it.
+// TestStatusOfBefore: a wrong field in an ImageScan's status is corrected without any other event: a reconciliation that started from an
+// older status may have left it.
 func TestStatusOfBefore(t *testing.T) {
 	p := newPlace(t)
 	scanner, image := aScanner(p.namespace, "all"), p.unique("web")
 	p.creates(scanner, aPod(p.namespace, "a", running("main", image)))
 	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
-	// Until the events of its beginning have passed, they would do it.
+	// Wait for the events of the creation to pass: each of them would correct the status as well.
 	p.Eventually(func() bool {
 		before := p.scan(scanner, image).ResourceVersion
 		time.Sleep(quiet)
@@ -149,7 +149,7 @@ func TestStatusOfBefore(t *testing.T) {
 	p.Eventually(func() *metav1.Time { return p.scan(scanner, image).Status.UnusedSinceTime }, patience).Should(BeNil())
 }
 
-// TestRetiredByOlderStatus: an ImageScan that was in use since the status that is seen is kept.
+// TestRetiredByOlderStatus: an ImageScan is not deleted if it has changed since the status on which the decision is based.
 func TestRetiredByOlderStatus(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -168,7 +168,7 @@ func TestRetiredByOlderStatus(t *testing.T) {
 	p.must(p.client.Get(t.Context(), client.ObjectKeyFromObject(scan), scan))
 }
 
-// TestDeletedScanner: its ImageScans go, and the store has nothing more to do for it.
+// TestDeletedScanner: the ImageScans of a deleted Scanner are deleted, and the store has no use for its images any more.
 func TestDeletedScanner(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -182,7 +182,7 @@ func TestDeletedScanner(t *testing.T) {
 	p.Consistently(p.inUse(image), quiet).Should(BeFalse(), "nobody brings it back")
 }
 
-// TestRecreatedScanner: another Scanner of the same name begins anew, and takes nothing over.
+// TestRecreatedScanner: another Scanner of the same name starts from the beginning and takes over no ImageScan.
 func TestRecreatedScanner(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -195,7 +195,7 @@ func TestRecreatedScanner(t *testing.T) {
 	p.Eventually(func() int { return len(p.scans(scanner)) }, patience).Should(BeZero())
 }
 
-// TestSuspendedScanner: nothing is begun, and what was begun stays, until it goes on.
+// TestSuspendedScanner: a suspended Scanner starts nothing new, and its ImageScans stay until it is resumed.
 func TestSuspendedScanner(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -214,7 +214,7 @@ func TestSuspendedScanner(t *testing.T) {
 	p.becomes(scanner, phasesOf{web: v1alpha1.PhaseScanned, vulnerable: v1alpha1.PhaseScanned})
 }
 
-// TestNewDataInTheCluster: all reports are made again with newer data, and what did not change is not written to etcd.
+// TestNewDataInTheCluster: newer data causes new reports for all images, and no write to etcd if the findings are the same.
 func TestNewDataInTheCluster(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -223,7 +223,7 @@ func TestNewDataInTheCluster(t *testing.T) {
 	p.becomes(scanner, phasesOf{image: v1alpha1.PhaseScanned})
 	p.Eventually(func() int32 { return p.scan(scanner, image).Status.WorkloadCount }, patience).Should(BeEquivalentTo(1))
 	before := p.scan(scanner, image)
-	p.engine.Publish() // another build without any news
+	p.engine.Publish() // another build without new findings
 	version, err := p.engine.DataVersion(t.Context())
 	p.must(err)
 	matchedWith := func() string {
@@ -239,7 +239,7 @@ func TestNewDataInTheCluster(t *testing.T) {
 	}, quiet, "200ms").Should(Equal(before.ResourceVersion))
 }
 
-// TestChangedEngine: a Scanner whose engine this operator does not have says so, and goes on when it is changed back.
+// TestChangedEngine: a Scanner whose engine this operator does not have is stalled, and continues when its engine is changed.
 func TestChangedEngine(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all", withClair("https://clair.example.com"))

@@ -13,16 +13,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Limits bound what is done for one namespace, whose users are free to make Scanners and pods. A limit of 0 is none.
+// Limits bounds the work for one namespace, whose users may create any number of Scanners and pods. 0 means no limit.
 type Limits struct {
-	// Scanners are worked for, the oldest of a namespace. For the others only their finalizers and the condition that says so are kept.
+	// Scanners is the number of Scanners that are admitted in a namespace, the oldest first. For the others, the operator maintains only
+	// their finalizers and the condition with the reason.
 	Scanners int
-	// ImageScans may be in a namespace before the operator makes no more there.
+	// ImageScans is the number of ImageScans in a namespace from which on the operator creates no more there.
 	ImageScans int
 }
 
-// admits says whether a Scanner is one of those that are worked for: of the oldest in its namespace, by name if they are equally old.
-// One that is being deleted counts no more, and need not be in the cache.
+// admits reports whether a Scanner is among the oldest of its namespace, within the limit. Scanners of the same age are ordered by name. A
+// Scanner that is being deleted does not count against the limit. scanner itself need not be in the cache.
 func (l Limits) admits(ctx context.Context, cache client.Reader, scanner *v1alpha1.Scanner) (bool, error) {
 	if l.Scanners == 0 {
 		return true, nil
@@ -42,7 +43,7 @@ func (l Limits) admits(ctx context.Context, cache client.Reader, scanner *v1alph
 	return true, nil
 }
 
-// admitted are the indexes of the Scanners of a namespace that are worked for, and of those that are being deleted.
+// admitted returns the indexes of the admitted Scanners of a namespace, and of those that are being deleted.
 func (l Limits) admitted(all []v1alpha1.Scanner) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		order := make([]int, len(all))
@@ -70,7 +71,7 @@ func byAge(a, b *v1alpha1.Scanner) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// full says whether a namespace has as many ImageScans as it may.
+// full reports whether a namespace has reached the limit of ImageScans.
 func (l Limits) full(ctx context.Context, cache client.Reader, namespace string) (bool, error) {
 	if l.ImageScans == 0 {
 		return false, nil
@@ -80,13 +81,13 @@ func (l Limits) full(ctx context.Context, cache client.Reader, namespace string)
 	return len(all.Items) >= l.ImageScans, err
 }
 
-// tooManyScanners says what a Scanner that is not admitted has to hear.
+// tooManyScanners returns the message for a Scanner that is not admitted.
 func (l Limits) tooManyScanners() string {
 	return fmt.Sprintf("nothing is done for this Scanner: the operator works for the %d oldest Scanners of a namespace. "+
 		"Delete another one, or have limits.scannersPerNamespace raised in the operator's configuration", l.Scanners)
 }
 
-// overStoreBudget says that images are not scanned for want of room in the store; empty if there is none.
+// overStoreBudget returns the message about images that exceed the namespace's budget in the store; empty if there are none.
 func overStoreBudget(images []coveredImage) string {
 	n := countReason(images, v1alpha1.ReasonStoreBudgetExceeded)
 	if n == 0 {
@@ -96,7 +97,7 @@ func overStoreBudget(images []coveredImage) string {
 		"Exclude images, or have ingest.storeSizePerNamespace raised in the operator's configuration", n, len(images))
 }
 
-// tooManyImages says what images without an ImageScan wait for; empty if no image does.
+// tooManyImages returns the message about images for which no ImageScan is created; empty if there are none.
 func (l Limits) tooManyImages(images []coveredImage) string {
 	n := countReason(images, v1alpha1.ReasonTooManyImages)
 	if n == 0 {
@@ -106,7 +107,7 @@ func (l Limits) tooManyImages(images []coveredImage) string {
 		"spec.unusedImageRetention, or limits.imageScansPerNamespace raised in the operator's configuration", n, len(images), l.ImageScans)
 }
 
-// countReason returns how many images are not scanned for a reason.
+// countReason returns how many images have a reason.
 func countReason(images []coveredImage, reason string) (n int) {
 	for _, img := range images {
 		if img.Reason == reason {

@@ -21,7 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// madeAt is a Scanner of a name and an age.
+// madeAt returns a Scanner with a name and a creation time.
 func madeAt(name string, at time.Time, changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	return theScanner(append(changes, func(s *v1alpha1.Scanner) {
 		s.Name, s.UID, s.CreationTimestamp = name, types.UID("uid-"+name), metav1.NewTime(at)
@@ -32,12 +32,12 @@ func deletedScanner(s *v1alpha1.Scanner) {
 	s.Finalizers, s.DeletionTimestamp = []string{scannerFinalizer}, &metav1.Time{Time: noon}
 }
 
-// limited has all reconcilers of a unit keep to limits.
+// limited sets the limits of all reconcilers of a unit.
 func (u *unit) limited(l Limits) {
 	u.pods.Limits, u.scans.Limits, u.scanners.Limits = l, l, l
 }
 
-// TestWhichScannersAreWorkedFor: the oldest, by name if they are equally old. The two ways to find out say the same.
+// TestWhichScannersAreWorkedFor: the oldest Scanners are admitted, by name if they are equally old. admits and admitted agree.
 func TestWhichScannersAreWorkedFor(t *testing.T) {
 	early, late := noon.Add(-time.Hour), noon
 	for name, tt := range map[string]struct {
@@ -83,7 +83,8 @@ func TestWhichScannersAreWorkedFor(t *testing.T) {
 	}
 }
 
-// TestTooManyScanners: those beyond the limit say so and cost nothing, and the next one has its turn when one goes.
+// TestTooManyScanners: Scanners beyond the limit have a condition that says so and cause no work. The next one is admitted when one is
+// deleted.
 func TestTooManyScanners(t *testing.T) {
 	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
 	pod := aPod(shop, "web-1", running("main", web))
@@ -131,7 +132,8 @@ func TestTooManyScanners(t *testing.T) {
 	}
 }
 
-// TestImagesOfScannersTooMany: what was scanned before the limit was lowered stays as it is, and nothing more is done for it.
+// TestImagesOfScannersTooMany: after the limit is lowered, the images of a Scanner beyond it keep their results and are not scanned any
+// more.
 func TestImagesOfScannersTooMany(t *testing.T) {
 	first, second := theScanner(), madeAt("second", noon.Add(time.Hour))
 	scan := scanOf(second, web)
@@ -146,7 +148,8 @@ func TestImagesOfScannersTooMany(t *testing.T) {
 	}
 }
 
-// TestTooManyImages: beyond the limit no ImageScan is made, which is said by number and with a way out; room is used.
+// TestTooManyImages: beyond the limit no ImageScan is created. The condition has the number of images and the remedy. ImageScans are
+// created again when there is room.
 func TestTooManyImages(t *testing.T) {
 	scanner := theScanner()
 	var objects []client.Object
@@ -181,8 +184,8 @@ func TestTooManyImages(t *testing.T) {
 	}
 }
 
-// TestFullNamespaceIsCountedSeldom: however many images find no room in a namespace, its ImageScans are not counted for each of them:
-// meanwhile no ImageScan is made anywhere.
+// TestFullNamespaceIsCountedSeldom: the ImageScans of a full namespace are not counted again for each image without room, since each count
+// blocks the creation of ImageScans in all namespaces.
 func TestFullNamespaceIsCountedSeldom(t *testing.T) {
 	var objects []client.Object
 	for i := range 20 {
@@ -204,13 +207,13 @@ func TestFullNamespaceIsCountedSeldom(t *testing.T) {
 		_, err := u.pods.Reconcile(t.Context(), requestFor(pod))
 		u.must(err)
 	}
-	// Once for the image that found room, and once for all others.
+	// One count for the image that found room, and one for all others.
 	if counted != 2 {
 		t.Errorf("the ImageScans were counted %d times for %d images, want 2", counted, len(objects))
 	}
 }
 
-// TestStoreBudget: a Scanner whose images find no room in the store says so, by number and with a way out.
+// TestStoreBudget: a Scanner whose images exceed the store budget has a condition with their number and the remedy.
 func TestStoreBudget(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -227,7 +230,7 @@ func TestStoreBudget(t *testing.T) {
 	}
 }
 
-// TestHangingRequestDelaysOtherPods: an ImageScan that the API server never finishes to make keeps other pods waiting for seconds, and not for ever.
+// TestHangingRequestDelaysOtherPods: a create request that the API server never answers delays other pods by seconds, not for ever.
 func TestHangingRequestDelaysOtherPods(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)

@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// telling gives a Scanner receivers that are told at once.
+// telling gives a Scanner receivers with a group wait and interval of one second.
 func telling(names ...string) func(*v1alpha1.Scanner) {
 	return func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = nil
@@ -30,7 +30,7 @@ func telling(names ...string) func(*v1alpha1.Scanner) {
 	}
 }
 
-// told are the messages of a Scanner in the place's namespace, oldest first: receiver, kind, and the images of news.
+// told returns the messages of a Scanner in the place's namespace, oldest first: the receiver, the kind, and the images of its sections.
 func (p *place) told(scanner string) func() []string {
 	return func() (told []string) {
 		for _, d := range p.slack.of(p.namespace) {
@@ -47,7 +47,7 @@ func (p *place) told(scanner string) func() []string {
 	}
 }
 
-// runsSoon has a pod seen by the operator before the Scanner that is about it is made, so that its images are there at first.
+// runsSoon makes the operator scan an image before the Scanner under test is created, so that the image belongs to that Scanner's baseline.
 func (p *place) runsSoon(image string) {
 	p.t.Helper()
 	p.creates(aPod(p.namespace, "first", running("main", p.unique(image))))
@@ -57,8 +57,8 @@ func (p *place) runsSoon(image string) {
 	p.deletes(early)
 }
 
-// TestSuspendedScannerIsSilent: while it is suspended nobody is told anything; when it goes on, what came meanwhile is
-// told in one message, and nothing that was told before.
+// TestSuspendedScannerIsSilent: a suspended Scanner sends nothing. After it is resumed, one message has what was found meanwhile, and
+// nothing that was announced before.
 func TestSuspendedScannerIsSilent(t *testing.T) {
 	p := newPlace(t)
 	p.runsSoon("vulnerable")
@@ -82,8 +82,8 @@ func TestSuspendedScannerIsSilent(t *testing.T) {
 	p.Consistently(p.told("all"), quiet).Should(HaveLen(2), "there is no second summary")
 }
 
-// TestReceiversChange: one that is added gets a summary of its own; one that comes back goes on where it was, with
-// what came meanwhile; the others hear nothing of it.
+// TestReceiversChange: an added receiver gets a summary of its own. A receiver that is added again soon continues where it was, with what
+// was found meanwhile. The other receivers are not affected.
 func TestReceiversChange(t *testing.T) {
 	p := newPlace(t)
 	p.runsSoon("vulnerable")
@@ -108,8 +108,8 @@ func TestReceiversChange(t *testing.T) {
 	p.Consistently(p.told("all"), quiet).Should(Equal(all), "another address for the same receiver is no reason to begin anew")
 }
 
-// TestScannersTellApart: two Scanners about the same pods each tell their own receivers, once; one that is about them
-// under a new name begins with a summary.
+// TestScannersTellApart: two Scanners that select the same pods each send to their own receivers once. A Scanner with a new name begins
+// with a summary.
 func TestScannersTellApart(t *testing.T) {
 	p := newPlace(t)
 	p.runsSoon("vulnerable")
@@ -124,8 +124,8 @@ func TestScannersTellApart(t *testing.T) {
 	p.Consistently(p.told("one"), quiet).Should(HaveLen(1), "nobody speaks for a Scanner that has gone")
 }
 
-// TestDeselectedIsNoNews: images that a Scanner is not about any more are no news, neither when they go nor when they
-// come back.
+// TestDeselectedIsNoNews: images that a Scanner does not cover any more are not announced, neither when they are deselected nor when they
+// are selected again.
 func TestDeselectedIsNoNews(t *testing.T) {
 	p := newPlace(t)
 	p.runsSoon("vulnerable")
@@ -146,7 +146,7 @@ func TestDeselectedIsNoNews(t *testing.T) {
 	p.Consistently(p.told("all"), quiet).Should(HaveLen(1))
 }
 
-// TestMessageOnItsWay: what becomes of a message that could not be delivered yet when the Scanner is changed.
+// TestMessageOnItsWay: a message that was not delivered yet when the Scanner is changed is sent after the change is reverted, once.
 func TestMessageOnItsWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change, back func(*v1alpha1.Scanner)
@@ -185,7 +185,7 @@ func TestMessageOnItsWay(t *testing.T) {
 	}
 }
 
-// changes the Scanner as a user would.
+// changes updates the Scanner as a user would.
 func (w *notifyWorld) changes(change func(*v1alpha1.Scanner)) {
 	w.t.Helper()
 	var scanner v1alpha1.Scanner
@@ -195,8 +195,8 @@ func (w *notifyWorld) changes(change func(*v1alpha1.Scanner)) {
 	w.must(w.client.Update(w.t.Context(), &scanner))
 }
 
-// TestSuspendedWhileAJobRuns: the engine is asked for nothing more. What its Job brings meanwhile is there when the
-// Scanner goes on, so that nothing is done twice.
+// TestSuspendedWhileAJobRuns: while the Scanner is suspended, the engine is not called. The result of a Job that ends meanwhile is used
+// when the Scanner is resumed.
 func TestSuspendedWhileAJobRuns(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -233,7 +233,7 @@ func TestSuspendedWhileAJobRuns(t *testing.T) {
 	}
 }
 
-// TestSuspendedIsNotMatched: new data makes no work for a suspended Scanner, until it goes on.
+// TestSuspendedIsNotMatched: new data causes no match for a suspended Scanner until it is resumed.
 func TestSuspendedIsNotMatched(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -260,7 +260,7 @@ func TestSuspendedIsNotMatched(t *testing.T) {
 	}
 }
 
-// TestChangedSettingsWhileAJobRuns: what the engine is asked next follows the Scanner as it is then.
+// TestChangedSettingsWhileAJobRuns: the next call of the engine uses the changed settings of the Scanner.
 func TestChangedSettingsWhileAJobRuns(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Backend.Grype = &v1alpha1.GrypeBackend{} })
 	scan := scanOf(scanner, web)

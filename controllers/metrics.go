@@ -19,8 +19,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Metrics says what Scanners cover, as their statuses said it last, and counts what went wrong. There are so many time
-// series as there are Scanners, times what is constant: no label names an image, a pod or a vulnerability. Nil counts nothing.
+// Metrics exports what Scanners cover, as of their last status, and counts failures. The number of time series is the number of Scanners
+// times a constant: no label names an image, a pod or a vulnerability. A nil Metrics records nothing.
 type Metrics struct {
 	failures   *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
@@ -47,7 +47,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// What is said of each Scanner. The label scanner_namespace is not called namespace: that is where the manager runs.
+// Gauges of each Scanner. The label is called scanner_namespace because namespace is where the manager runs.
 var (
 	imagesGauge = describe("scanner_operator_images", "Images of a Scanner by state (scanned, pending, failed, excluded).",
 		"scanner_namespace", "scanner", "state")
@@ -93,7 +93,7 @@ func (m *Metrics) Describe(into chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It computes nothing.
+// Collect implements prometheus.Collector. It only emits values that were computed before.
 func (m *Metrics) Collect(into chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +104,7 @@ func (m *Metrics) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// covers replaces what is said of a Scanner.
+// covers replaces the metrics of a Scanner.
 func (m *Metrics) covers(s *scannerScope) {
 	if m == nil {
 		return
@@ -124,7 +124,7 @@ func (m *Metrics) covers(s *scannerScope) {
 
 var truth = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1}
 
-// forget drops a Scanner that has gone.
+// forget drops the metrics of a deleted Scanner.
 func (m *Metrics) forget(name types.NamespacedName) {
 	if m == nil {
 		return
@@ -134,7 +134,7 @@ func (m *Metrics) forget(name types.NamespacedName) {
 	delete(m.scanners, name)
 }
 
-// gauges are what is said of one Scanner.
+// gauges collects the metrics of one Scanner.
 type gauges struct {
 	scanner *v1alpha1.Scanner
 	all     []prometheus.Metric
@@ -145,7 +145,7 @@ func (g *gauges) add(desc *prometheus.Desc, value float64, labels ...string) {
 	g.all = append(g.all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
 }
 
-// since adds a time that is known.
+// since adds a time as a gauge, unless it is zero.
 func (g *gauges) since(desc *prometheus.Desc, at time.Time, labels ...string) {
 	if !at.IsZero() {
 		g.add(desc, float64(at.Unix()), labels...)
@@ -174,7 +174,7 @@ func (g *gauges) images(images []coveredImage) {
 	for reason, n := range failed {
 		g.add(failedGauge, float64(n), reason)
 	}
-	if !isSuspended(g.scanner) { // then nothing is due
+	if !isSuspended(g.scanner) { // nothing is due while a Scanner is suspended
 		g.since(oldestGauge, oldest)
 		g.since(waitingGauge, waiting)
 	}
@@ -216,22 +216,22 @@ func (g *gauges) receivers() {
 	g.add(untoldGauge, float64(untold))
 }
 
-// failed counts a failure.
+// failed counts a failed attempt to scan an image.
 func (m *Metrics) failed(reason string) {
 	if m != nil {
 		m.failures.WithLabelValues(knownReason(reason)).Inc()
 	}
 }
 
-// attempted counts an attempt to tell a receiver something.
+// attempted counts an attempt to deliver a message.
 func (m *Metrics) attempted(o *notify.Outcome) {
 	if m != nil {
 		m.deliveries.WithLabelValues(string(o.Result), o.Reason).Inc()
 	}
 }
 
-// otherReason stands for all reasons that the operator does not have: pods in tenants' namespaces may speak as workers
-// do, and each word that they invent would be a time series.
+// otherReason replaces every reason that the operator does not know. Pods in tenants' namespaces can send any reason, and each would be a
+// time series.
 const otherReason = "Other"
 
 func knownReason(reason string) string {
@@ -241,7 +241,7 @@ func knownReason(reason string) string {
 	return otherReason
 }
 
-// failureReasons are all that an image can fail for.
+// failureReasons are all reasons for which an image can fail.
 var failureReasons = []string{
 	v1alpha1.ReasonBackendDisabled, v1alpha1.ReasonBackendError, v1alpha1.ReasonNotPulled, v1alpha1.ReasonBareImageID, v1alpha1.ReasonTooManyImages,
 	workerapi.ReasonImageNotFound, workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,

@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
-// measured are the values of all metrics whose names begin so, with their labels, but for conditions.
+// measured returns the values of all metrics by name without its prefix, followed by the values of the labels other than the Scanner's.
 func measured(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -46,7 +46,7 @@ func measured(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-// TestScannerMetrics: what a Scanner's status says is measured, replaced each time, and goes with the Scanner.
+// TestScannerMetrics: the metrics of a Scanner follow its status and are removed with the Scanner.
 func TestScannerMetrics(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner, aPod(shop, "a", waiting("c", "nginx", "ErrImagePull")))
@@ -77,7 +77,7 @@ func TestScannerMetrics(t *testing.T) {
 	}
 }
 
-// TestSuspendedScannersAreNotLate: nothing is due while a Scanner is suspended.
+// TestSuspendedScannersAreNotLate: a suspended Scanner has no metric of overdue work.
 func TestSuspendedScannersAreNotLate(t *testing.T) {
 	scanner := theScanner()
 	g := gauges{scanner: scanner}
@@ -92,7 +92,7 @@ func TestSuspendedScannersAreNotLate(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted: by reasons that the operator has. Whatever a pod invents is one and the same.
+// TestFailuresAreCounted: failures are counted by known reasons. All unknown reasons count as one.
 func TestFailuresAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
@@ -106,7 +106,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// TestFailedAttemptsAreCounted: each attempt of an image once, however often its ImageScan is looked at.
+// TestFailedAttemptsAreCounted: each attempt is counted once, however often its ImageScan is reconciled.
 func TestFailedAttemptsAreCounted(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -122,7 +122,7 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 	}
 }
 
-// TestReasonsOfFailuresAreKnown: a reason that an engine gets is not counted as Other.
+// TestReasonsOfFailuresAreKnown: each reason that an engine declares is in failureReasons.
 func TestReasonsOfFailuresAreKnown(t *testing.T) {
 	for _, path := range []string{"../pkg/backend/grype/reasons.go", "../pkg/backend/clair/reasons.go", "../workerapi/workerapi.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -151,8 +151,8 @@ func TestReasonsOfFailuresAreKnown(t *testing.T) {
 	}
 }
 
-// TestStoreEvents: that the store does not work, or not for ever, is told, and that it works again. That all is well from
-// the beginning is not.
+// TestStoreEvents: a store that is not durable causes an event, and so does its recovery. A store that is durable from the start causes
+// none.
 func TestStoreEvents(t *testing.T) {
 	u := newUnit(t, theScanner())
 	u.scanners.StoreDurable = false
@@ -168,7 +168,7 @@ func TestStoreEvents(t *testing.T) {
 	}
 }
 
-// TestDataEvents: outdated data is a warning, once, and renewed data is told with its time. Newer data alone is no event.
+// TestDataEvents: outdated data causes one warning, and renewed data an event with its build time. Newer data alone causes no event.
 func TestDataEvents(t *testing.T) {
 	u := newUnit(t, theScanner())
 	u.reconcileScanner()
@@ -194,7 +194,7 @@ func TestDataEvents(t *testing.T) {
 	}
 }
 
-// TestUnreadableScannerMetrics: a Scanner whose namespace may not be read is not ready in its metrics either.
+// TestUnreadableScannerMetrics: a Scanner whose namespace cannot be read is not ready in its metrics either.
 func TestUnreadableScannerMetrics(t *testing.T) {
 	u := newUnit(t, theScanner())
 	registry := prometheus.NewRegistry()
@@ -205,7 +205,7 @@ func TestUnreadableScannerMetrics(t *testing.T) {
 	}
 	ctx, done := context.WithCancel(t.Context())
 	denied := interceptor.NewClient(u.client, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-		return nil // of a review: nothing is allowed
+		return nil // the access review stays empty: nothing is allowed
 	}})
 	u.scanners.Rights = &rights.Checker{
 		Client: denied, Cache: u.client, Home: "home", Account: "home:manager", Log: logr.Discard(), Metrics: prometheus.NewRegistry(),

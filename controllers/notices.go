@@ -16,45 +16,45 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// expiryNotice is how long before its end an exception is spoken of.
+// expiryNotice is how long before an exception expires a notice is sent.
 const expiryNotice = 7 * 24 * time.Hour
 
-// maxNoticeExamples of images are named in a notice.
+// maxNoticeExamples is the number of images that a notice names.
 const maxNoticeExamples = 5
 
-// NoticeTimes says how long something has to go wrong until receivers are told.
+// NoticeTimes has the minimum duration of a problem before receivers get a notice.
 type NoticeTimes struct {
-	// ScansFailing is the time without any result, ImagesFailed that for which an image has failed.
+	// ScansFailing is the time without any result. ImagesFailed is the time for which an image has failed.
 	ScansFailing, ImagesFailed time.Duration
 }
 
-// circumstances are what a Scanner's notices follow from. None of it is lost with the process.
+// circumstances is the input from which a Scanner's health notices are computed. All of it survives a restart.
 type circumstances struct {
 	now    time.Time
 	after  NoticeTimes
 	images []coveredImage
-	// backend is the condition BackendAvailable; nil if it is not known yet.
+	// backend is the condition BackendAvailable; nil if it is unknown.
 	backend *metav1.Condition
-	// data is the engine's, zero if it has none; from maxAge on (0: never) it is outdated, with the problem in words.
+	// data is that of the engine, zero if it has none. It is outdated from the age maxAge on (0: never). dataProblem describes the problem.
 	data        store.DataVersion
 	maxAge      time.Duration
 	dataProblem string
-	// anomaly of the data; nil if there is none.
+	// anomaly is that of the data; nil if there is none.
 	anomaly *store.DataAnomaly
-	// exceptions that are in force, and how many of the Scanner's findings each covers, by UID.
+	// exceptions are those in force. covered has the number of the Scanner's findings that each suppresses, by UID.
 	exceptions []exception.Exception
 	covered    map[string]int
 }
 
-// notices are what the Scanner has to say about itself. Those about the same trouble have the same id.
+// notices returns the Scanner's health notices, ordered by ID. Notices about the same problem have the same ID.
 func (c circumstances) notices() []notify.Notice {
 	all := slices.Concat(c.scansFailing(), c.dataOutdated(), c.dataAnomaly(), c.imagesFailed(), c.exceptionsExpire())
 	slices.SortStableFunc(all, func(a, b notify.Notice) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
-// scansFailing is true while the engine is not available, and while images wait for a result, or all have failed, and none has got
-// one. A few images that fail among others are imagesFailed alone.
+// scansFailing returns a notice if, for at least after.ScansFailing, the engine is unavailable, or no image gets a result although some
+// wait for one or all have failed. A few failed images among others are reported by imagesFailed alone.
 func (c circumstances) scansFailing() []notify.Notice {
 	open, since := c.openImages()
 	notice := notify.Notice{
@@ -74,8 +74,8 @@ func (c circumstances) scansFailing() []notify.Notice {
 	return []notify.Notice{notice}
 }
 
-// openImages are those that the engine owes a result, if nothing but such images is there or some wait for their turn, and since when
-// none has got one; the zero time if nothing is owed.
+// openImages returns the images that the engine owes a result, and since when no image has got one. It returns nothing if an image has a
+// current result and none is waiting.
 func (c circumstances) openImages() (open []coveredImage, since time.Time) {
 	var last time.Time
 	current, waiting := 0, 0
@@ -109,7 +109,7 @@ func (c circumstances) openImages() (open []coveredImage, since time.Time) {
 	return open, since
 }
 
-// dataOutdated is true while the data in use is older than the configuration allows.
+// dataOutdated returns a notice while the data in use is older than the configuration allows.
 func (c circumstances) dataOutdated() []notify.Notice {
 	if c.maxAge == 0 || !c.lasts(c.data.Built, c.maxAge) {
 		return nil
@@ -129,7 +129,8 @@ func (c circumstances) dataAnomaly() []notify.Notice {
 	}}
 }
 
-// imagesFailed says for each reason which images have failed for long enough. A time that is not known is no long time.
+// imagesFailed returns one notice per reason for the images that have failed for at least after.ImagesFailed. An unknown time counts as
+// recent.
 func (c circumstances) imagesFailed() (all []notify.Notice) {
 	byReason := map[string][]coveredImage{}
 	for _, img := range c.images {
@@ -152,8 +153,8 @@ func (c circumstances) imagesFailed() (all []notify.Notice) {
 	return all
 }
 
-// exceptionsExpire names the exceptions that end soon and whose findings will be news then. One whose end is put off and comes
-// again is spoken of again.
+// exceptionsExpire returns a notice for each exception that expires soon and suppresses findings. An exception whose expiration is
+// postponed gets another notice before its new expiration.
 func (c circumstances) exceptionsExpire() (all []notify.Notice) {
 	for _, e := range c.exceptions {
 		covered := c.covered[e.UID]
@@ -172,12 +173,12 @@ func (c circumstances) exceptionsExpire() (all []notify.Notice) {
 	return all
 }
 
-// lasts says whether it is so long since a time, if that is known.
+// lasts reports whether at least a given duration has passed since a time. An unknown time never has.
 func (c circumstances) lasts(since time.Time, least time.Duration) bool {
 	return !since.IsZero() && !c.now.Before(since.Add(least))
 }
 
-// someNames are the first names of images in their order.
+// someNames returns the first names of images in sorted order.
 func someNames(images []coveredImage) []string {
 	var names []string
 	for _, img := range images {

@@ -13,10 +13,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// ago is a time before noon.
+// ago returns a time before noon.
 func ago(d time.Duration) time.Time { return noon.Add(-d) }
 
-// covers makes an image of a Scanner; without a change it is scanned with the current data, an hour ago.
+// covers returns an image of a Scanner. Without a change it was scanned with the current data an hour ago.
 func covers(name string, changes ...func(*coveredImage)) coveredImage {
 	img := coveredImage{
 		ID: keyOfImage(name).String(), Name: name, Repositories: []string{name}, State: imageScanned,
@@ -28,7 +28,7 @@ func covers(name string, changes ...func(*coveredImage)) coveredImage {
 	return img
 }
 
-// pendingFor and its like are how an image fares, and since when.
+// pendingFor, failedFor and matched set the state of an image and since when it is in it.
 func pendingFor(d time.Duration) func(*coveredImage) {
 	return func(i *coveredImage) { i.State, i.Since, i.Report = imagePending, ago(d), store.ReportAge{} }
 }
@@ -51,7 +51,7 @@ func suspended(i *coveredImage) { i.Reason = v1alpha1.ReasonSuspended }
 
 func notStarted(i *coveredImage) { i.Repositories = nil }
 
-// TestNotices: what a Scanner says about itself, and what it does not.
+// TestNotices: which health notices a Scanner sends, and which not.
 func TestNotices(t *testing.T) {
 	const hour, day = time.Hour, 24 * time.Hour
 	images := func(images ...coveredImage) circumstances { return circumstances{images: images} }

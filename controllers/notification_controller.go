@@ -31,7 +31,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Defaults of a receiver, for objects from before the API server filled them in.
+// Defaults of a receiver, for objects that were created before the API server had these defaults.
 const (
 	defaultGroupWait     = 30 * time.Second
 	defaultGroupInterval = 5 * time.Minute
@@ -40,8 +40,8 @@ const (
 // maxEventNote is the API server's limit for an event's note, in characters; it refuses longer ones.
 const maxEventNote = 1024
 
-// NotificationReconciler tells the receivers of a Scanner what they have not been told. It writes nothing to
-// the Kubernetes API but events: what became of messages is in the store, where the ScannerReconciler reads it.
+// NotificationReconciler delivers unannounced changes to the receivers of a Scanner. It writes nothing to the Kubernetes API except events.
+// The delivery results are in the store, where the ScannerReconciler reads them.
 type NotificationReconciler struct {
 	Client   client.Client
 	Store    store.Store
@@ -50,25 +50,24 @@ type NotificationReconciler struct {
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
 	Sender   notify.Sender
-	// Exceptions cover what no message is about.
+	// Exceptions suppress findings, which are not announced.
 	Exceptions cluster.Source
-	// ReadMore is what messages say about where to read more; empty for a kubectl command.
+	// ReadMore is the link that messages show for details; empty for a kubectl command.
 	ReadMore string
-	// After says when receivers are told that something goes wrong.
+	// After has the durations after which receivers get health notices.
 	After  NoticeTimes
 	Limits Limits
 	Rights *rights.Checker
-	// Counted is that of notify.Courier.
+	// Counted is passed on to notify.Courier.
 	Counted func(ctx context.Context, number int64)
-	// Metrics count attempts.
+	// Metrics counts delivery attempts.
 	Metrics *Metrics
 }
 
-// noticeInterval is how often receivers are visited at least: that something goes wrong for a while comes with no event.
+// noticeInterval is the maximum time between two reconciliations of a Scanner, since no event announces that a problem lasts.
 const noticeInterval = 10 * time.Minute
 
-// Reconcile visits the receivers of a Scanner, all at the same time: one that fails, or takes its time to, does not
-// keep the others waiting.
+// Reconcile delivers to the receivers of a Scanner concurrently, so that a slow or failing receiver does not delay the others.
 func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var scanner v1alpha1.Scanner
 	if err := r.Client.Get(ctx, req.NamespacedName, &scanner); err != nil {
@@ -93,17 +92,17 @@ func (r *NotificationReconciler) Reconcile(ctx context.Context, req ctrl.Request
 		})
 	}
 	visiting.Wait()
-	// What an exception covers is news when it ends.
+	// Findings that an exception suppresses are announced when it expires.
 	return ctrl.Result{RequeueAfter: r.until(r.next(ctx, append(visits, receiverVisit{next: o.exceptionEnds})))}, nil
 }
 
-// receiverVisit is when to visit a receiver again (zero: when something changes), or why the store did not let it be visited.
+// receiverVisit is the result of one delivery run: the time of the next one (zero: when something changes), or the store's error.
 type receiverVisit struct {
 	next time.Time
 	err  error
 }
 
-// visit visits one receiver and tells at once what came of it.
+// visit delivers to one receiver and emits the events at once.
 func (r *NotificationReconciler) visit(
 	ctx context.Context, courier notify.Courier, o *outlook, receiver v1alpha1.Receiver,
 ) receiverVisit {
@@ -116,8 +115,8 @@ func (r *NotificationReconciler) visit(
 	return receiverVisit{next: progress.Next, err: err}
 }
 
-// next is the earliest time that a receiver is to be visited again. Errors are not returned to the controller: it
-// would have all receivers wait for the trouble of one to be over.
+// next returns the earliest time of the next delivery run of any receiver. Errors are not returned to the controller: its backoff would
+// delay all receivers because of one.
 func (r *NotificationReconciler) next(ctx context.Context, visits []receiverVisit) (next time.Time) {
 	for _, visit := range visits {
 		if visit.err != nil {
@@ -133,8 +132,8 @@ func (r *NotificationReconciler) next(ctx context.Context, visits []receiverVisi
 	return next
 }
 
-// ForgetReceivers drops what is remembered of receivers that no Scanner lists any more. It is to be called now and
-// then, and not at once: a receiver that comes back soon goes on where it was.
+// ForgetReceivers deletes the state of receivers that no Scanner lists. It must be called periodically, not at once: a receiver that is
+// listed again soon continues where it was.
 func (r *NotificationReconciler) ForgetReceivers(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &scanners); err != nil {
@@ -147,7 +146,7 @@ func (r *NotificationReconciler) ForgetReceivers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// until is how long to wait for a time (zero: none), or for the next look at what goes wrong.
+// until returns the time until next (zero: none), at most noticeInterval.
 func (r *NotificationReconciler) until(next time.Time) time.Duration {
 	if next.IsZero() {
 		return noticeInterval
@@ -155,7 +154,7 @@ func (r *NotificationReconciler) until(next time.Time) time.Duration {
 	return min(max(next.Sub(r.Clock.Now()), time.Millisecond), noticeInterval)
 }
 
-// settings translates what the API says about a receiver.
+// settings translates a receiver's spec to the notifier's settings.
 func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver) notify.Settings {
 	scanner := o.scanner
 	settings := notify.Settings{
@@ -193,15 +192,15 @@ func (r *NotificationReconciler) settings(o *outlook, receiver v1alpha1.Receiver
 	return settings
 }
 
-// changesOf are the changes that a receiver is told of; nil if it does not say.
+// changesOf returns the changes that are announced to a receiver; nil if the receiver does not list any.
 func changesOf(receiver v1alpha1.Receiver) (changes []store.Change) {
 	for _, change := range receiver.Announce {
-		changes = append(changes, store.Change(change)) // they have the same names
+		changes = append(changes, store.Change(change)) // both types have the same names
 	}
 	return changes
 }
 
-// routeOf says which workloads concern a receiver; nil for all.
+// routeOf returns which workloads are routed to a receiver; nil for all.
 func routeOf(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver) *store.Route {
 	if receiver.Workloads == v1alpha1.WorkloadsAll {
 		return nil
@@ -211,7 +210,7 @@ func routeOf(scanner *v1alpha1.Scanner, receiver v1alpha1.Receiver) *store.Route
 	}
 }
 
-// receiverNames are those of a Scanner.
+// receiverNames returns the names of a Scanner's receivers.
 func receiverNames(scanner *v1alpha1.Scanner) (names []string) {
 	for _, receiver := range scanner.Spec.Notifications {
 		names = append(names, receiver.Name)
@@ -231,8 +230,7 @@ var firstScans = map[v1alpha1.FirstScanPolicy]notify.FirstScan{
 	v1alpha1.FirstScanAll:     notify.FirstScanAll,
 }
 
-// tell makes events of what users would ask about: a message that went out, and a receiver that does not take
-// one, once for each reason.
+// tell emits an event for a delivered message, and one per reason for a receiver that fails. It counts each attempt in Metrics.
 func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Scanner, receiver string, p notify.Progress) {
 	if p.Outcome == nil {
 		return
@@ -256,8 +254,8 @@ func (r *NotificationReconciler) tell(ctx context.Context, scanner *v1alpha1.Sca
 	}
 }
 
-// maxScannersAtOnce is how many Scanners' receivers may take their time (at most client.Deadline for each attempt)
-// without any other Scanner having to wait.
+// maxScannersAtOnce is how many Scanners can have slow receivers (at most client.Deadline for each attempt) without delaying other
+// Scanners.
 const maxScannersAtOnce = 16
 
 // SetupWithManager registers the controller.
@@ -271,7 +269,7 @@ func (r *NotificationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(patient{permitted{r, r.Rights}})
 }
 
-// ofDigest finds the Scanners whose image a wake-up is about.
+// ofDigest returns the Scanners of the ImageScans that have the digest of a wake-up.
 func (r *NotificationReconciler) ofDigest(ctx context.Context, o client.Object) []reconcile.Request {
 	var scans v1alpha1.ImageScanList
 	err := r.Client.List(ctx, &scans, client.MatchingFields{imageScansByDigest: o.(*v1alpha1.ImageScan).Spec.Digest})

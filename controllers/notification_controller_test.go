@@ -38,12 +38,12 @@ const (
 
 var notifyNoon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// receivers stands for the notifier: outcomes by Secret, Delivered where there is none.
+// receivers stands for the notifier. It returns outcomes by Secret name, or Delivered if there is none.
 type receivers struct {
 	mu       sync.Mutex
 	outcomes map[string]notify.Outcome
 	sent     []notify.Delivery
-	// hangs is the Secret of a receiver that takes as long as the context lets it; empty for none.
+	// hangs is the Secret of a receiver that never answers; empty for none.
 	hangs string
 }
 
@@ -62,7 +62,7 @@ func (r *receivers) Send(ctx context.Context, d notify.Delivery) notify.Outcome 
 	return notify.Outcome{Result: notify.Delivered}
 }
 
-// notifyWorld is a Scanner in namespace shop with one pod that runs one image, over a real store.
+// notifyWorld is a Scanner in namespace shop with one pod that runs one image, and a real store.
 type notifyWorld struct {
 	t          *testing.T
 	clock      *testingclock.FakePassiveClock
@@ -73,11 +73,11 @@ type notifyWorld struct {
 	reconciler *NotificationReconciler
 	scanner    *v1alpha1.Scanner
 	scan       *v1alpha1.ImageScan
-	// engine that the Scanner has.
+	// engine is the name of the Scanner's engine.
 	engine string
 }
 
-// named is an engine of which nobody wants more than its name.
+// named is an engine that implements only Engine.
 type named struct {
 	backend.Backend
 	engine string
@@ -147,7 +147,7 @@ func webPod() *corev1.Pod {
 	}
 }
 
-// newNotifyClient has the indexes that the reconcilers use.
+// newNotifyClient returns a fake client with the index that the NotificationReconciler uses.
 func newNotifyClient(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -191,7 +191,7 @@ func (w *notifyWorld) must(err error) {
 	}
 }
 
-// reconcile returns when the next time is asked for, and what was sent.
+// reconcile returns the requeue delay and what was sent.
 func (w *notifyWorld) reconcile() (time.Duration, []notify.Delivery) {
 	w.t.Helper()
 	before := len(w.receivers.sent)
@@ -200,7 +200,7 @@ func (w *notifyWorld) reconcile() (time.Duration, []notify.Delivery) {
 	return result.RequeueAfter, w.receivers.sent[before:]
 }
 
-// after lets time pass and reconciles.
+// after advances the clock and reconciles.
 func (w *notifyWorld) after(d time.Duration) (time.Duration, []notify.Delivery) {
 	w.t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(d))
@@ -216,13 +216,13 @@ func (w *notifyWorld) status(receiver string) notify.ReceiverStatus {
 	return status
 }
 
-// wantEvent takes the next event, and compares.
+// wantEvent takes the next event and compares its beginning.
 func (w *notifyWorld) wantEvent(want string) {
 	w.t.Helper()
 	w.wantEvents(want)
 }
 
-// wantEvents takes as many events, which may have come in any order, and compares their beginnings, sorted.
+// wantEvents takes as many events as are given, in any order, and compares their beginnings, sorted.
 func (w *notifyWorld) wantEvents(want ...string) {
 	w.t.Helper()
 	var got []string
@@ -243,7 +243,7 @@ func (w *notifyWorld) wantEvents(want ...string) {
 	}
 }
 
-// TestNotifications: from a report in the store to a summary, and to what is new after it.
+// TestNotifications: a report in the store leads to a summary, and later findings to a message of their own.
 func TestNotifications(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	w.found(finding.Critical, finding.Low)
@@ -279,7 +279,7 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestStoppedReceiver: one receiver that cannot be told is said to be so, once, and keeps no other waiting.
+// TestStoppedReceiver: a receiver that fails permanently causes one event and does not delay the other receivers.
 func TestStoppedReceiver(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("broken"), slackReceiver("team")}
@@ -303,7 +303,7 @@ func TestStoppedReceiver(t *testing.T) {
 	w.wantEvent("Normal Delivered receiver broken took a message, after it had not")
 }
 
-// TestNothingToNotify: without receivers, suspended, or gone, nothing is sent.
+// TestNothingToNotify: nothing is sent if the Scanner has no receivers, is suspended or is gone.
 func TestNothingToNotify(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.Scanner){
 		"suspended":    func(s *v1alpha1.Scanner) { s.Spec.Suspend = ptr.To(true) },
@@ -320,8 +320,8 @@ func TestNothingToNotify(t *testing.T) {
 	}
 }
 
-// TestLostStore: ImageScans still say "Scanned" when the store is a new one. The renewed baseline waits until
-// everything was found again, so that nothing old is said to be new.
+// TestLostStore: ImageScans keep the phase Scanned when the store is replaced by an empty one. The renewed baseline waits until all images
+// are scanned again, so that no old finding is announced as new.
 func TestLostStore(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Status.StoreID = "the one that was lost"
@@ -341,8 +341,8 @@ func TestLostStore(t *testing.T) {
 	}
 }
 
-// TestEngineIsChanged: the receiver gets one summary once the new engine has found everything, however long the
-// ImageScans and the store still show what the one before found; a suspended Scanner says nothing meanwhile.
+// TestEngineIsChanged: the receiver gets one summary when the new engine has scanned all images, however long ImageScans and store show the
+// results of the former one. A suspended Scanner sends nothing meanwhile.
 func TestEngineIsChanged(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	w.found(finding.Critical)
@@ -380,7 +380,7 @@ func TestEngineIsChanged(t *testing.T) {
 	}
 }
 
-// TestReceiverSettings: what the API says means the same to the planner, and what it does not say has a default.
+// TestReceiverSettings: the settings passed to the notifier follow the receiver's spec, with defaults for unset fields.
 func TestReceiverSettings(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	full := slackReceiver("team")
@@ -419,7 +419,7 @@ func TestReceiverSettings(t *testing.T) {
 
 func sameSet(a, b exception.Set) bool { return a.Key() == b.Key() }
 
-// TestForgetReceivers: who is no longer listed is forgotten, and begins anew if listed again.
+// TestForgetReceivers: the state of a receiver that no Scanner lists is deleted.
 func TestForgetReceivers(t *testing.T) {
 	w := newNotifyWorld(t, nil)
 	for _, name := range []string{"team", "gone"} {

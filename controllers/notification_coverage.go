@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// dataSince is since when the Scanner's engine has vulnerability data; zero if it has none.
+// dataSince returns since when the Scanner's engine has vulnerability data; zero if it has none.
 func dataSince(scanner *v1alpha1.Scanner) time.Time {
 	condition := meta.FindStatusCondition(scanner.Status.Conditions, v1alpha1.ConditionBackendAvailable)
 	if condition == nil || scanner.Status.VulnerabilityData == nil {
@@ -19,8 +19,8 @@ func dataSince(scanner *v1alpha1.Scanner) time.Time {
 	return condition.LastTransitionTime.Time
 }
 
-// describeCoverage says it in the planner's terms: images with a digest one by one, all others as numbers.
-// never is of neverCovered.
+// describeCoverage converts the coverage to the notifier's type: images with a digest one by one, all others as counts. never is the result
+// of neverCovered.
 func describeCoverage(covered, recent []coveredImage, never []string, since time.Time) notify.Coverage {
 	coverage := notify.Coverage{Known: true, DataSince: since}
 	for _, img := range recent {

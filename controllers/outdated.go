@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// SayOutdated has all Scanners of some namespaces ("" for all) say that nothing is done for them, since the cluster's definitions
-// are older than the operator. It is for a time when no controller runs; the client is not cached.
+// SayOutdated sets a condition on all Scanners of some namespaces ("" for all): nothing is done for them, since the cluster's
+// CustomResourceDefinitions are older than the operator. It must be called while no controller runs. The client must not read from a cache.
 func SayOutdated(ctx context.Context, direct client.Client, namespaces []string, message string) error {
 	var errs []error
 	for _, namespace := range namespaces {
@@ -36,7 +36,7 @@ func SayOutdated(ctx context.Context, direct client.Client, namespaces []string,
 			}
 			if err := direct.Status().Patch(ctx, scanner, client.MergeFrom(before)); err != nil {
 				errs = append(errs, err)
-				continue // without the condition there would be an event each time
+				continue // without the condition, each call would create another event
 			}
 			if ready := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != said.Reason {
 				errs = append(errs, direct.Create(ctx, eventOf(scanner, said.Reason, message)))
@@ -46,7 +46,7 @@ func SayOutdated(ctx context.Context, direct client.Client, namespaces []string,
 	return errors.Join(errs...)
 }
 
-// eventOf is a warning about a Scanner, for a time when nothing records events.
+// eventOf returns a warning about a Scanner, for use while no event recorder runs.
 func eventOf(scanner *v1alpha1.Scanner, reason, message string) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: scanner.Namespace, GenerateName: scanner.Name + "-"},

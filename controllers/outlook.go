@@ -14,22 +14,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// outlook is what all receivers of a Scanner have in common at one moment.
+// outlook is what all receivers of a Scanner have in common during one reconciliation.
 type outlook struct {
 	scanner *v1alpha1.Scanner
-	// engine is the name of the Scanner's; empty if the operator runs without it.
+	// engine is the name of the Scanner's engine; empty if the operator runs without it.
 	engine string
-	// data is the engine's; zero if it has none.
+	// data is the engine's vulnerability data; zero if it has none.
 	data     store.DataVersion
 	coverage notify.Coverage
 	// unconfirmed are notices about receivers that do not answer.
 	unconfirmed []notify.Notice
-	// exceptions that are in force, and when the first of them ends; zero if none ever does.
+	// exceptions are those in force. exceptionEnds is when the first of them expires; zero if none does.
 	exceptions    exception.Set
 	exceptionEnds time.Time
 }
 
-// look finds out what there is to say, apart from findings.
+// look collects the coverage, the exceptions and the health notices of a Scanner. It does not read findings.
 func (r *NotificationReconciler) look(ctx context.Context, scanner *v1alpha1.Scanner) (*outlook, error) {
 	engine := r.Backends.For(scanner)
 	o := &outlook{scanner: scanner, engine: engineOf(engine)}

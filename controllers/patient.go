@@ -12,11 +12,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// storePause is when to look again while the store's file or volume is in trouble.
+// storePause is the requeue delay while the store's file or volume has a problem.
 const storePause = 30 * time.Second
 
-// patient comes back after a fixed time when the store is in trouble. As errors, the same would be tried often at
-// first, and after an hour of trouble only a quarter of an hour after it is over.
+// patient requeues with a fixed delay while the store is unavailable. Returning the error instead would use exponential backoff: many
+// retries at first and, after an hour, a recovery that is up to 15 minutes late.
 type patient struct{ reconcile.Reconciler }
 
 // Reconcile implements reconcile.Reconciler.
@@ -28,13 +28,13 @@ func (p patient) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if log := ctrl.LoggerFrom(ctx); onlyTrouble(err) {
 		log.V(1).Info("Waiting for the store", "reason", err.Error())
 	} else {
-		// The store's trouble is said elsewhere. What failed besides would be said nowhere.
+		// The store's problem is reported elsewhere. Other errors would be lost without this line.
 		log.Error(err, "Reconciling, and waiting for the store")
 	}
 	return ctrl.Result{RequeueAfter: storePause}, nil
 }
 
-// onlyTrouble says whether nothing but the store's trouble is the cause of an error.
+// onlyTrouble reports whether a problem of the store is the only cause of an error.
 func onlyTrouble(err error) bool {
 	trouble := store.Trouble(err)
 	if trouble == nil {
@@ -45,7 +45,7 @@ func onlyTrouble(err error) bool {
 		return onlyTrouble(wrapper.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, one := range wrapper.Unwrap() {
-			// The store has the trouble and what SQLite said of it side by side.
+			// The store joins the problem and SQLite's error in one list. SQLite's error is no other cause.
 			if one == trouble { //nolint:errorlint // see above
 				return true
 			}
@@ -59,13 +59,13 @@ func onlyTrouble(err error) bool {
 	return true
 }
 
-// awaitStore lets nothing begin whose result could not be kept.
+// awaitStore stops the reconciliation before work begins whose result could not be stored.
 func (r *ImageScanReconciler) awaitStore(_ context.Context, s *imageScanScope) (time.Duration, error) {
 	trouble := r.Store.Health()
 	if trouble == nil {
 		return 0, nil
 	}
-	// What was said of a result or of a failure stays true.
+	// An existing result or failure stays valid.
 	if s.scan.Status.Findings == nil && s.scan.Status.Phase != v1alpha1.PhaseFailed {
 		s.progress = &backend.Progress{Reason: storeReasons[store.Trouble(trouble)], Message: trouble.Error()}
 	}

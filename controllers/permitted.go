@@ -14,11 +14,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/rights"
 )
 
-// rightsPause is when to look again at what cannot be read. At the start it is not known for a moment.
+// rightsPause is the requeue delay while a namespace cannot be read. Just after the start, it is unknown for a moment whether a namespace
+// can be read.
 const rightsPause = 3 * time.Second
 
-// permitted lets the objects of a namespace wait while something there cannot be read: what the cache does not have would count
-// as gone, and be forgotten.
+// permitted delays the reconciliation of a namespace's objects while something in the namespace cannot be read: objects missing from the
+// cache would count as deleted, and their data would be removed.
 type permitted struct {
 	reconcile.Reconciler
 	rights *rights.Checker
@@ -32,7 +33,7 @@ func (p permitted) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return watchful(p).Reconcile(ctx, req)
 }
 
-// watchful has the rights in a namespace looked at when something was forbidden there.
+// watchful requests another check of the permissions in a namespace after a request was forbidden there.
 type watchful struct {
 	reconcile.Reconciler
 	rights *rights.Checker
@@ -47,7 +48,7 @@ func (s watchful) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return result, err
 }
 
-// awaitRights says on a Scanner which rights are missing, while nothing can be said of what it scans.
+// awaitRights sets the missing permissions on a Scanner while the coverage of its namespace cannot be computed.
 func (r *ScannerReconciler) awaitRights(ctx context.Context, scanner *v1alpha1.Scanner) (ctrl.Result, error) {
 	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), missingRights: r.Rights.Missing(scanner.Namespace)}
 	if s.missingRights == "" {
@@ -59,8 +60,8 @@ func (r *ScannerReconciler) awaitRights(ctx context.Context, scanner *v1alpha1.S
 	return ctrl.Result{RequeueAfter: rightsPause}, r.patchStatus(ctx, before, s)
 }
 
-// stillThere reads from the API server which Scanners there are, and not from a cache that may lack a namespace. Where it may not
-// be read, complete is false: then none has gone.
+// stillThere reads the existing Scanners from the API server, since the cache may lack a namespace. uids maps each UID to whether the
+// Scanner is not being deleted. complete is false if a namespace cannot be read; then no Scanner may be treated as deleted.
 func (r *ScannerReconciler) stillThere(ctx context.Context) (uids map[types.UID]bool, complete bool, err error) {
 	uids = map[types.UID]bool{}
 	for _, namespace := range r.Rights.Namespaces() {

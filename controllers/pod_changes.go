@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// podChanged lets those updates of a pod pass that change what is read of it. The operator's own annotation, which each pod gets, is
-// read by nobody but the PodReconciler.
+// podChanged passes updates that change what other reconcilers read of a pod. The operator's own annotation, which each pod gets, is read
+// only by the PodReconciler.
 var podChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
@@ -18,7 +18,7 @@ var podChanged = predicate.Funcs{
 	},
 }
 
-// whatMatters is what the cache holds of a pod, without its version and the operator's own annotations. It shares the pod's lists.
+// whatMatters returns a pod without its resource version and the operator's own annotations. The result shares the pod's lists.
 func whatMatters(pod *corev1.Pod) *corev1.Pod {
 	bare := *pod
 	bare.ResourceVersion, bare.Generation, bare.ManagedFields, bare.Annotations = "", 0, nil, nil

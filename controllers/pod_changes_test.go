@@ -17,8 +17,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestChangesOfPodsThatMatter: Scanners and ImageScans are looked at when what they say of a pod can change, and not for what the
-// operator itself, or the kubelet, writes beside that.
+// TestChangesOfPodsThatMatter: only changes of a pod that Scanners and ImageScans read trigger them. Other changes by the operator or the
+// kubelet do not.
 func TestChangesOfPodsThatMatter(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*corev1.Pod)
@@ -52,7 +52,7 @@ func TestChangesOfPodsThatMatter(t *testing.T) {
 	}
 }
 
-// stripped is a pod as the cache has it.
+// stripped returns a pod as the cache has it.
 func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	kept, err := StripPod(pod)
@@ -62,7 +62,7 @@ func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	return kept.(*corev1.Pod)
 }
 
-// TestNewReplicasMakeOneImageScan: they are reconciled at the same time, and one of them asks the API server for the ImageScan.
+// TestNewReplicasMakeOneImageScan: replicas are reconciled concurrently, and one of them creates the ImageScan.
 func TestNewReplicasMakeOneImageScan(t *testing.T) {
 	objects := []client.Object{theScanner()}
 	for i := range 2 * podsAtOnce {
@@ -93,7 +93,7 @@ func TestNewReplicasMakeOneImageScan(t *testing.T) {
 	}
 }
 
-// TestLookingUpAnImageScanReadsNoOthers: its cost does not grow with the Scanners that have the image.
+// TestLookingUpAnImageScanReadsNoOthers: the cost of a lookup does not grow with the number of Scanners that have the image.
 func TestLookingUpAnImageScanReadsNoOthers(t *testing.T) {
 	var objects []client.Object
 	for i := range 20 {

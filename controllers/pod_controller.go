@@ -30,11 +30,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// nodeWait is how long to wait for a pod's node to appear in the cache.
+// nodeWait is the requeue delay until a pod's node appears in the cache.
 const nodeWait = 5 * time.Second
 
-// PodReconciler makes an ImageScan for each image of each pod that a Scanner is about, and writes on the pod
-// which of its images were handled. For Scanners that ask for it, it holds a pod's deletion until the store knows of it.
+// PodReconciler creates an ImageScan for each image of each pod that a Scanner is responsible for, and annotates the pod with the images
+// that have a result. For Scanners with addPodFinalizer, it holds a pod's deletion until the store has recorded the release.
 type PodReconciler struct {
 	Client client.Client
 	Jobs   store.Jobs
@@ -44,9 +44,10 @@ type PodReconciler struct {
 	Rights *rights.Checker
 	Limits Limits
 
-	// creating is held while an ImageScan is looked for once more and made: new replicas are reconciled at the same time, and one is enough.
+	// creating serializes the final lookup and the creation of ImageScans: new replicas are reconciled at the same time and need one
+	// ImageScan.
 	creating sync.Mutex
-	// fullUntil is how long a namespace counts as full without its ImageScans being counted again. It belongs to creating.
+	// fullUntil has the time until which a namespace counts as full without another count of its ImageScans. Guarded by creating.
 	fullUntil map[string]time.Time
 }
 
@@ -55,9 +56,9 @@ type PodReconciler struct {
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=get;list;watch
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=imagescans,verbs=list;watch;create;patch;delete
 
-// Reconcile handles one pod. One that has gone needs nothing, since its images are counted from the pods that are
-// there; one that is being deleted is Release's. Finalizers, ImageScans and annotations don't wait for each other:
-// where a policy denies changes of pods, their images are scanned all the same.
+// Reconcile handles one pod. A deleted pod needs nothing, since images are counted from existing pods. Release handles a pod that is being
+// deleted. A failure to change the finalizers does not stop the creation of ImageScans: where a policy denies changes of pods, their images
+// are still scanned.
 func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.Client.Get(ctx, req.NamespacedName, &pod); err != nil {
@@ -82,14 +83,14 @@ func (r *PodReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
-// roomWait is when to look again whether a namespace that has as many ImageScans as it may has room for one more.
+// roomWait is the requeue delay of a pod whose namespace has reached the limit of ImageScans.
 const roomWait = time.Minute
 
-// fullFor is how long a namespace that was found full counts as full: each pod without room asks, for each of its images.
+// fullFor is how long a full namespace counts as full without another count: each pod without room checks the limit for each of its images.
 const fullFor = 10 * time.Second
 
-// scan has the images of a pod scanned for these Scanners, which are about it, and says on the pod what came of it. It
-// returns when to look again, if that cannot be done yet. What fails for one image is done for the others.
+// scan ensures the ImageScans of a pod's images for the given Scanners and annotates the pod. It returns a requeue delay if the node is
+// unknown or the namespace is full. A failure for one image does not affect the others.
 func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) (time.Duration, error) {
 	var running []runningImage
 	if len(scanners) > 0 {
@@ -116,14 +117,15 @@ func (r *PodReconciler) scan(ctx context.Context, pod *corev1.Pod, scanners []v1
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return 0, err // and what the pod says stays, rather than to say less than is known
+		return 0, err // the annotation stays, since a new one would be incomplete
 	}
 	return wait, r.annotate(ctx, pod, wanted)
 }
 
 func (r *PodReconciler) inventory() inventory { return inventory{client: r.Client, jobs: r.Jobs} }
 
-// scannersOf lists the Scanners that are about a pod. One that has ended concerns them for as long as they keep unused images.
+// scannersOf returns the Scanners that are responsible for a pod. A pod that has ended counts for as long as a Scanner retains unused
+// images.
 func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1alpha1.Scanner, error) {
 	var all v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &all, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -145,8 +147,8 @@ func (r *PodReconciler) scannersOf(ctx context.Context, pod *corev1.Pod) ([]v1al
 	return scanners, nil
 }
 
-// ensureImageScans makes what is missing and returns container → digest of the images that have a result. full says that something
-// is missing, since the namespace may not have more.
+// ensureImageScans creates missing ImageScans and returns container → digest of the images that have a result. full is true if an ImageScan
+// is missing because the namespace has reached its limit.
 func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.Scanner, running []runningImage) (handled map[string]string, full bool, err error) {
 	handled = map[string]string{}
 	var errs []error
@@ -168,13 +170,14 @@ func (r *PodReconciler) ensureImageScans(ctx context.Context, scanner *v1alpha1.
 	return handled, full, errors.Join(errs...)
 }
 
-// ensureTimeout bounds how long one pod keeps others waiting, since an API server or a webhook may hold a request for ever.
+// ensureTimeout bounds how long one pod blocks others, since an API server or a webhook may never answer a request.
 const ensureTimeout = 10 * time.Second
 
-// errFull says that a namespace has as many ImageScans as it may.
+// errFull means that a namespace has reached its limit of ImageScans.
 var errFull = errors.New("the namespace has too many ImageScans")
 
-// ensureImageScan makes an image's ImageScan, or adds the image's name to it, one at a time: of several pods with a new image, one does.
+// ensureImageScan creates an image's ImageScan, or adds the image's name to it. Calls are serialized, so that of several pods with a new
+// image one creates it.
 func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.Scanner, img runningImage) error {
 	r.creating.Lock()
 	defer r.creating.Unlock()
@@ -193,7 +196,7 @@ func (r *PodReconciler) ensureImageScan(ctx context.Context, scanner *v1alpha1.S
 	return r.addReference(ctx, scan, img.Reference)
 }
 
-// requireRoom returns errFull if a namespace has as many ImageScans as it may. The caller holds creating, for which all namespaces wait.
+// requireRoom returns errFull if a namespace has reached its limit of ImageScans. The caller holds creating, which blocks all namespaces.
 func (r *PodReconciler) requireRoom(ctx context.Context, namespace string) error {
 	now := r.Clock.Now()
 	if now.Before(r.fullUntil[namespace]) {
@@ -228,11 +231,11 @@ func (r *PodReconciler) create(ctx context.Context, scanner *v1alpha1.Scanner, i
 	if err := controllerutil.SetControllerReference(scanner, scan, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
 		return err
 	}
-	// The cache may lag behind: then it is there already.
+	// If the cache lags behind, the ImageScan exists already.
 	return client.IgnoreAlreadyExists(r.Client.Create(ctx, scan))
 }
 
-// noted is what an ImageScan says of an image's name: all of it, or only the repository if it is too long.
+// noted returns an image's name for spec.references: the full reference, or only the repository if the reference is too long.
 func noted(ref image.Reference) string {
 	if full := ref.String(); len(full) <= v1alpha1.MaxReferenceBytes {
 		return full
@@ -240,14 +243,14 @@ func noted(ref image.Reference) string {
 	return truncate(ref.Repository, v1alpha1.MaxReferenceBytes)
 }
 
-// lacksName says whether an ImageScan does not have a name of its image, and has room for it.
+// lacksName reports whether an ImageScan lacks a name of its image and has room for it.
 func lacksName(scan *v1alpha1.ImageScan, named image.Reference) bool {
 	ref := noted(named)
 	return !slices.Contains(scan.Spec.References, ref) && len(scan.Spec.References) < v1alpha1.MaxReferences &&
 		len(strings.Join(scan.Spec.References, ""))+len(ref) <= v1alpha1.MaxReferencesBytes
 }
 
-// addReference adds another name of the image, if there is room; which ones are there does not matter.
+// addReference adds another name of the image if there is room. Which names are recorded does not matter.
 func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageScan, named image.Reference) error {
 	if !lacksName(scan, named) {
 		return nil
@@ -259,8 +262,8 @@ func (r *PodReconciler) addReference(ctx context.Context, scan *v1alpha1.ImageSc
 	return client.IgnoreNotFound(err)
 }
 
-// annotate makes the pod's annotations of this operator equal to wanted, touching nothing else. Annotations of
-// Scanners that have gone, or are no longer about the pod, are removed.
+// annotate makes the operator's annotations on the pod equal to wanted. It removes annotations of Scanners that are gone or not responsible
+// for the pod, and leaves all other annotations unchanged.
 func (r *PodReconciler) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) error {
 	changes := map[string]any{}
 	for key := range pod.Annotations {
@@ -279,16 +282,16 @@ func (r *PodReconciler) annotate(ctx context.Context, pod *corev1.Pod, wanted ma
 	return r.patch(ctx, pod, podPatch{annotations: changes})
 }
 
-// encodeHashes writes container → digest as JSON, keys sorted, so that equal maps are equal texts.
+// encodeHashes returns container → digest as JSON with sorted keys, so that equal maps give equal texts.
 func encodeHashes(hashes map[string]string) string {
 	text, err := json.Marshal(hashes)
 	if err != nil {
-		return "{}" // not reached: a map of strings
+		return "{}" // unreachable: a map of strings can always be marshalled
 	}
 	return string(text)
 }
 
-// podsAtOnce is how many pods are reconciled at a time: each new one is patched, and a patch is mostly waiting for the API server.
+// podsAtOnce is how many pods are reconciled concurrently. Each new pod is patched, and a patch mostly waits for the API server.
 const podsAtOnce = 8
 
 // SetupWithManager registers the controller, and the one that releases pods.
@@ -305,14 +308,14 @@ func (r *PodReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return errors.Join(err, r.setupRelease(mgr))
 }
 
-// finalizersChanged lets pass what decides whether pods get finalizers; it is no change of a Scanner's generation.
+// finalizersChanged passes updates of a Scanner's finalizers, which decide whether pods get finalizers. They do not change the generation.
 var finalizersChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
 	},
 }
 
-// phaseChanged lets pass what changes the annotations of pods, and nothing of an ImageScan's other news.
+// phaseChanged passes updates of an ImageScan's phase, the only part of it that affects the annotations of pods.
 var phaseChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.ImageScan), e.ObjectNew.(*v1alpha1.ImageScan)
@@ -320,7 +323,7 @@ var phaseChanged = predicate.Funcs{
 	},
 }
 
-// podsInNamespace are the pods that a Scanner can be about: none if its namespace has too many Scanners.
+// podsInNamespace returns the pods in a Scanner's namespace; none if the Scanner is not admitted.
 func (r *PodReconciler) podsInNamespace(ctx context.Context, o client.Object) []reconcile.Request {
 	if admitted, err := r.Limits.admits(ctx, r.Client, o.(*v1alpha1.Scanner)); err == nil && !admitted {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// phasesOf is a map of references and phases, written as pairs.
+// phasesOf maps references to phases.
 type phasesOf = map[string]v1alpha1.ImageScanPhase
 
 const (
@@ -29,7 +29,7 @@ const (
 	slow       = "registry.example.com/shop/slow:1"
 )
 
-// TestPodsBecomeImageScans: each image of each container, whatever its kind, once.
+// TestPodsBecomeImageScans: each image of all kinds of containers gets one ImageScan.
 func TestPodsBecomeImageScans(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -51,7 +51,7 @@ func TestPodsBecomeImageScans(t *testing.T) {
 	p.Eventually(func() []string { return p.scan(scanner, web).Status.Workloads }, patience).Should(Equal([]string{"Pod/one", "Pod/two"}))
 }
 
-// TestPlatforms: the same digest on two platforms is two images; a pod on a node that nobody knows waits.
+// TestPlatforms: the same digest on two platforms is two images. A pod on an unknown node waits.
 func TestPlatforms(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -73,7 +73,7 @@ func TestPlatforms(t *testing.T) {
 	p.Eventually(platforms, patience).Should(Equal([]string{"linux/amd64", "linux/arm64", "linux/s390x"}))
 }
 
-// TestIndependentScanners: two in a namespace, each with its own pods, results and annotations.
+// TestIndependentScanners: Scanners of one namespace have their own pods, results and annotations.
 func TestIndependentScanners(t *testing.T) {
 	p := newPlace(t)
 	front, back := aScanner(p.namespace, "front", selecting("tier", "front")), aScanner(p.namespace, "back", selecting("tier", "back"))
@@ -95,7 +95,7 @@ func TestIndependentScanners(t *testing.T) {
 	p.Expect(p.phases(back)()).To(Equal(phasesOf{vulnerable: v1alpha1.PhaseScanned}), "the other Scanner goes on")
 }
 
-// TestTwoNamespaces: an image that two namespaces run has an ImageScan in each, and is cataloged once.
+// TestTwoNamespaces: an image that runs in two namespaces has an ImageScan in each, and is cataloged once.
 func TestTwoNamespaces(t *testing.T) {
 	operator := theOperator(t)
 	shared := "registry.example.com/shared/vulnerable:" + t.Name()
@@ -120,7 +120,7 @@ func TestTwoNamespaces(t *testing.T) {
 // aScannerOf reads the Scanner "all" of a place.
 func aScannerOf(p *place) *v1alpha1.Scanner { return now(p, aScanner(p.namespace, "all")) }
 
-// TestAnnotations: a pod says which of its images were handled, as JSON; what others wrote stays as it is.
+// TestAnnotations: a pod's annotation has the images with a result, as JSON. Other annotations stay.
 func TestAnnotations(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -151,7 +151,7 @@ func TestAnnotations(t *testing.T) {
 	p.Eventually(p.annotations(pod), patience).Should(Equal(map[string]string{"example.com/mine": "stays"}), "no longer selected")
 }
 
-// TestAnnotationsGoWithTheScanner removes only what belongs to it.
+// TestAnnotationsGoWithTheScanner: the annotation of a deleted Scanner is removed, and no other.
 func TestAnnotationsGoWithTheScanner(t *testing.T) {
 	p := newPlace(t)
 	one, two := aScanner(p.namespace, "one"), aScanner(p.namespace, "two")
@@ -162,7 +162,7 @@ func TestAnnotationsGoWithTheScanner(t *testing.T) {
 	p.Eventually(p.annotations(pod), patience).Should(And(HaveLen(1), HaveKey("two"+annotationSuffix)))
 }
 
-// TestSelection: which pods a Scanner is about, while labels and the Scanner change.
+// TestSelection: which pods a Scanner covers, while labels and the Scanner change.
 func TestSelection(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -175,7 +175,7 @@ func TestSelection(t *testing.T) {
 	)
 	phases := phasesOf{
 		web: v1alpha1.PhaseScanned, "docker.io/library/not-ignored:1": v1alpha1.PhaseScanned,
-		"docker.io/library/ended:1": v1alpha1.PhaseScanned, "docker.io/library/failed:1": v1alpha1.PhaseScanned, // a short while ago
+		"docker.io/library/ended:1": v1alpha1.PhaseScanned, "docker.io/library/failed:1": v1alpha1.PhaseScanned, // recently
 	}
 	p.becomes(scanner, phases)
 	p.eventually(scanner, func(g Gomega, status v1alpha1.ScannerStatus) {
@@ -194,7 +194,7 @@ func TestSelection(t *testing.T) {
 	p.Eventually(func() *metav1.Time { return p.scan(scanner, web).Status.UnusedSinceTime }, patience).Should(BeNil())
 }
 
-// TestExclusion: excluded images have no ImageScan, are counted, and come back when the glob goes.
+// TestExclusion: excluded images have no ImageScan and are counted. They are scanned when the glob is removed.
 func TestExclusion(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all", excluding("registry.example.com/shop/*"))
@@ -212,8 +212,7 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// TestOwnJobs: a pod of a Job that the operator recorded is not scanned, whatever its labels say; a Job that only
-// looks like one is.
+// TestOwnJobs: a pod of a Job that the operator recorded is not scanned, whatever its labels. A Job that only looks like one is scanned.
 func TestOwnJobs(t *testing.T) {
 	p := newPlace(t)
 	p.must(p.store.SaveJob(t.Context(), store.Job{
@@ -244,7 +243,7 @@ func TestOwnJobs(t *testing.T) {
 	p.Expect(p.scan(scanner, "worker:4").Status.Workloads).To(Equal([]string{"CronJob/nightly"}))
 }
 
-// TestReferences: some of the names of an image are noted, in full, not more than the bound.
+// TestReferences: references of an image are recorded in full, up to the bound.
 func TestReferences(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -262,7 +261,7 @@ func TestReferences(t *testing.T) {
 	}, patience).Should(And(HaveLen(v1alpha1.MaxReferences), HaveEach(HavePrefix("registry.example.com/app:"))))
 }
 
-// TestLongReferences: an image whose name is longer than the API takes is scanned like any other.
+// TestLongReferences: an image whose name exceeds the API's bound is scanned like any other.
 func TestLongReferences(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all")
@@ -280,7 +279,7 @@ func TestLongReferences(t *testing.T) {
 	})
 }
 
-// TestLaterScanner: a Scanner that comes later makes ImageScans of its own, whatever another one has.
+// TestLaterScanner: a later Scanner gets its own ImageScans, whatever other Scanners have.
 func TestLaterScanner(t *testing.T) {
 	first := theScanner()
 	later := theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "later", "later-uid" })
@@ -298,7 +297,7 @@ func TestLaterScanner(t *testing.T) {
 	}
 }
 
-// TestPodReplaced: the annotation of one pod is never written to another one of the same name.
+// TestPodReplaced: the annotation of one pod is not written to another pod of the same name.
 func TestPodReplaced(t *testing.T) {
 	p := newPlace(t)
 	r := &PodReconciler{Client: p.client, Jobs: p.store}

@@ -11,16 +11,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// podFinalizerSuffix ends the finalizer that a Scanner has on pods, after its name. The name is at most 63 characters
-// long, so that the part before the slash is well within the 253 that a DNS subdomain may have.
+// podFinalizerSuffix is the end of the finalizer that a Scanner sets on pods. The Scanner's name comes before it. With a name of at most 63
+// characters, the part before the slash stays well within the 253 characters of a DNS subdomain.
 const podFinalizerSuffix = ".scanner-operator.io/release"
 
-// UseRecorder tells the store who runs the image of an ImageScan now.
+// UseRecorder records in the store which workloads run the image of an ImageScan now.
 type UseRecorder interface {
 	RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) error
 }
 
-// podFinalizers are those of a pod's finalizers that are this operator's.
+// podFinalizers returns those of a pod's finalizers that are this operator's.
 func podFinalizers(all []string) []string {
 	var own []string
 	for _, finalizer := range all {
@@ -31,8 +31,8 @@ func podFinalizers(all []string) []string {
 	return own
 }
 
-// hold makes the finalizers of a pod that is not being deleted those that these Scanners, which are about it, want.
-// All others of this operator go, whether their Scanner has gone, was switched off, or is not about the pod any more.
+// hold sets the finalizers of a pod that is not being deleted to those that the given Scanners, which are responsible for it, want. It
+// removes all other finalizers of this operator: their Scanner is gone, does not set finalizers, or is not responsible for the pod.
 func (r *PodReconciler) hold(ctx context.Context, pod *corev1.Pod, scanners []v1alpha1.Scanner) error {
 	held := podFinalizers(pod.Finalizers)
 	var wanted []string
@@ -52,8 +52,8 @@ func (r *PodReconciler) hold(ctx context.Context, pod *corev1.Pod, scanners []v1
 	return r.patch(ctx, pod, podPatch{add: missing, remove: stale})
 }
 
-// wantsFinalizer says whether a Scanner wants a pod that it is about to have its finalizer. The Scanner's own comes
-// first: without it nobody would take the pods' away when the Scanner is deleted. A suspended one begins nothing new.
+// wantsFinalizer reports whether a Scanner that is responsible for a pod wants its finalizer on it. The Scanner must have its own finalizer
+// first: otherwise nothing would remove the pods' finalizers when the Scanner is deleted. A suspended Scanner adds no new ones.
 func wantsFinalizer(scanner *v1alpha1.Scanner, held bool) bool {
 	return addsPodFinalizer(scanner) &&
 		controllerutil.ContainsFinalizer(scanner, scannerFinalizer) && (held || !isSuspended(scanner))

@@ -16,19 +16,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// foreign is another controller's finalizer.
+// foreign is the finalizer of another controller.
 const foreign = "example.com/another-controller"
 
 func releaseOf(scanner string) string { return scanner + podFinalizerSuffix }
 
-// holdingPods is a Scanner that asks for finalizers on pods.
+// holdingPods makes a Scanner set finalizers on pods.
 func holdingPods(s *v1alpha1.Scanner) { s.Spec.AddPodFinalizer = ptr.To(true) }
 
 func finalizedBy(finalizers ...string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Finalizers = append(pod.Finalizers, finalizers...) }
 }
 
-// finalizers of an object that is there.
+// finalizers returns a function that reads the finalizers of an existing object.
 func (p *place) finalizers(o client.Object) func() []string {
 	return func() []string { return now(p, o.DeepCopyObject().(client.Object)).GetFinalizers() }
 }
@@ -41,7 +41,7 @@ func (p *place) gone(o client.Object) func() bool {
 	}
 }
 
-// workloads that the store knows of a Scanner's image, as references.
+// workloads returns a function that reads, as references, which workloads of a Scanner use an image according to the store.
 func (p *place) workloads(scanner *v1alpha1.Scanner, reference string) func() []string {
 	return func() []string {
 		uses, err := p.uses.Store.(*store.SQLite).ImageUses(p.t.Context())
@@ -55,14 +55,14 @@ func (p *place) workloads(scanner *v1alpha1.Scanner, reference string) func() []
 	}
 }
 
-// unfinalize removes another controller's finalizer, as that one would.
+// unfinalize removes the other controller's finalizer, as that controller would.
 func (p *place) unfinalize(pod *corev1.Pod) {
 	p.t.Helper()
 	p.must(patchPod(p.t.Context(), p.client, now(p, pod), podPatch{remove: []string{foreign}}))
 }
 
-// TestPodHeldUntilReleased: a pod that is deleted is held until the store knows that it does not use its images any
-// more, and what another controller holds it for is left alone.
+// TestPodHeldUntilReleased: a deleted pod is held until the store has recorded that it does not use its images any more. Finalizers of
+// other controllers stay.
 func TestPodHeldUntilReleased(t *testing.T) {
 	p := newPlace(t)
 	scanner, image := aScanner(p.namespace, "all", holdingPods), p.unique("web")
@@ -83,7 +83,8 @@ func TestPodHeldUntilReleased(t *testing.T) {
 	p.Expect(p.finalizers(stays)()).To(ConsistOf(releaseOf("all")))
 }
 
-// TestPodsThatAreNotHeld: those of Scanners that do not ask, those that ended, and the operator's own.
+// TestPodsThatAreNotHeld: pods get no finalizer from Scanners that do not set one, after they ended, or if they belong to the operator's
+// own Jobs.
 func TestPodsThatAreNotHeld(t *testing.T) {
 	p := newPlace(t)
 	own := store.Job{Namespace: p.namespace, Name: "scan-catalog-x", UID: "own-" + p.namespace, Purpose: store.JobCatalog, Key: keyOfImage(web)}
@@ -108,7 +109,7 @@ func TestPodsThatAreNotHeld(t *testing.T) {
 	}
 }
 
-// TestPodFinalizerGoes: whatever ends a Scanner's interest in a pod takes its finalizer away, and no other.
+// TestPodFinalizerGoes: when a Scanner is not responsible for a pod any more, its finalizer is removed, and no other.
 func TestPodFinalizerGoes(t *testing.T) {
 	for name, end := range map[string]func(p *place, scanner *v1alpha1.Scanner, pod *corev1.Pod){
 		"switched off": func(p *place, s *v1alpha1.Scanner, _ *corev1.Pod) {
@@ -125,7 +126,7 @@ func TestPodFinalizerGoes(t *testing.T) {
 		"the pod's label": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
 			before := now(p, pod).DeepCopy()
 			labelled("scanner-operator.io/ignore", "true")(pod)
-			p.must(p.client.Patch(p.t.Context(), pod, client.MergeFrom(before))) // the operator changes it meanwhile
+			p.must(p.client.Patch(p.t.Context(), pod, client.MergeFrom(before))) // the operator changes the pod concurrently
 		},
 		"the pod succeeds": func(p *place, _ *v1alpha1.Scanner, pod *corev1.Pod) {
 			status := now(p, pod).Status
@@ -161,7 +162,7 @@ func TestPodFinalizerGoes(t *testing.T) {
 	}
 }
 
-// TestSuspendedScannerReleases: pods that it holds can go, and it takes hold of no others until it goes on.
+// TestSuspendedScannerReleases: a suspended Scanner releases the pods that it holds, and holds no new ones until it is resumed.
 func TestSuspendedScannerReleases(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all", holdingPods)
@@ -181,17 +182,17 @@ func TestSuspendedScannerReleases(t *testing.T) {
 	p.Eventually(p.finalizers(later), patience).Should(ConsistOf(releaseOf("all")))
 }
 
-// TestScannerDeletedWhilePodsTerminate: neither waits for the other, whatever else holds the pods.
+// TestScannerDeletedWhilePodsTerminate: the Scanner and its pods do not wait for each other, whatever else holds the pods.
 func TestScannerDeletedWhilePodsTerminate(t *testing.T) {
 	p := newPlace(t)
-	scanner := aScanner(p.namespace, long("scanner-", 62)+"s", holdingPods) // as long as a name may be
+	scanner := aScanner(p.namespace, long("scanner-", 62)+"s", holdingPods) // the maximum length of a name
 	terminating := aPod(p.namespace, "terminating", running("main", web), finalizedBy(foreign))
 	runningOn := aPod(p.namespace, "running", running("main", web))
 	p.creates(scanner, terminating, runningOn)
 	for _, pod := range []*corev1.Pod{terminating, runningOn} {
 		p.Eventually(p.finalizers(pod), patience).Should(ContainElement(releaseOf(scanner.Name)))
 	}
-	p.must(p.client.Delete(t.Context(), terminating)) // with a grace period, in which nobody ends it
+	p.must(p.client.Delete(t.Context(), terminating)) // with a grace period, during which nothing ends the pod
 	p.deletes(scanner)
 	p.Eventually(p.gone(scanner), patience).Should(BeTrue())
 	p.Expect(p.finalizers(terminating)()).To(ConsistOf(foreign))
@@ -201,7 +202,7 @@ func TestScannerDeletedWhilePodsTerminate(t *testing.T) {
 	p.deletes(runningOn)
 }
 
-// TestNamespaceDeleted: what a namespace holds is deleted in any order, and all of it goes.
+// TestNamespaceDeleted: the objects of a namespace are deleted in any order, and none remains.
 func TestNamespaceDeleted(t *testing.T) {
 	for name, podsFirst := range map[string]bool{"pods first": true, "Scanners first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestNamespaceDeleted(t *testing.T) {
 	}
 }
 
-// TestManagerAway: without the manager a pod stays, and so does its Scanner; the next manager lets both go.
+// TestManagerAway: without a manager, a deleted pod and its Scanner stay. The next manager releases both.
 func TestManagerAway(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = restarting
@@ -248,8 +249,8 @@ func TestManagerAway(t *testing.T) {
 	p.deletes(runningOn)
 }
 
-// TestPodPatchInARace: finalizers that others add and remove between our look at a pod and our change stay as
-// they want them, and another pod of the same name is not changed.
+// TestPodPatchInARace: finalizers that others add or remove between the read and the patch of a pod are preserved, and another pod of the
+// same name is not changed.
 func TestPodPatchInARace(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = unattended
@@ -269,7 +270,8 @@ func TestPodPatchInARace(t *testing.T) {
 	p.must(patchPod(t.Context(), p.client, pod, podPatch{remove: []string{"example.com/newer", releaseOf("b")}}))
 }
 
-// TestScannerIsHeldFirst: no pod gets a finalizer that nobody would take away if the Scanner were deleted now.
+// TestScannerIsHeldFirst: no pod gets a finalizer before the Scanner has its own, since nothing would remove it after a deletion of the
+// Scanner.
 func TestScannerIsHeldFirst(t *testing.T) {
 	pod := aPod(shop, "a", running("main", web))
 	u := newUnit(t, theScanner(holdingPods), pod)

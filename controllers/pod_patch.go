@@ -19,12 +19,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// patch changes a pod that is still there. If the API server refuses, the Scanners that want the change say so.
+// patch changes a pod that still exists. If the API server refuses the change, an event is emitted for the Scanners that want it.
 func (r *PodReconciler) patch(ctx context.Context, pod *corev1.Pod, change podPatch) error {
 	err := patchPod(ctx, r.Client, pod, change)
 	if apierrors.IsConflict(err) || isOutdated(err) {
-		// Another pod of the same name took its place, or it is being deleted and takes no finalizer any more: either
-		// has an event of its own.
+		// Either another pod has taken the name, or the pod is being deleted and accepts no new finalizer. Both have an event of their own.
 		return nil
 	}
 	if isRefused(err) {
@@ -33,8 +32,8 @@ func (r *PodReconciler) patch(ctx context.Context, pod *corev1.Pod, change podPa
 	return client.IgnoreNotFound(err)
 }
 
-// isOutdated says whether the API server itself finds fault with a field of the pod's metadata. A policy that denies a
-// change calls it invalid too, by default, but names no field.
+// isOutdated reports whether the API server itself rejects a field of the pod's metadata. A policy that denies a change also returns
+// "invalid" by default, but names no field.
 func isOutdated(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -45,13 +44,13 @@ func isOutdated(err error) bool {
 	})
 }
 
-// isRefused says whether an error lasts until somebody changes a policy, a webhook that cannot be called, or a role.
+// isRefused reports whether an error lasts until someone changes a policy, an unreachable webhook or a role.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err)
 }
 
-// tellRefused makes an event of each Scanner for whose sake a pod was to be changed. The reference has no version, so
-// that the recorder makes one event of all refusals, whichever pods they are about, as long as they go on.
+// tellRefused emits an event for each Scanner on whose behalf a pod was to be changed. The reference has no resource version, so that the
+// recorder aggregates all refusals, of any pod, into one event.
 func (r *PodReconciler) tellRefused(ctx context.Context, pod *corev1.Pod, change podPatch, refusal error) {
 	for _, name := range change.scanners() {
 		var scanner v1alpha1.Scanner
@@ -68,7 +67,7 @@ func (r *PodReconciler) tellRefused(ctx context.Context, pod *corev1.Pod, change
 	}
 }
 
-// scanners are the names of those for whose sake a pod is changed, each once.
+// scanners returns the names of the Scanners on whose behalf a pod is changed, each once.
 func (p podPatch) scanners() []string {
 	var names []string
 	for _, finalizer := range slices.Concat(p.add, p.remove) {
@@ -81,16 +80,16 @@ func (p podPatch) scanners() []string {
 	return slices.Compact(names)
 }
 
-// podPatch is a change of a pod's metadata that names only what is this operator's.
+// podPatch is a change of a pod's metadata that contains only entries of this operator.
 type podPatch struct {
 	// add and remove are finalizers.
 	add, remove []string
-	// annotations to set, or with nil to remove.
+	// annotations has the values to set; nil removes an annotation.
 	annotations map[string]any
 }
 
-// patchPod sends a strategic merge patch: finalizers are a set to it, so what others add or remove at the same time
-// stays as they want it. It fails with a conflict if the pod is another one of the same name.
+// patchPod sends a strategic merge patch. It treats finalizers as a set, so that concurrent changes by others are preserved. It returns a
+// conflict if another pod has taken the name.
 func patchPod(ctx context.Context, c client.Client, pod client.Object, change podPatch) error {
 	metadata := map[string]any{}
 	if uid := pod.GetUID(); uid != "" {

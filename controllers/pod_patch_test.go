@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// deniesPodChanges has the API server refuse finalizers and annotations on the pods of the test's namespace.
+// deniesPodChanges installs an admission policy that denies finalizers and annotations on pods in the test's namespace.
 func (p *place) deniesPodChanges(probe *corev1.Pod) {
 	p.t.Helper()
 	name := metav1.ObjectMeta{Name: "pods-stay-" + p.namespace}
@@ -46,8 +46,8 @@ func (p *place) deniesPodChanges(probe *corev1.Pod) {
 	}, patience).Should(MatchError(ContainSubstring("notebook")), "the policy is in force")
 }
 
-// TestPolicyEngineDeniesPodChanges: the pods' images are scanned all the same, and the Scanner says once what is
-// refused, whatever the number of pods.
+// TestPolicyEngineDeniesPodChanges: the images of the pods are still scanned, and one event of the Scanner reports the refusal, whatever
+// the number of pods.
 func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all", holdingPods)
@@ -74,7 +74,7 @@ func TestPolicyEngineDeniesPodChanges(t *testing.T) {
 	p.Expect(event.Note).To(And(ContainSubstring("notebook"), ContainSubstring("spec.addPodFinalizer")))
 }
 
-// TestStoreFailsToRecordRelease: a running pod that is to be let go is scanned although its release cannot be recorded.
+// TestStoreFailsToRecordRelease: the images of a running pod are scanned even if its release cannot be recorded.
 func TestStoreFailsToRecordRelease(t *testing.T) {
 	pod := aPod(shop, "a", running("main", web), running("other", vulnerable), finalizedBy(releaseOf("all")))
 	u := newUnit(t, theScanner(), scanOf(theScanner(), web), pod)

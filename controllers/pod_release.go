@@ -18,22 +18,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Recording a release fails only with the store. Then it is tried again after releaseRetry, and for no longer than
-// releasePatience after the pod's grace period: a store that is full must not keep a namespace's pods from going.
-// Nothing is lost by that: when the store works again, uses are counted from the pods that are there.
+// Recording a release fails only if the store fails. It is retried every releaseRetry until releasePatience after the pod's grace period: a
+// full store must not block the deletion of a namespace's pods. Nothing is lost: when the store works again, uses are counted from the
+// existing pods.
 const (
 	releaseRetry    = 2 * time.Second
 	releasePatience = 15 * time.Second
 )
 
-// How many pods are released at once, and the longest pause before a release that the API server refused is asked for
-// again. A pod that cannot go keeps its node and its namespace waiting, so this is far shorter than what is usual.
+// releasesAtOnce is how many pods are released concurrently. maxReleasePause is the maximum backoff after the API server refused a release.
+// It is far shorter than the default, since a pod that is not released blocks its node and its namespace.
 const (
 	releasesAtOnce  = 8
 	maxReleasePause = 30 * time.Second
 )
 
-// setupRelease registers a controller of its own, so that no pod waits to go until others have been scanned or marked.
+// setupRelease registers a controller of its own, so that releases do not wait until other pods are scanned or annotated.
 func (r *PodReconciler) setupRelease(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("pod-release").
@@ -49,7 +49,7 @@ func waitsForRelease(pod client.Object) bool {
 	return !pod.GetDeletionTimestamp().IsZero() && len(podFinalizers(pod.GetFinalizers())) > 0
 }
 
-// Release lets a pod go that is being deleted: its release is recorded, then its finalizers go, all with one call.
+// Release handles a pod that is being deleted: it records the release, then removes all finalizers of the operator with one request.
 func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.Client.Get(ctx, req.NamespacedName, &pod); err != nil {
@@ -60,7 +60,7 @@ func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Res
 	}
 	held := podFinalizers(pod.Finalizers)
 	late := func() time.Duration { return r.Clock.Since(pod.DeletionTimestamp.Time) }
-	// A store that never answers is waited for no longer than one that refuses; a pod that is late already gets one try.
+	// A store that never answers is given no more time than one that fails. A pod that is already late gets one attempt.
 	if err := r.recordRelease(ctx, &pod, held, min(max(releasePatience-late(), releaseRetry), releasePatience)); err != nil {
 		log := ctrl.LoggerFrom(ctx)
 		if late() < releasePatience {
@@ -72,7 +72,7 @@ func (r *PodReconciler) Release(ctx context.Context, req ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, r.patch(ctx, &pod, podPatch{remove: held})
 }
 
-// recordRelease has the store know what the pods run without this one, for the Scanners of these finalizers.
+// recordRelease records, for the Scanners of the given finalizers, which workloads run the images without this pod.
 func (r *PodReconciler) recordRelease(ctx context.Context, pod *corev1.Pod, finalizers []string, patience time.Duration) error {
 	if len(finalizers) == 0 {
 		return nil

@@ -17,11 +17,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// recorder stands for a store that may not take anything.
+// recorder stands for a store that may fail to record a use.
 type recorder struct {
 	err      error
 	recorded []string
-	// patience is how long the last call may have taken; negative without a bound.
+	// patience is the time that the last call had until its deadline; negative without a deadline.
 	patience time.Duration
 }
 
@@ -33,7 +33,7 @@ func (r *recorder) RecordUse(ctx context.Context, scan *v1alpha1.ImageScan) erro
 	return r.err
 }
 
-// deletedPod is a unit with a pod whose grace period ends now, held for a Scanner that has an ImageScan of its image.
+// deletedPod returns a unit with a pod whose grace period ends now. The pod is held for a Scanner that has an ImageScan of its image.
 func deletedPod(t *testing.T) (*unit, *corev1.Pod, *v1alpha1.ImageScan) {
 	t.Helper()
 	scanner := theScanner(holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{scannerFinalizer} })
@@ -44,8 +44,7 @@ func deletedPod(t *testing.T) (*unit, *corev1.Pod, *v1alpha1.ImageScan) {
 	return newUnit(t, scanner, scan, pod), pod, scan
 }
 
-// TestReleaseWithoutStore: a store that takes nothing holds a pod for seconds after its grace period, not for as
-// long as it is broken.
+// TestReleaseWithoutStore: a failing store holds a pod for releasePatience after its grace period, and not longer.
 func TestReleaseWithoutStore(t *testing.T) {
 	u, pod, scan := deletedPod(t)
 	broken := &recorder{err: errors.New("the disk is full")}
@@ -69,13 +68,13 @@ func TestReleaseWithoutStore(t *testing.T) {
 	}
 }
 
-// TestReleaseWithSilentStore: a store that never answers holds a pod no longer than one that refuses.
+// TestReleaseWithSilentStore: a store that never answers holds a pod no longer than one that fails.
 func TestReleaseWithSilentStore(t *testing.T) {
 	u, pod, _ := deletedPod(t)
 	silent := &recorder{err: context.DeadlineExceeded}
 	u.pods.Uses = silent
 	for _, step := range []struct{ late, want time.Duration }{
-		{-time.Hour, releasePatience}, // its grace period has only begun
+		{-time.Hour, releasePatience}, // the grace period has only begun
 		{0, releasePatience},
 		{10 * time.Second, releasePatience - 10*time.Second},
 		{time.Hour, releaseRetry}, // no manager ran
@@ -89,7 +88,7 @@ func TestReleaseWithSilentStore(t *testing.T) {
 	}
 }
 
-// TestReleaseIsOneControllers: the one for pods that run leaves alone those that are being deleted, and the other way round.
+// TestReleaseIsOneControllers: Reconcile ignores pods that are being deleted, and Release ignores all others.
 func TestReleaseIsOneControllers(t *testing.T) {
 	u, deleted, _ := deletedPod(t)
 	runs := aPod(shop, "b", running("main", web), finalizedBy(releaseOf("all")))
@@ -108,7 +107,7 @@ func TestReleaseIsOneControllers(t *testing.T) {
 	}
 }
 
-// stuck is a store that never says of a pod of the Job "endless" whose it is.
+// stuck is a store that never answers whether the Job "endless" is recorded.
 type stuck struct {
 	store.Store
 	asked chan struct{}
@@ -126,7 +125,7 @@ func (s *stuck) IsRecorded(ctx context.Context, namespace, name, uid string) (bo
 	return false, ctx.Err()
 }
 
-// TestReleaseDoesNotQueue: pods go while whatever is done with others takes its time.
+// TestReleaseDoesNotQueue: pods are released while reconciliations of other pods hang.
 func TestReleaseDoesNotQueue(t *testing.T) {
 	p := newPlace(t)
 	p.namespace = busy
@@ -141,7 +140,7 @@ func TestReleaseDoesNotQueue(t *testing.T) {
 	stop, err := next.startManager(fields.OneTermEqualSelector("metadata.namespace", busy))
 	p.must(err)
 	t.Cleanup(func() { p.must(stop()) })
-	for range 2 { // for the coverage of the Scanner, and for the pod
+	for range 2 { // one by the ScannerReconciler, one by the PodReconciler
 		p.Eventually(endless.asked, patience).Should(Receive(), "the other pod is being looked at")
 	}
 	p.deletes(going)

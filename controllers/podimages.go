@@ -13,36 +13,38 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// volumePrefix begins the name under which an image volume is listed among a pod's containers, whose names have no slash.
+// volumePrefix is the beginning of the name under which an image volume is listed among a pod's containers. Names of containers have no
+// slash.
 const volumePrefix = "volume/"
 
 // podImage is an image that one container of a pod runs, or that the pod mounts as a volume.
 type podImage struct {
-	// Container is its name, or the volume's after volumePrefix.
+	// Container is the name of the container, or volumePrefix and the name of the volume.
 	Container string
 	ID        image.ID
-	// Reference is what the pod's spec says.
+	// Reference is the one in the pod's spec.
 	Reference image.Reference
 }
 
-// unresolvedImage is an image that has no digest (yet), since no container of it was started.
+// unresolvedImage is an image without a digest, since no container of it has started yet.
 type unresolvedImage struct {
 	Container string
-	// Image is the pod spec's text.
+	// Image is the text in the pod's spec.
 	Image string
-	// Failed says that waiting alone will not give it a digest. Reason is one of ImageScan conditions; a pending image may have one too.
+	// Failed means that waiting alone will not resolve the image. Reason is a reason of ImageScan conditions; a pending image may have one
+	// too.
 	Failed          bool
 	Reason, Message string
 }
 
-// pullFailures are the reasons by which kubelets say that they could not get an image
+// pullFailures are the reasons by which kubelets report that an image could not be pulled
 // (https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go).
 var pullFailures = []string{
 	"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
 	"RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// imagesOf returns the images of all containers of a pod, init and ephemeral containers included, and of its image volumes.
+// imagesOf returns the images of all containers of a pod, including init and ephemeral containers, and of its image volumes.
 func imagesOf(pod *corev1.Pod) (resolved []podImage, unresolved []unresolvedImage) {
 	specs := containerImages(pod)
 	seen := map[string]bool{}
@@ -68,7 +70,7 @@ func imagesOf(pod *corev1.Pod) (resolved []podImage, unresolved []unresolvedImag
 	return resolved, unresolved
 }
 
-// unscheduledReason is PodUnschedulable for a pod that no node can take; empty for any other.
+// unscheduledReason returns PodUnschedulable for a pod that no node can take; empty for any other.
 func unscheduledReason(pod *corev1.Pod) string {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
@@ -78,8 +80,8 @@ func unscheduledReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// resolve reads one container's status. An image that a node knows only by its own id is taken by the
-// digest in the pod's spec, if there is one.
+// resolve returns the image of one container status. An image that a node knows only by its own ID is identified by the digest in the pod's
+// spec, if there is one.
 func resolve(status corev1.ContainerStatus, spec string) (podImage, *unresolvedImage) {
 	missing := &unresolvedImage{Container: status.Name, Image: spec}
 	fail := func(reason, message string) (podImage, *unresolvedImage) {
@@ -114,8 +116,8 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses)
 }
 
-// volumeStatuses gives image volumes the form of containers. Until a container has started, nothing is known of a volume. From then on
-// its digest is what a node reports at one of the containers that mount it, or what the pod's spec pins.
+// volumeStatuses represents image volumes as container statuses. Nothing is known of a volume until a container has started. From then on
+// its digest is the one that the node reports for a container that mounts it, or else the one that the pod's spec pins.
 func volumeStatuses(pod *corev1.Pod) (statuses []corev1.ContainerStatus) {
 	containers := containerStatuses(pod)
 	started := slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.ImageID != "" })
@@ -136,7 +138,7 @@ func volumeStatuses(pod *corev1.Pod) (statuses []corev1.ContainerStatus) {
 	return statuses
 }
 
-// mountedImage is what a node reports of an image volume; empty if it reports nothing.
+// mountedImage returns what the node reports of an image volume; empty if it reports nothing.
 func mountedImage(containers []corev1.ContainerStatus, volume string) string {
 	for _, c := range containers {
 		for _, mount := range c.VolumeMounts {
@@ -148,8 +150,7 @@ func mountedImage(containers []corev1.ContainerStatus, volume string) string {
 	return ""
 }
 
-// containerImages maps the names of all containers, and those of image volumes after volumePrefix, to the images that the pod's spec
-// gives them.
+// containerImages maps the names of all containers, and of image volumes after volumePrefix, to the images in the pod's spec.
 func containerImages(pod *corev1.Pod) map[string]string {
 	images := map[string]string{}
 	for _, c := range pod.Spec.InitContainers {
@@ -169,18 +170,19 @@ func containerImages(pod *corev1.Pod) map[string]string {
 	return images
 }
 
-// runs says whether a pod runs, or is about to.
+// runs reports whether a pod runs or is about to.
 func runs(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// selects says whether a Scanner is about a pod of its namespace. A pod that is being deleted is not counted: it may
-// hang for long on a node that is gone. Neither are workers: a namespace would be told of the operator's image.
+// selects reports whether a Scanner is responsible for a running pod of its namespace. A pod that is being deleted does not count: it may
+// hang for long on a lost node. The operator's own worker pods do not count either, or a namespace would get findings of the operator's
+// image.
 func selects(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	return runs(pod) && isAbout(scanner, pod)
 }
 
-// isAbout says so for a pod that runs or has ended.
+// isAbout is like selects, and accepts pods that have ended as well.
 func isAbout(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	if grype.IsWorkerPod(pod) || !pod.DeletionTimestamp.IsZero() || !scanner.DeletionTimestamp.IsZero() || pod.Labels[scanner.Spec.IgnoreLabel] == "true" {
 		return false
@@ -192,14 +194,14 @@ func isAbout(scanner *v1alpha1.Scanner, pod *corev1.Pod) bool {
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// excluded says whether a Scanner leaves an image out.
+// excluded reports whether a Scanner excludes an image.
 func excluded(scanner *v1alpha1.Scanner, ref image.Reference) bool {
 	return slices.ContainsFunc(scanner.Spec.Images.Exclude, func(glob string) bool {
 		return image.Match(glob, ref)
 	})
 }
 
-// pullSecrets are the names of the Secrets that a pod pulls with, sorted.
+// pullSecrets returns the names of a pod's pull secrets, sorted, each once.
 func pullSecrets(pod *corev1.Pod) []string {
 	var names []string
 	for _, ref := range pod.Spec.ImagePullSecrets {

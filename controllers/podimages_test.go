@@ -21,7 +21,7 @@ import (
 // dnsName is an RFC 1123 label.
 var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// TestImagesOf: what the containers of a pod run, and what is not known yet.
+// TestImagesOf: which images of a pod are resolved to a digest and which are not.
 func TestImagesOf(t *testing.T) {
 	pinned := "ghcr.io/a/b@" + digest("pinned")
 	resolved := func(container, reference string) podImage {
@@ -113,7 +113,7 @@ func TestImagesOf(t *testing.T) {
 	}
 }
 
-// TestSelects: which pods a Scanner is about.
+// TestSelects: which pods a Scanner is responsible for.
 func TestSelects(t *testing.T) {
 	now := metav1.NewTime(noon)
 	ofWorker := slices.Clip([]func(*corev1.Pod){
@@ -150,14 +150,14 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-// TestPullSecrets: each name once, in order; an empty one is none.
+// TestPullSecrets: each name is returned once and sorted; empty names are dropped.
 func TestPullSecrets(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "b"}, pullSecrets(aPod(shop, "x", pulledWith("b", "a", "", "b")))); diff != "" {
 		t.Errorf("pull secrets (-want +got):\n%s", diff)
 	}
 }
 
-// TestWorkloadOf: what people deployed to get a pod.
+// TestWorkloadOf: the workload that users deployed to get a pod.
 func TestWorkloadOf(t *testing.T) {
 	hash := func(value string) func(*corev1.Pod) { return labelled("pod-template-hash", value) }
 	for name, tt := range map[string]struct {
@@ -191,7 +191,7 @@ func TestWorkloadOf(t *testing.T) {
 	}
 }
 
-// anyPod has what pods may have, and much that the operator must not need.
+// anyPod generates pods with fields that the operator reads and many that it does not.
 func anyPod() *rapid.Generator[*corev1.Pod] {
 	return rapid.Custom(func(t *rapid.T) *corev1.Pod {
 		draw := func(name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
@@ -245,7 +245,7 @@ func valid(reference string) bool {
 	return err == nil
 }
 
-// runningIf, loadedIf and the like are for references of any kind.
+// runningIf, initialisedIf and debuggedIf fall back to creating if the reference is invalid, so that any reference can be drawn.
 func runningIf(container, reference string) func(*corev1.Pod) {
 	if !valid(reference) {
 		return creating(container, reference)
@@ -275,7 +275,7 @@ func debuggedIf(container, reference string) func(*corev1.Pod) {
 	return debugged(container, reference)
 }
 
-// TestStripPod: what is left of a pod in the cache is all that is decided by, and no more.
+// TestStripPod: a stripped pod gives the same decisions as the original, and has no other fields.
 func TestStripPod(t *testing.T) {
 	scanners := []*v1alpha1.Scanner{theScanner(), theScanner(selecting("tier", "front"))}
 	rapid.Check(t, func(t *rapid.T) {
@@ -324,7 +324,7 @@ func TestStripPod(t *testing.T) {
 	})
 }
 
-// TestStripOthers: what is no pod, such as the tombstone of a missed deletion, passes as it is; of nodes the platform is left.
+// TestStripOthers: other objects, such as the tombstone of a missed deletion, pass unchanged. A node keeps only its platform.
 func TestStripOthers(t *testing.T) {
 	for _, strip := range []func(any) (any, error){StripPod, StripNode} {
 		if got, err := strip("tombstone"); err != nil || got != "tombstone" {

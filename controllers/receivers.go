@@ -15,20 +15,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Bounds of the annotation by which a pod, or its namespace, names receivers: as many as a Scanner may have, and what is read of it, in
-// bytes.
+// Bounds of the annotation by which a pod or its namespace names receivers. maxNamedReceivers is as many as a Scanner may have.
+// maxReceiverAnnotation is how much of the annotation is read, in bytes.
 const (
 	maxNamedReceivers     = 16
 	maxReceiverAnnotation = 1100
 )
 
-// maxReceiverName is the length of a receiver's name, in bytes.
+// maxReceiverName is the maximum length of a receiver's name, in bytes.
 const maxReceiverName = 63
 
 // receiverName is the API's pattern of a receiver's name.
 var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// namespaceReceivers is what a namespace says about receivers; empty if nothing, and if it is not there.
+// namespaceReceivers returns the receivers annotation of a namespace; empty if there is none, or no such namespace.
 func namespaceReceivers(ctx context.Context, reader client.Reader, name string) (string, error) {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -36,8 +36,8 @@ func namespaceReceivers(ctx context.Context, reader client.Reader, name string) 
 	return namespace.Annotations[v1alpha1.AnnotationReceiver], client.IgnoreNotFound(err)
 }
 
-// namedBy lists the names that a pod's annotation has, or else its namespace's, whatever they are. An annotation without any name
-// takes the pod out of what its namespace says.
+// namedBy returns the names in a pod's annotation or, without that annotation, in its namespace's, valid or not. An annotation without any
+// name overrides the namespace's.
 func namedBy(pod *corev1.Pod, ofNamespace string) (names []string) {
 	text, own := pod.Annotations[v1alpha1.AnnotationReceiver]
 	if !own {
@@ -51,7 +51,7 @@ func namedBy(pod *corev1.Pod, ofNamespace string) (names []string) {
 	return names
 }
 
-// validReceivers are those of some names that a receiver can have.
+// validReceivers returns those names that a receiver can have.
 func validReceivers(names []string) (valid []string) {
 	for _, name := range names {
 		if len(name) <= maxReceiverName && receiverName.MatchString(name) {
@@ -61,14 +61,14 @@ func validReceivers(names []string) (valid []string) {
 	return valid
 }
 
-// unknownReceivers says in words which receivers pods of a Scanner name that none has of the Scanners which are about them; empty if
+// unknownReceivers returns a message about receivers that pods of a Scanner name and that no Scanner responsible for the pod has; empty if
 // there are none.
 func (i inventory) unknownReceivers(ctx context.Context, scanner *v1alpha1.Scanner) (string, error) {
 	ofNamespace, err := namespaceReceivers(ctx, i.client, scanner.Namespace)
 	if err != nil {
 		return "", err
 	}
-	pods, err := i.selected(ctx, scanner, client.UnsafeDisableDeepCopy) // they are only read
+	pods, err := i.selected(ctx, scanner, client.UnsafeDisableDeepCopy) // only read
 	if err != nil {
 		return "", err
 	}
@@ -91,14 +91,14 @@ func (i inventory) unknownReceivers(ctx context.Context, scanner *v1alpha1.Scann
 	return describeUnknown(unknown), nil
 }
 
-// isReceiver says whether a receiver with that name is told about a pod.
+// isReceiver reports whether any Scanner that selects the pod has a receiver of that name.
 func isReceiver(scanners []v1alpha1.Scanner, pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(scanners, func(s v1alpha1.Scanner) bool {
 		return slices.Contains(receiverNames(&s), name) && selects(&s, pod)
 	})
 }
 
-// whoNames is the workload, or the namespace, by whose annotation a pod names receivers.
+// whoNames returns the workload, or the namespace, whose annotation names the receivers of a pod.
 func whoNames(pod *corev1.Pod) string {
 	if _, own := pod.Annotations[v1alpha1.AnnotationReceiver]; !own {
 		return "namespace " + pod.Namespace
@@ -107,10 +107,10 @@ func whoNames(pod *corev1.Pod) string {
 	return kind + "/" + name
 }
 
-// maxUnknownReceivers are named in a message.
+// maxUnknownReceivers is the number of receivers that a message names.
 const maxUnknownReceivers = 3
 
-// describeUnknown names receivers, each with one that names it. The same receivers give the same text.
+// describeUnknown returns a message with unknown receivers, each with one object that names it. It is deterministic.
 func describeUnknown(unknown map[string]string) string {
 	if len(unknown) == 0 {
 		return ""

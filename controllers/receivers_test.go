@@ -20,12 +20,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// naming has a pod name receivers, as an annotation does.
+// naming sets a pod's receivers annotation.
 func naming(text string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Annotations = map[string]string{v1alpha1.AnnotationReceiver: text} }
 }
 
-// deployed has a pod belong to a Deployment.
+// deployed makes a pod belong to a Deployment.
 func deployed(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		labelled("pod-template-hash", "5d4f8c7b9")(pod)
@@ -37,7 +37,7 @@ func namespaceNaming(text string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, Annotations: map[string]string{v1alpha1.AnnotationReceiver: text}}}
 }
 
-// uses is a store that remembers what it was last told of each Scanner's workloads.
+// uses is a store that remembers the last recorded workloads of each Scanner.
 type uses struct {
 	store.Store
 	mu   sync.Mutex
@@ -54,7 +54,7 @@ func (s *uses) SetUsed(ctx context.Context, u store.Used) error {
 	return s.Store.SetUsed(ctx, u)
 }
 
-// receivers of a Scanner's workloads, by the workload's name.
+// receivers returns the recorded receivers of a Scanner's workloads, by the workload's name.
 func (s *uses) receivers(scanner *v1alpha1.Scanner) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *uses) receivers(scanner *v1alpha1.Scanner) map[string]string {
 	return named
 }
 
-// TestReceiversOfWorkloads: what pods and their namespace say of receivers, as the store is told.
+// TestReceiversOfWorkloads: the receivers that pods and their namespace name are recorded in the store.
 func TestReceiversOfWorkloads(t *testing.T) {
 	many := make([]string, 0, 30)
 	for i := range 30 {
@@ -117,7 +117,7 @@ func TestReceiversOfWorkloads(t *testing.T) {
 	}
 }
 
-// TestUnknownReceivers: a name that no Scanner knows is in the Scanner's condition, and in one event for each change.
+// TestUnknownReceivers: a name that is no receiver is in the Scanner's condition, and in one event per change.
 func TestUnknownReceivers(t *testing.T) {
 	const counts = ". Such a name counts as none"
 	says := func(names string) string {
@@ -164,7 +164,8 @@ func TestUnknownReceivers(t *testing.T) {
 	}
 }
 
-// TestUnknownReceiverBesideTrouble: it hides neither what waits nor what failed, and is told again when it is another one.
+// TestUnknownReceiverBesideTrouble: an unknown receiver does not hide pending or failed deliveries, and causes another event when the
+// unknown names change.
 func TestUnknownReceiverBesideTrouble(t *testing.T) {
 	pod := aPod(shop, "a", running("c", web), naming("taem"))
 	u := newUnit(t, pod, theScanner(telling("team")))
@@ -187,7 +188,7 @@ func TestUnknownReceiverBesideTrouble(t *testing.T) {
 	check(notify.ReasonNetwork, "team: Network: no way; the annotation", `"plattform" (Pod/a), "taem" (Pod/a)`)
 }
 
-// TestReceiverAnnotationsAreFollowed: a change on a pod, or on its namespace, reaches the store by itself.
+// TestReceiverAnnotationsAreFollowed: a changed annotation on a pod or its namespace is recorded in the store without any other event.
 func TestReceiverAnnotationsAreFollowed(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "all", telling("team", "platform"))
@@ -224,7 +225,8 @@ func (s *anomalous) DataAnomaly(context.Context, string, string) (*store.DataAno
 	return s.anomaly, nil
 }
 
-// TestSuspiciousData: it is said with numbers, as a warning, goes before the data's age, and ends by itself.
+// TestSuspiciousData: an anomaly is reported with numbers, as a warning, takes precedence over outdated data, and is cleared when it is
+// over.
 func TestSuspiciousData(t *testing.T) {
 	u := newUnit(t, theScanner())
 	data := &anomalous{u.store, &store.DataAnomaly{DataVersion: "2", Missing: 312, Of: 1020, Since: noon.Add(-time.Hour)}}
@@ -243,7 +245,8 @@ func TestSuspiciousData(t *testing.T) {
 	}
 }
 
-// TestOtherReceiversAreToldAtOnce: whoever tells receivers is woken when other ones are concerned, since no status changes then.
+// TestOtherReceiversAreToldAtOnce: the subscribers of an image are woken when its workloads are routed to other receivers, since no status
+// changes then.
 func TestOtherReceiversAreToldAtOnce(t *testing.T) {
 	scanner, pod := theScanner(telling("team", "platform")), aPod(shop, "web-1", running("main", web), naming("team"))
 	scan := scanOf(scanner, web)

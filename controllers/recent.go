@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// retention is how long an image is kept, and in use if its pods ended, after its last use.
+// retention returns how long an image is kept after its last use. An image whose pods ended also stays in use for that time.
 func retention(scanner *v1alpha1.Scanner) time.Duration {
 	if scanner.Spec.UnusedImageRetention != nil {
 		return scanner.Spec.UnusedImageRetention.Duration
@@ -21,13 +21,13 @@ func retention(scanner *v1alpha1.Scanner) time.Duration {
 	return 24 * time.Hour
 }
 
-// completes says whether a pod is meant to end by itself.
+// completes reports whether a pod is meant to end by itself.
 func completes(pod *corev1.Pod) bool {
 	return pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 }
 
-// endedAt is when a pod ended that does not run: when its last container finished or, where no node reports that, when it ceased to be
-// ready or was made. A pod of which nothing of the kind is known ended now.
+// endedAt returns when a pod ended that does not run: when its last container finished or, if no node reports that, when the pod ceased to
+// be ready or was created. If none of these is known, it returns now.
 func endedAt(pod *corev1.Pod, now time.Time) time.Time {
 	var last time.Time
 	for _, status := range containerStatuses(pod) {
@@ -49,13 +49,13 @@ func endedAt(pod *corev1.Pod, now time.Time) time.Time {
 	return now
 }
 
-// usesImages says whether the images of a pod of a Scanner are in use: it runs, or ended within the Scanner's retention.
+// usesImages reports whether the images of a Scanner's pod are in use: the pod runs, or ended within the Scanner's retention.
 func usesImages(scanner *v1alpha1.Scanner, pod *corev1.Pod, now time.Time) bool {
 	return runs(pod) || now.Sub(endedAt(pod, now)) < retention(scanner)
 }
 
-// recent lists a Scanner's images that nothing runs now and whose last pods ended within its retention, ordered by ID. Those in running,
-// which the store may not know of yet, are left out.
+// recent returns a Scanner's images that no pod runs now and whose last pods ended within its retention, ordered by ID. It leaves out
+// images in running, which the store may not have recorded yet.
 func (i inventory) recent(
 	ctx context.Context, scanner *v1alpha1.Scanner, images []store.RecentImage, reported map[image.Key]store.ReportAge, running []coveredImage,
 ) (recent []coveredImage, err error) {
@@ -81,8 +81,8 @@ func (i inventory) recent(
 	return recent, nil
 }
 
-// staysInUse says whether an image that nothing runs now goes on being scanned. Without its pods it is pulled only if that takes no
-// credentials: these are known from pods alone.
+// staysInUse reports whether an image that no pod runs now is still scanned. Without its pods it is indexed only if no credentials are
+// needed, since credentials are known only from pods.
 func (r *ImageScanReconciler) staysInUse(ctx context.Context, s *imageScanScope) (bool, error) {
 	if len(s.ended) > 0 || s.backend == nil {
 		return len(s.ended) > 0, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestPodThatHasEndedIsScanned: the image of a pod that has ended before it was seen to run is scanned all the same, if it ended within
-// the Scanner's retention.
+// TestPodThatHasEndedIsScanned: the image of a pod that ended before the operator saw it run is scanned if the pod ended within the
+// Scanner's retention.
 func TestPodThatHasEndedIsScanned(t *testing.T) {
 	finished := func(ago time.Duration) func(*corev1.Pod) { return finishedAt(noon.Add(-ago)) }
 	for name, tt := range map[string]struct {
@@ -64,8 +64,8 @@ func TestPodThatHasEndedIsScanned(t *testing.T) {
 	}
 }
 
-// TestImageOfEndedPods: an image is scanned after its pods ended, kept until the retention is over, and then gone. What runs now is counted
-// without it.
+// TestImageOfEndedPods: an image is scanned after its pods ended, kept until the retention is over, and then deleted. It is not counted
+// among the images that run.
 func TestImageOfEndedPods(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -98,7 +98,7 @@ func TestImageOfEndedPods(t *testing.T) {
 	if want := (v1alpha1.ImageCounts{RecentlyUsed: 1}); status.Images != want || status.Findings.Critical != 0 {
 		t.Errorf("images %+v with %d critical findings, want one that was used recently and is counted nowhere else", status.Images, status.Findings.Critical)
 	}
-	// The pod goes, as old pods of a CronJob do; with it what it was pulled with.
+	// The pod is deleted, as old pods of a CronJob are, and with it the reference to its pull secrets.
 	u.must(u.client.Delete(t.Context(), pod))
 	if after, wait = u.reconcile(scan); after.Status.Phase != v1alpha1.PhaseScanned || wait != 23*time.Hour {
 		t.Errorf("without its pod: phase %s, next in %s", after.Status.Phase, wait)
@@ -112,7 +112,7 @@ func TestImageOfEndedPods(t *testing.T) {
 	}
 }
 
-// TestEndedPodsAreGone: what becomes of an image whose pods are gone before it was scanned.
+// TestEndedPodsAreGone: what happens to an image whose pods are deleted before it was scanned.
 func TestEndedPodsAreGone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		changes []func(*corev1.Pod)
@@ -135,8 +135,7 @@ func TestEndedPodsAreGone(t *testing.T) {
 	}
 }
 
-// TestExcludedImageIsNotInUse: an image that is excluded from now on is not announced for the time for which it would be in use had its
-// pods ended.
+// TestExcludedImageIsNotInUse: a newly excluded image is not in use any more. It would be, for the retention, if its pods had ended.
 func TestExcludedImageIsNotInUse(t *testing.T) {
 	for name, gone := range map[string]bool{"its pod runs": false, "its pod is gone": true} {
 		for _, glob := range []string{"", "*web*"} {
@@ -166,8 +165,8 @@ func TestExcludedImageIsNotInUse(t *testing.T) {
 	}
 }
 
-// TestPodThatIsLeftOutHasNotEnded: the image of a CronJob's pod that the Scanner is not about from now on is not in use any more, though
-// the pod was meant to end. That of a pod that is being deleted is.
+// TestPodThatIsLeftOutHasNotEnded: if a Scanner stops covering a CronJob's pod, the pod's image is not in use any more, although the pod
+// was meant to end. The image of a pod that is being deleted stays in use.
 func TestPodThatIsLeftOutHasNotEnded(t *testing.T) {
 	mirrored := scanOf(theScanner(), web).Spec.References
 	mirrored = append(mirrored, "mirror.example/other:1")
@@ -217,8 +216,8 @@ func TestPodThatIsLeftOutHasNotEnded(t *testing.T) {
 	}
 }
 
-// TestRetentionBeginsWithTheLastPod: a failed pod that stays for long does not shorten the retention of an image that another pod, which is
-// gone, ran until now.
+// TestRetentionBeginsWithTheLastPod: a failed pod that still exists does not shorten the retention of an image that another pod, deleted
+// meanwhile, ran until now.
 func TestRetentionBeginsWithTheLastPod(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)

@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// requestsFor asks for a look at each object of the cache that the options choose. The list says of which kind.
+// requestsFor returns a request for each object in the cache that the options select. list is an empty list of the kind.
 func requestsFor(ctx context.Context, cache client.Reader, list client.ObjectList, opts ...client.ListOption) []reconcile.Request {
 	var requests []reconcile.Request
-	err := cache.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...) // only their names are read
+	err := cache.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...) // only names are read
 	if err == nil {
 		err = meta.EachListItem(list, func(o runtime.Object) error {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})

@@ -15,15 +15,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// rivalInterval is when to look again at a Scanner whose status has got the id of another store: at once, two operators would write in turn
-// as fast as they can.
+// rivalInterval is the requeue delay of a Scanner whose status has got the ID of another store. Without a delay, two operators would
+// overwrite each other's status as fast as they can.
 const rivalInterval = time.Minute
 
-// rivalMemory is how long another operator is spoken of after it was last noticed: several times rivalInterval, by
-// which both write.
+// rivalMemory is how long another operator is reported after it was last detected. It is several times rivalInterval, the interval at which
+// both write.
 const rivalMemory = 5 * rivalInterval
 
-// storeChanged lets pass that the status of a Scanner has the id of another store than before.
+// storeChanged passes updates that replace the store ID in a Scanner's status.
 var storeChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -34,21 +34,21 @@ var storeChanged = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// itself is an object's own request.
+// itself returns the request of the object itself.
 func itself(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 }
 
-// rivals notices another operator in the cluster that works on the same Scanners: both write the id of their store
-// into the same status. Nothing else is believed, since whoever controls a namespace can have pods there that look
-// like an operator, but cannot write a Scanner's status. The zero value is ready for use.
+// rivals detects another operator in the cluster that works on the same Scanners: both write the ID of their store into the same status. No
+// other sign is trusted: whoever controls a namespace can run pods that look like an operator, but cannot write a Scanner's status. The
+// zero value is ready for use. It is safe for concurrent use.
 type rivals struct {
 	mu sync.Mutex
-	// met is when another store's id stood last where ours was; zero if never. Scanners that have no entry never had ours.
+	// met has the time when another store's ID last replaced ours; zero if never. Scanners without an entry never had ours.
 	met map[types.NamespacedName]time.Time
 }
 
-// wrote notes that a Scanner's status has our store's id now.
+// wrote records that a Scanner's status has our store's ID.
 func (r *rivals) wrote(scanner types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,15 +60,15 @@ func (r *rivals) wrote(scanner types.NamespacedName) {
 	}
 }
 
-// forget drops what is known of a Scanner that has gone.
+// forget drops a deleted Scanner.
 func (r *rivals) forget(scanner types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.met, scanner)
 }
 
-// look says whether there is another operator. The reader must not be a cache: that may still show what was there
-// before we wrote.
+// look reports whether another operator works on the Scanner. reader must not be a cache, which may still show the status from before our
+// write.
 func (r *rivals) look(ctx context.Context, clock clock.PassiveClock, reader client.Reader, scanner *v1alpha1.Scanner, ours string) (bool, error) {
 	name := client.ObjectKeyFromObject(scanner)
 	r.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// storeIDBecomes is what another operator, or a lost store, does to the status.
+// storeIDBecomes changes the store ID in the Scanner's status, as another operator or a lost store does.
 func (u *unit) storeIDBecomes(id string) {
 	u.t.Helper()
 	var scanner v1alpha1.Scanner
@@ -24,7 +24,7 @@ func (u *unit) readyReason() string {
 	return meta.FindStatusCondition(u.reconcileScanner().Status.Conditions, v1alpha1.ConditionReady).Reason
 }
 
-// TestTwoOperators: a second operator in the cluster is said to be there, by both, and no more when it has gone.
+// TestTwoOperators: both of two operators in the cluster report the other one, and stop when it is gone.
 func TestTwoOperators(t *testing.T) {
 	first, second := newUnit(t, theScanner()), newUnit(t)
 	second.client, second.clock = first.client, first.clock
@@ -41,14 +41,14 @@ func TestTwoOperators(t *testing.T) {
 		}
 	}
 	first.pass(rivalMemory)
-	first.readyReason() // takes the second one's last word away
+	first.readyReason() // overwrites the second operator's last store ID
 	first.pass(rivalMemory)
 	if got := first.readyReason(); got != v1alpha1.ReasonNoImages {
 		t.Errorf("long after the second operator has gone: %s, want NoImages", got)
 	}
 }
 
-// TestLostStoreIsNoOtherOperator: neither a store that was lost nor a cache that lags behind is taken for an operator.
+// TestLostStoreIsNoOtherOperator: neither a lost store nor a lagging cache is taken for another operator.
 func TestLostStoreIsNoOtherOperator(t *testing.T) {
 	u := newUnit(t, theScanner())
 	u.storeIDBecomes("the one that was lost")

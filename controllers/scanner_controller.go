@@ -31,34 +31,34 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// statusInterval is how often a Scanner's status is computed without anything having happened. Whatever it shows comes with an event of
-// its own, or is noticed for all Scanners at once (NoticeEngines): this is for what was missed.
+// statusInterval is the maximum time between two computations of a Scanner's status. Each change comes with an event or is found for all
+// Scanners at once (NoticeEngines). The interval is for missed events.
 const statusInterval = 5 * time.Minute
 
-// scannersAtOnce is how many Scanners are reconciled at a time, so that one for which the API server or an engine takes its time does
-// not keep the others waiting.
+// scannersAtOnce is how many Scanners are reconciled concurrently, so that one that waits for the API server or an engine does not delay
+// the others.
 const scannersAtOnce = 4
 
-// ScannerReconciler says in a Scanner's status what is covered, what was found and what is wrong. Beside that it
-// changes nothing but the Scanner's own finalizers.
+// ScannerReconciler maintains a Scanner's status: coverage, findings and conditions. It changes nothing else of a Scanner but its
+// finalizers.
 type ScannerReconciler struct {
 	Client client.Client
-	// Reader reads without a cache.
+	// Reader reads from the API server, not from a cache.
 	Reader   client.Reader
 	Store    store.Store
 	Backends backend.Choosers
 	Clock    clock.PassiveClock
 	Events   events.EventRecorder
 	Wakeups  *Wakeups
-	// Exceptions are left out of the counts, and what they cover goes to Covered.
+	// Exceptions suppress findings. The number of findings that each suppresses goes to Covered.
 	Exceptions cluster.Source
 	Covered    *Covered
-	// StoreDurable says whether the store outlives the pod, and StoreAdvice what to do if it does not.
+	// StoreDurable is true if the store outlives the pod. StoreAdvice is the message to users if it does not.
 	StoreDurable bool
 	StoreAdvice  string
 	Rights       *rights.Checker
 	Limits       Limits
-	// Metrics are told what each Scanner covers.
+	// Metrics exports each Scanner's coverage.
 	Metrics *Metrics
 
 	rivals   rivals
@@ -66,21 +66,21 @@ type ScannerReconciler struct {
 	engines  noticedEngines
 }
 
-// scannerScope is what the parts of a Scanner's status are computed from.
+// scannerScope is the input from which a Scanner's status is computed.
 type scannerScope struct {
 	scanner *v1alpha1.Scanner
 	images  []coveredImage
 	// backend is nil when the operator runs without the Scanner's engine.
 	backend backend.Backend
-	// storeTrouble is the reason why the store cannot be used as it should; empty if it can. Set by setStore.
+	// storeTrouble is the reason why the store is unavailable; empty if it works. Set by setStore.
 	storeTrouble string
-	// rival says that another operator works on the Scanner too.
+	// rival is true if another operator works on the Scanner too.
 	rival bool
-	// unknownReceivers says which receivers pods name that there are not; empty if there are none.
+	// unknownReceivers is a message about receivers that pods name and that do not exist; empty if there are none.
 	unknownReceivers string
-	// missingRights says what the operator may not do in the namespace, and how to let it; empty if there is nothing.
+	// missingRights lists the permissions that the operator lacks in the namespace and how to grant them; empty if none is missing.
 	missingRights string
-	// refused says that the namespace has too many Scanners, of which this is not among the first.
+	// refused is true if the namespace has too many Scanners and this one is not among the admitted.
 	refused bool
 }
 
@@ -133,14 +133,15 @@ func (r *ScannerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if s.rival {
 		next.RequeueAfter = min(next.RequeueAfter, rivalInterval)
 	}
-	// What a store in trouble could not tell stays as it was; why, it can always be said.
+	// While the store is unavailable, what could not be read stays as it was. The reason can always be set.
 	r.setStore(s)
 	r.setReady(s)
 	r.Metrics.covers(s)
 	return next, r.patchStatus(ctx, before, s)
 }
 
-// refuse says on a Scanner that nothing is done for it. It is looked at again when it, or another Scanner of the namespace, changes.
+// refuse sets the condition of a Scanner that is not admitted. It is reconciled again when it, or another Scanner of the namespace,
+// changes.
 func (r *ScannerReconciler) refuse(ctx context.Context, scanner *v1alpha1.Scanner) error {
 	before := scanner.DeepCopy()
 	s := &scannerScope{scanner: scanner, backend: r.Backends.For(scanner), refused: true}
@@ -150,7 +151,7 @@ func (r *ScannerReconciler) refuse(ctx context.Context, scanner *v1alpha1.Scanne
 	return r.patchStatus(ctx, before, s)
 }
 
-// patchStatus writes the status if it has changed, and tells what users would want to hear.
+// patchStatus writes the status if it has changed, and emits events.
 func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Scanner, s *scannerScope) error {
 	if equality.Semantic.DeepEqual(before.Status, s.scanner.Status) {
 		return nil
@@ -165,9 +166,8 @@ func (r *ScannerReconciler) patchStatus(ctx context.Context, before *v1alpha1.Sc
 	return nil
 }
 
-// ForgetGone removes from the store what belongs to Scanners that have gone. It is also to be called now and
-// then: an ImageScan may have been looked at a moment after its Scanner went. The store is asked first, so that a
-// Scanner that is made meanwhile is none that has gone.
+// ForgetGone removes the data of deleted Scanners from the store. It must also be called periodically: an ImageScan may be reconciled a
+// moment after its Scanner was deleted. The store is read first, so that a Scanner that is created meanwhile is not removed.
 func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 	known, err := r.Store.Scanners(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func (r *ScannerReconciler) ForgetGone(ctx context.Context) error {
 	return r.Store.ForgetScanners(ctx, slices.DeleteFunc(gone, func(uid string) bool { return there[types.UID(uid)] }))
 }
 
-// computeStatus sets all that is asked of the store.
+// computeStatus sets the parts of the status that need the store.
 func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) error {
 	status := &s.scanner.Status
 	status.ObservedGeneration = s.scanner.Generation
@@ -222,7 +222,7 @@ func (r *ScannerReconciler) computeStatus(ctx context.Context, s *scannerScope) 
 	return nil
 }
 
-// count sets what was found, and passes on what exceptions cover.
+// count sets the finding counts, and records in Covered how many findings each exception suppresses.
 func (r *ScannerReconciler) count(ctx context.Context, scanner *v1alpha1.Scanner) error {
 	exceptions, _, err := r.Exceptions.InForce(ctx, scanner.Namespace)
 	if err != nil {
@@ -243,7 +243,7 @@ func (r *ScannerReconciler) wakeExceptions(ctx context.Context, names []types.Na
 	}
 }
 
-// tell makes an event of each change of a condition that users would ask about.
+// tell emits an event for each relevant change of a condition, and for new unknown receivers.
 func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
 	after := s.scanner
 	for _, condition := range after.Status.Conditions {
@@ -257,8 +257,7 @@ func (r *ScannerReconciler) tell(before *v1alpha1.Scanner, s *scannerScope) {
 	}
 }
 
-// isTold says whether a change of a condition is worth an event. That the store is as it should be is worth one only after
-// it was not.
+// isTold reports whether a change of a condition is worth an event. A working store is worth one only after a problem.
 func isTold(before []metav1.Condition, now metav1.Condition) bool {
 	switch now.Type {
 	case v1alpha1.ConditionReady, v1alpha1.ConditionBackendAvailable:
@@ -269,7 +268,7 @@ func isTold(before []metav1.Condition, now metav1.Condition) bool {
 	return false
 }
 
-// noteOf is a condition's message or, where all is well and it has none, what that means.
+// noteOf returns the message of a condition's event: the condition's message or, if that is empty, what the condition means.
 func noteOf(scanner *v1alpha1.Scanner, condition metav1.Condition) string {
 	switch {
 	case condition.Message != "":
@@ -296,13 +295,13 @@ func (r *ScannerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(patient{watchful{r, r.Rights}})
 }
 
-// scannerOf is the Scanner that an ImageScan belongs to.
+// scannerOf returns the request of the Scanner that an ImageScan names.
 func scannerOf(_ context.Context, o client.Object) []reconcile.Request {
 	scan := o.(*v1alpha1.ImageScan)
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: scan.Namespace, Name: scan.Spec.Scanner}}}
 }
 
-// deleted lets pass that an object has gone, or is about to.
+// deleted passes two events of an object's deletion: its begin, and the removal of the object.
 var deleted = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -311,7 +310,7 @@ var deleted = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// ofNamespace are the Scanners of the namespace that an object is in, but for those that are too many.
+// ofNamespace returns the requests of the admitted Scanners in the namespace of an object.
 func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) (requests []reconcile.Request) {
 	var all v1alpha1.ScannerList
 	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
@@ -324,10 +323,10 @@ func (r *ScannerReconciler) ofNamespace(ctx context.Context, o client.Object) (r
 	return requests
 }
 
-// settled enqueues after a moment, so that a burst of events is one reconciliation.
+// settled enqueues after settle, so that a burst of events causes one reconciliation.
 func settled(requests handler.MapFunc) handler.EventHandler { return after(settle, requests) }
 
-// after enqueues after a time.
+// after enqueues after a delay.
 func after(wait time.Duration, requests handler.MapFunc) handler.EventHandler {
 	enqueue := func(ctx context.Context, q requestQueue, o client.Object) {
 		for _, request := range requests(ctx, o) {

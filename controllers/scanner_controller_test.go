@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestScannerConditions: the whole list, for everything that can be the matter with a Scanner.
+// TestScannerConditions: all conditions of a Scanner, for each state that it can be in.
 func TestScannerConditions(t *testing.T) {
 	const (
 		backendFine = "BackendAvailable=True Available"
@@ -108,7 +108,7 @@ func TestScannerConditions(t *testing.T) {
 	}
 }
 
-// TestConditionsGo: what is over is not there any more.
+// TestConditionsGo: Stalled and Reconciling are removed when they are over.
 func TestConditionsGo(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
@@ -127,7 +127,7 @@ func TestConditionsGo(t *testing.T) {
 	}
 }
 
-// TestScannerStatus: counts, data and store.
+// TestScannerStatus: the counts, the vulnerability data and the store ID.
 func TestScannerStatus(t *testing.T) {
 	scanner := theScanner()
 	scan := scanOf(scanner, web)
@@ -151,7 +151,7 @@ func TestScannerStatus(t *testing.T) {
 	}
 }
 
-// TestScannerNothingNewIsNotWritten: looking again costs nothing, whatever fractions of seconds times have.
+// TestScannerNothingNewIsNotWritten: another reconciliation causes no write, whatever fractions of seconds times have.
 func TestScannerNothingNewIsNotWritten(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("team")} })
 	u := newUnit(t, scanner, aPod(shop, "a", running("c", web)))
@@ -174,7 +174,7 @@ func receiverNamed(name string) v1alpha1.Receiver {
 	return v1alpha1.Receiver{Name: name, Slack: &v1alpha1.SlackReceiver{WebhookURLSecretRef: v1alpha1.SecretKeyReference{Name: "slack", Key: "url"}}}
 }
 
-// hears gives a receiver a state.
+// hears stores the state of a receiver.
 func (u *unit) hears(receiver string, state notify.State) {
 	u.t.Helper()
 	raw, err := state.Encode()
@@ -182,7 +182,7 @@ func (u *unit) hears(receiver string, state notify.State) {
 	u.must(u.store.SaveReceiverState(u.t.Context(), "scanner-uid", receiver, raw))
 }
 
-// TestReceivers: what became of messages, of each receiver and in sum.
+// TestReceivers: the delivery state of each receiver and of all together.
 func TestReceivers(t *testing.T) {
 	begun := notify.Baseline{Phase: notify.BaselineDone}
 	for name, tt := range map[string]struct {
@@ -223,8 +223,8 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-// TestStoreIDWaits: a Scanner remembers a store only when each of its receivers has a state in it, or the loss of
-// the one before would go unsaid.
+// TestStoreIDWaits: the status gets the store ID only when each receiver has a state in that store. Otherwise the loss of the former store
+// would stay unannounced.
 func TestStoreIDWaits(t *testing.T) {
 	scanner := theScanner(func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{receiverNamed("a"), receiverNamed("b")}
@@ -241,7 +241,7 @@ func TestStoreIDWaits(t *testing.T) {
 	}
 }
 
-// TestScannerGone: nothing of it stays in the store, and everything of others does.
+// TestScannerGone: everything of a deleted Scanner is removed from the store, and nothing of others.
 func TestScannerGone(t *testing.T) {
 	scanner, other := theScanner(), theScanner(func(s *v1alpha1.Scanner) { s.Name, s.UID = "other", "other-uid" })
 	scan, kept := scanOf(scanner, web), scanOf(other, vulnerable)
@@ -268,7 +268,7 @@ func TestScannerGone(t *testing.T) {
 	}
 }
 
-// TestScannerGoing: a Scanner on its way out counts as gone.
+// TestScannerGoing: a Scanner that is being deleted counts as deleted.
 func TestScannerGoing(t *testing.T) {
 	now := metav1.NewTime(noon)
 	scanner := theScanner(func(s *v1alpha1.Scanner) { s.DeletionTimestamp, s.Finalizers = &now, []string{"example.com/x"} })
@@ -281,7 +281,7 @@ func TestScannerGoing(t *testing.T) {
 	}
 }
 
-// TestScannerTrouble: an engine whose state cannot be read is our own trouble; what was said stays.
+// TestScannerTrouble: if an engine's state cannot be read, the status stays and the error is returned.
 func TestScannerTrouble(t *testing.T) {
 	u := newUnit(t, theScanner())
 	before := u.reconcileScanner()
@@ -296,7 +296,7 @@ func TestScannerTrouble(t *testing.T) {
 	}
 }
 
-// TestScannerEvents: users hear of what changes, once.
+// TestScannerEvents: each relevant change causes one event.
 func TestScannerEvents(t *testing.T) {
 	scanner := theScanner()
 	u := newUnit(t, scanner)
@@ -316,7 +316,7 @@ func TestScannerEvents(t *testing.T) {
 	}
 }
 
-// TestDescribePending: images that wait for more than time are named by their reason.
+// TestDescribePending: pending images with a reason are named by it.
 func TestDescribePending(t *testing.T) {
 	images := []coveredImage{
 		{State: imagePending, Name: "a:1"}, {State: imageFailed, Reason: "NotPulled", Name: "x:1"}, {State: imagePending, Reason: "PodUnschedulable", Name: "b:1"},
@@ -335,7 +335,7 @@ func TestDescribePending(t *testing.T) {
 	}
 }
 
-// TestDescribeFailures: by reason, each with an example, in the same words each time.
+// TestDescribeFailures: failed images are grouped by reason, each with an example, in a stable order.
 func TestDescribeFailures(t *testing.T) {
 	images := []coveredImage{
 		{State: imageFailed, Reason: "ImageNotFound", Name: "b:1"}, {State: imageScanned, Name: "x:1"},

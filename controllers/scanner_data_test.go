@@ -22,7 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// publishers is what a database server may answer.
+// publishers are the ways in which a database server may answer.
 var publishers = map[string]http.HandlerFunc{
 	"works": func(w http.ResponseWriter, _ *http.Request) { lists(w, noon.Add(-time.Hour)) },
 	"newer": func(w http.ResponseWriter, _ *http.Request) { lists(w, noon) },
@@ -42,8 +42,8 @@ func lists(w http.ResponseWriter, built time.Time) {
 	_, _ = fmt.Fprintf(w, `{"status":"active","schemaVersion":"v6.1.4","built":%q,"path":"db.tar.zst","checksum":"sha256:1"}`, built.Format(time.RFC3339))
 }
 
-// TestScannerShowsTroubleWithVulnerabilityData: each trouble is in the Scanner's condition, with a reason and what to do,
-// and findings go on being made with the data that there is. Where it goes by itself, so does the condition.
+// TestScannerShowsTroubleWithVulnerabilityData: each problem is in the Scanner's condition, with a reason and the remedy. Matching
+// continues with the existing data. The condition recovers by itself.
 func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 	good := workerapi.Database{Built: noon.Add(-time.Hour), SchemaVersion: "v6.1.4", Checksum: "sha256:1"}
 	ancient := workerapi.Database{Built: noon.Add(-200 * time.Hour), SchemaVersion: "v6.1.4", Checksum: "sha256:0"}
@@ -96,7 +96,7 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 				return fmt.Sprintf("%s %s: %s", condition.Status, condition.Reason, condition.Message)
 			}
 			if tt.reports != nil {
-				// Once the listing is read, a worker is told to install the newer build, and says that it cannot.
+				// Once the listing is read, a worker is told to install the newer build, and reports that it cannot.
 				g.Eventually(func() (time.Time, error) {
 					return engine.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
 				}).Should(BeTemporally("==", noon), "the listing is read")
@@ -107,7 +107,7 @@ func TestScannerShowsTroubleWithVulnerabilityData(t *testing.T) {
 			if data := u.reconcileScanner().Status.VulnerabilityData; (data != nil) != (tt.installed != nil) {
 				t.Errorf("the data in use is %v, want what is installed", data)
 			}
-			// The server comes back, a worker installs what it has.
+			// The server works again, and a worker installs its data.
 			publish("works")
 			_, err := engine.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: "grype 0.110.0", Installed: &good})
 			u.must(err)

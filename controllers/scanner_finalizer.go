@@ -13,15 +13,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Finalizers that hold a Scanner's deletion while something outside it needs undoing.
+// Finalizers that block a Scanner's deletion while something outside the Scanner has to be cleaned up.
 const (
-	// scannerFinalizer is there until the Scanner's finalizers are off all pods.
+	// scannerFinalizer stays until the Scanner's finalizers are removed from all pods.
 	scannerFinalizer = "scanner-operator.io/pod-finalizers"
-	// manifestsFinalizer is there until an engine keeps nothing elsewhere on the Scanner's behalf, or its time is over.
+	// manifestsFinalizer stays until no engine holds anything on the Scanner's behalf, or undoPatience is over.
 	manifestsFinalizer = "scanner-operator.io/backend-manifests"
 )
 
-// scannerFinalizers are those of a Scanner's finalizers that are this operator's.
+// scannerFinalizers returns those of a Scanner's finalizers that are this operator's.
 func scannerFinalizers(all []string) []string {
 	var own []string
 	for _, finalizer := range all {
@@ -34,10 +34,10 @@ func scannerFinalizers(all []string) []string {
 
 // +kubebuilder:rbac:groups=scanner-operator.io,resources=scanners,verbs=patch
 
-// keepFinalizers gives the Scanner its finalizers while something elsewhere needs undoing, and takes them away after.
-// A positive duration is when to look again.
+// keepFinalizers adds the Scanner's finalizers while something outside it has to be cleaned up, and removes them afterwards. A positive
+// duration is the requeue delay.
 func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner *v1alpha1.Scanner) (time.Duration, error) {
-	// What goes wrong with one does not hold up the other.
+	// A failure of one does not block the other.
 	pods, podsErr := r.holdsPods(ctx, scanner)
 	manifests, wait, manifestsErr := r.holdsManifests(ctx, scanner)
 	before := scanner.DeepCopy()
@@ -45,14 +45,15 @@ func (r *ScannerReconciler) keepFinalizers(ctx context.Context, scanner *v1alpha
 	changed = manifestsErr == nil && setFinalizer(scanner, manifestsFinalizer, manifests) || changed
 	err := errors.Join(podsErr, manifestsErr)
 	if changed {
-		// A merge patch replaces the whole list: with the lock it fails if somebody else changed it meanwhile.
+		// A merge patch replaces the whole list. With the optimistic lock it fails if someone else changed the Scanner meanwhile.
 		patched := r.Client.Patch(ctx, scanner, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		err = errors.Join(err, client.IgnoreNotFound(patched))
 	}
 	return wait, err
 }
 
-// setFinalizer says whether it changed anything. The API server takes no new ones of what is being deleted.
+// setFinalizer reports whether it changed the Scanner. It adds none to a Scanner that is being deleted, since the API server would refuse
+// it.
 func setFinalizer(scanner *v1alpha1.Scanner, finalizer string, wanted bool) bool {
 	if wanted {
 		return scanner.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(scanner, finalizer)
@@ -60,8 +61,8 @@ func setFinalizer(scanner *v1alpha1.Scanner, finalizer string, wanted bool) bool
 	return controllerutil.RemoveFinalizer(scanner, finalizer)
 }
 
-// holdsPods says whether any pod has the Scanner's finalizer, or may get it: the Scanner has its own before the first pod
-// may have one, and until the last has lost it. The PodReconciler does that to the pods, whose events lead here again.
+// holdsPods reports whether any pod has the Scanner's finalizer or may get it. The Scanner has its own finalizer before the first pod may
+// get one, and until the last pod has lost it. The PodReconciler changes the pods, whose events trigger this reconciler again.
 func (r *ScannerReconciler) holdsPods(ctx context.Context, scanner *v1alpha1.Scanner) (bool, error) {
 	if scanner.DeletionTimestamp.IsZero() && addsPodFinalizer(scanner) {
 		return true, nil

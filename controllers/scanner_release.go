@@ -20,33 +20,33 @@ import (
 )
 
 const (
-	// undoPatience is how long it is tried to undo what an engine keeps elsewhere: no namespace waits to go for longer
-	// because an engine is down.
+	// undoPatience is how long the release of what an engine holds elsewhere is retried. An unavailable engine must not block the deletion
+	// of a namespace for longer.
 	undoPatience = 5 * time.Minute
-	// undoTimeout bounds one attempt, for which other Scanners wait.
+	// undoTimeout bounds one attempt, since it blocks the reconciliation of other Scanners.
 	undoTimeout = 5 * time.Second
-	// undoRetry is when to try again what failed.
+	// undoRetry is the delay after a failed attempt.
 	undoRetry = 30 * time.Second
 )
 
-// holding is an engine that may keep something elsewhere on a Scanner's behalf.
+// holding is an engine that may hold something elsewhere on a Scanner's behalf, for example manifests in Clair.
 type holding struct {
 	backend.Holder
 	engine string
-	// leftAt is when the Scanner stopped using it; zero while it does.
+	// leftAt is when the Scanner stopped using the engine; zero while it uses it.
 	leftAt time.Time
 }
 
-// holdings remembers which engines may keep something on behalf of which Scanner, by the engine's name: a Scanner itself
-// says only which one it has now. After a restart, those that it had before are not known any more: what they keep is
-// undone when another Scanner that has the same engine goes. The zero value is ready for use.
+// holdings has the engines that may hold something on behalf of each Scanner, by the engine's name. A Scanner itself names only its current
+// engine. Former engines are unknown after a restart: what they hold is released when another Scanner stops using the same engine. The zero
+// value is ready for use. It is safe for concurrent use.
 type holdings struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]map[string]holding
 }
 
-// look returns what a Scanner has, and had, in the order of the engines' names. current is the engine that it has now; nil
-// if there is none. What it has no more is marked so.
+// look returns a Scanner's current and former engines, ordered by name. current is nil if the Scanner has no engine. It sets leftAt of each
+// former engine, and of all engines if the Scanner is being deleted.
 func (h *holdings) look(scanner *v1alpha1.Scanner, current backend.Backend, now time.Time) []holding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,7 +74,7 @@ func (h *holdings) look(scanner *v1alpha1.Scanner, current backend.Backend, now 
 	return slices.SortedFunc(maps.Values(own), func(a, b holding) int { return cmp.Compare(a.engine, b.engine) })
 }
 
-// drop forgets one engine of a Scanner, or all with an empty name.
+// drop removes one engine of a Scanner; an empty name removes all.
 func (h *holdings) drop(scanner types.NamespacedName, engine string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +84,8 @@ func (h *holdings) drop(scanner types.NamespacedName, engine string) {
 	}
 }
 
-// holdsManifests says whether an engine keeps something elsewhere on the Scanner's behalf, and has it undone if the
-// Scanner goes or has another engine now. A positive duration is when to look again.
+// holdsManifests reports whether an engine holds something on the Scanner's behalf. It releases what an engine holds if the Scanner is
+// being deleted or has another engine. A positive wait is the requeue delay.
 func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha1.Scanner) (held bool, wait time.Duration, err error) {
 	if !scanner.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(scanner, manifestsFinalizer) {
 		return false, 0, nil
@@ -108,8 +108,8 @@ func (r *ScannerReconciler) holdsManifests(ctx context.Context, scanner *v1alpha
 	return held, wait, nil
 }
 
-// undo tries once to have undone what an engine keeps on the Scanner's behalf. It returns when to try again; 0 if there is
-// nothing left to try.
+// undo tries once to release what an engine holds on the Scanner's behalf. It returns the delay until the next attempt; 0 if it succeeded
+// or undoPatience is over.
 func (r *ScannerReconciler) undo(ctx context.Context, scanner *v1alpha1.Scanner, one holding) time.Duration {
 	left := undoPatience - r.Clock.Since(one.leftAt)
 	bounded, cancel := context.WithTimeout(ctx, undoTimeout)

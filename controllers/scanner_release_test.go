@@ -14,13 +14,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// keeper is an engine that keeps something elsewhere.
+// keeper is an engine that implements backend.Holder.
 type keeper struct {
 	*scripted
 	kept       bool
 	holdsErr   error
 	releaseErr error
-	// unreachable keeps it from being undone; asked counts the tries.
+	// unreachable makes Release fail to remove anything; asked counts the calls of Release.
 	unreachable bool
 	asked       int
 }
@@ -41,7 +41,7 @@ func (k *keeper) Release(ctx context.Context, scanner string) (time.Duration, st
 
 const clairA, clairB = "https://a.example.com", "https://b.example.com"
 
-// newKeepers are a Scanner's reconciler with two engines that keep things, and the Scanner, which has the first one.
+// newKeepers returns a unit with two Clairs that can hold something, and a Scanner that uses the first one.
 func newKeepers(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *unit, scanner *v1alpha1.Scanner, first, second *keeper) {
 	t.Helper()
 	scanner = theScanner(append(changes, withClair(clairA))...)
@@ -57,7 +57,7 @@ func newKeepers(t *testing.T, changes ...func(*v1alpha1.Scanner)) (u *unit, scan
 	return u, scanner, first, second
 }
 
-// look has the Scanner looked at; what it is then, nil if it has gone, and when it is looked at again.
+// look reconciles the Scanner. It returns the Scanner, nil if it is gone, and the requeue delay.
 func (u *unit) look(scanner *v1alpha1.Scanner) (*v1alpha1.Scanner, time.Duration) {
 	u.t.Helper()
 	result, err := u.scanners.Reconcile(u.t.Context(), requestFor(scanner))
@@ -70,7 +70,7 @@ func (u *unit) look(scanner *v1alpha1.Scanner) (*v1alpha1.Scanner, time.Duration
 	return &after, result.RequeueAfter
 }
 
-// deletes a Scanner; time goes on from the API server's.
+// deletes deletes a Scanner and sets the clock to the deletion timestamp, which comes from the fake API server.
 func (u *unit) deletes(scanner *v1alpha1.Scanner) {
 	u.t.Helper()
 	u.must(u.client.Delete(u.t.Context(), scanner))
@@ -79,7 +79,7 @@ func (u *unit) deletes(scanner *v1alpha1.Scanner) {
 	u.clock.SetTime(going.DeletionTimestamp.Time)
 }
 
-// TestManifestsFinalizer: a Scanner has it exactly while an engine keeps something on its behalf, beside any others.
+// TestManifestsFinalizer: a Scanner has the finalizer exactly while an engine holds something on its behalf. Other finalizers stay.
 func TestManifestsFinalizer(t *testing.T) {
 	u, scanner, engine, _ := newKeepers(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{foreign} })
 	for _, kept := range []bool{false, true, true, false} {
@@ -97,7 +97,7 @@ func TestManifestsFinalizer(t *testing.T) {
 	}
 }
 
-// TestManifestsAreUndone: a Scanner goes as soon as its engine keeps nothing more for it.
+// TestManifestsAreUndone: a deleted Scanner is gone as soon as its engine holds nothing for it.
 func TestManifestsAreUndone(t *testing.T) {
 	u, scanner, engine, _ := newKeepers(t)
 	engine.kept, engine.unreachable = true, true
@@ -120,7 +120,7 @@ func TestManifestsAreUndone(t *testing.T) {
 	}
 }
 
-// TestUndoingEnds: an engine that is down holds up a namespace for five minutes and not longer; what stays is said.
+// TestUndoingEnds: an unavailable engine blocks a deletion for at most undoPatience. An event reports what is left behind.
 func TestUndoingEnds(t *testing.T) {
 	for name, restart := range map[string]bool{"one manager": false, "restarted meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestUndoingEnds(t *testing.T) {
 	}
 }
 
-// TestUndoingAfterAChange: what the engine keeps that a Scanner had before is undone, for five minutes at most, while
-// the Scanner works with its new one.
+// TestUndoingAfterAChange: what a Scanner's former engine holds is released, for at most undoPatience, while the Scanner works with its new
+// one.
 func TestUndoingAfterAChange(t *testing.T) {
 	for name, to := range map[string]func(*v1alpha1.Scanner){
 		"another URL":    withClair(clairB),
@@ -184,8 +184,8 @@ func TestUndoingAfterAChange(t *testing.T) {
 	}
 }
 
-// TestHoldingsOfUnknown: an engine that cannot say whether it keeps something neither gets nor loses a finalizer for it, and
-// that does not hold up the pods'.
+// TestHoldingsOfUnknown: if an engine cannot report whether it holds something, the finalizer stays as it is, and the finalizer for pods is
+// still handled.
 func TestHoldingsOfUnknown(t *testing.T) {
 	u, scanner, engine, _ := newKeepers(t, holdingPods, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
 	engine.holdsErr = errors.New("the store is busy")
@@ -199,7 +199,7 @@ func TestHoldingsOfUnknown(t *testing.T) {
 	}
 }
 
-// TestScannerWithoutItsEngine: a Scanner whose engine this operator runs without is not held for it.
+// TestScannerWithoutItsEngine: a deleted Scanner is not held if the operator runs without its engine.
 func TestScannerWithoutItsEngine(t *testing.T) {
 	u, scanner, _, _ := newKeepers(t, func(s *v1alpha1.Scanner) { s.Finalizers = []string{manifestsFinalizer} })
 	u.scanners.Backends = nil

@@ -6,7 +6,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// The switches of a Scanner, with the defaults that the API server gives them.
+// Settings of a Scanner, with the defaults that the API server sets.
 
 // isSuspended reports whether the Scanner starts no new work and sends nothing.
 func isSuspended(s *v1alpha1.Scanner) bool { return ptr.Deref(s.Spec.Suspend, false) }

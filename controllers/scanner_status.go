@@ -37,7 +37,7 @@ func countImages(images []coveredImage) v1alpha1.ImageCounts {
 	return counts
 }
 
-// setBackend says whether the engine works and which data it has.
+// setBackend sets the condition BackendAvailable and the vulnerability data in use.
 func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) error {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBackendAvailable, ObservedGeneration: s.scanner.Generation}
 	defer func() { meta.SetStatusCondition(&s.scanner.Status.Conditions, condition) }()
@@ -72,14 +72,14 @@ func (r *ScannerReconciler) setBackend(ctx context.Context, s *scannerScope) err
 	return err
 }
 
-// describeAnomaly says what looks wrong about the data, what is not announced meanwhile and what can be done.
+// describeAnomaly describes the anomaly, what is not announced meanwhile and what to do.
 func describeAnomaly(a *store.DataAnomaly) string {
 	return fmt.Sprintf("%s went with one version of the vulnerability data, on %s: that looks like broken data. Until they are back nothing "+
 		"is announced as fixed; new findings are announced as usual. See whether the data's publisher or mirror has lost a part of it. "+
 		"If the findings stay away, the data is believed 14 days after that", lostFindings(a), a.Since.UTC().Format(time.RFC3339))
 }
 
-// lostFindings says how much has gone. Other namespaces are only counted.
+// lostFindings describes how many findings are missing. If other namespaces are affected too, it only gives their number.
 func lostFindings(a *store.DataAnomaly) string {
 	if a.OfNamespaces > 0 {
 		return fmt.Sprintf("more than a fifth of the findings in %d of %d namespaces", a.Namespaces, a.OfNamespaces)
@@ -87,11 +87,11 @@ func lostFindings(a *store.DataAnomaly) string {
 	return fmt.Sprintf("%d of %d findings", a.Missing, a.Of)
 }
 
-// seconds is a time as precise as the API keeps it, so that it equals what was written before.
+// seconds truncates a time to the precision of the API, so that it equals what was written before.
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// receivers reads what became of each receiver's messages. The store's id is taken over once each receiver has
-// a state in that store: until then the old one tells the NotificationReconciler that the store is new.
+// receivers reads the state of each receiver from the store. It sets the store ID in the status only once each receiver has a state in that
+// store: until then, the old ID makes the NotificationReconciler treat the store as new.
 func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Scanner) (map[string]notify.ReceiverStatus, error) {
 	states := map[string]notify.ReceiverStatus{}
 	known := true
@@ -115,7 +115,7 @@ func (r *ScannerReconciler) receivers(ctx context.Context, scanner *v1alpha1.Sca
 // maxTitleBytes bounds the title of a message, as the API does.
 const maxTitleBytes = 256
 
-// setReceivers says whether everybody was told what there is to tell.
+// setReceivers sets the condition NotificationsDelivered and the status of each receiver.
 func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]notify.ReceiverStatus) {
 	scanner := s.scanner
 	condition := metav1.Condition{
@@ -163,7 +163,7 @@ func (r *ScannerReconciler) setReceivers(s *scannerScope, states map[string]noti
 	meta.SetStatusCondition(&scanner.Status.Conditions, condition)
 }
 
-// lastError begins with the reason, by which people look things up.
+// lastError begins with the reason, which users search for.
 func lastError(state notify.ReceiverStatus) string {
 	if state.LastError == "" {
 		return ""
@@ -171,7 +171,7 @@ func lastError(state notify.ReceiverStatus) string {
 	return truncate(deliveryReason(state)+": "+state.LastError, 1024)
 }
 
-// deliveryReason is the notifier's, if a condition can hold it.
+// deliveryReason returns the notifier's reason if it is valid in a condition, otherwise DeliveryFailed.
 func deliveryReason(state notify.ReceiverStatus) string {
 	if reasonPattern.MatchString(state.LastErrorReason) {
 		return state.LastErrorReason
@@ -179,15 +179,14 @@ func deliveryReason(state notify.ReceiverStatus) string {
 	return v1alpha1.ReasonDeliveryFailed
 }
 
-// storeReasons are the reasons for what the store suffers from.
+// storeReasons maps problems of the store to condition reasons.
 var storeReasons = map[error]string{
 	store.ErrVolumeFull: v1alpha1.ReasonVolumeFull, store.ErrVolumeReadOnly: v1alpha1.ReasonVolumeReadOnly,
 	store.ErrVolumeFailed: v1alpha1.ReasonVolumeFailed, store.ErrCorrupt: v1alpha1.ReasonStoreCorrupt,
 	store.ErrMovedAway: v1alpha1.ReasonStoreMovedAway,
 }
 
-// setStore says whether what was found is kept. It asks the store's memory and not its file, so that it can be said
-// whatever became of that.
+// setStore sets the condition StoreDurable. It uses the store's in-memory health, so that it works whatever the state of the file.
 func (r *ScannerReconciler) setStore(s *scannerScope) {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionStoreDurable, Status: metav1.ConditionTrue,
@@ -204,8 +203,8 @@ func (r *ScannerReconciler) setStore(s *scannerScope) {
 	meta.SetStatusCondition(&s.scanner.Status.Conditions, condition)
 }
 
-// setReady summarises. A Scanner is ready when each image was handled, with or without success: what failed is
-// in its message and in the counts.
+// setReady sets the conditions Ready, Reconciling and Stalled. A Scanner is ready when each image was handled, with or without success.
+// Failed images are in the message and in the counts.
 func (r *ScannerReconciler) setReady(s *scannerScope) {
 	counts, status := s.scanner.Status.Images, &s.scanner.Status
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: s.scanner.Generation}
@@ -254,7 +253,8 @@ func (r *ScannerReconciler) setReady(s *scannerScope) {
 	setWhileTrue(&status.Conditions, v1alpha1.ConditionStalled, stalled, ready.Reason, ready.Message, s.scanner.Generation)
 }
 
-// selectorProblem says what is wrong with a selector that the API server took, and by which no pod is selected.
+// selectorProblem describes an invalid pod selector that the API server accepted. Such a Scanner selects no pod. Empty if the selector is
+// valid.
 func selectorProblem(scanner *v1alpha1.Scanner) string {
 	if _, err := metav1.LabelSelectorAsSelector(scanner.Spec.PodSelector); err != nil {
 		return fmt.Sprintf("spec.podSelector: %v; no pod is selected until it is corrected", err)
@@ -262,7 +262,7 @@ func selectorProblem(scanner *v1alpha1.Scanner) string {
 	return ""
 }
 
-// describePending says how many images wait, and names those that wait for a reason of their own.
+// describePending returns how many images wait, and names those that have a reason.
 func describePending(images []coveredImage) string {
 	pending, _ := groupByReason(images, imagePending)
 	waiting := fmt.Sprintf("%d of %d images have no result yet", pending, len(images))
@@ -279,7 +279,7 @@ func describeFailures(images []coveredImage) string {
 	return fmt.Sprintf("%d of %d images could not be scanned (%s)", failed, len(images), reasons)
 }
 
-// groupByReason counts the images in a state, and names an example of each reason.
+// groupByReason counts the images in a state, and names an example for each reason.
 func groupByReason(images []coveredImage, state imageState) (n int, reasons string) {
 	byReason := map[string][]string{}
 	for _, img := range images {
@@ -300,7 +300,7 @@ func groupByReason(images []coveredImage, state imageState) (n int, reasons stri
 	return n, strings.Join(parts, "; ")
 }
 
-// changed says whether a condition has another status or reason than before.
+// changed reports whether a condition has another status or reason than before.
 func changed(before []metav1.Condition, now metav1.Condition) bool {
 	old := meta.FindStatusCondition(before, now.Type)
 	return old == nil || old.Status != now.Status || old.Reason != now.Reason

@@ -18,20 +18,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// TestScannerBackendSettingsMismatch: settings of another engine than the type's are refused, by the API server.
+// TestScannerBackendSettingsMismatch: the API server rejects settings of an engine other than the type.
 func TestScannerBackendSettingsMismatch(t *testing.T) {
 	p := inUnattended(t)
 	err := p.write("mismatch", spec{"backend": spec{"type": "Clair", "clair": spec{"url": "https://clair.example.com"}, "grype": spec{"job": spec{}}}})
 	p.Expect(err).To(MatchError(And(ContainSubstring("spec.backend"), ContainSubstring("grype may be set only when type is Grype"))))
 }
 
-// TestScannerNameTooLong: a name that cannot be part of an annotation's key is refused, by the API server.
+// TestScannerNameTooLong: the API server rejects a name that is too long for an annotation key.
 func TestScannerNameTooLong(t *testing.T) {
 	p := inUnattended(t)
 	p.Expect(p.write(long("n", 64), with(nil))).To(MatchError(ContainSubstring("metadata.name must be at most 63 characters")))
 }
 
-// TestScannerBackendDisabled: an engine that this operator runs without is named where the user looks.
+// TestScannerBackendDisabled: the conditions report an engine that this operator runs without.
 func TestScannerBackendDisabled(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "disabled", withClair("https://clair.example.com"))
@@ -41,8 +41,8 @@ func TestScannerBackendDisabled(t *testing.T) {
 	})
 }
 
-// TestScannerPodSelectorWrongOperator: the API server accepts it; the Scanner says what is wrong, is not ready, and is
-// when it was corrected. Another Scanner of the namespace works all the time.
+// TestScannerPodSelectorWrongOperator: the API server accepts the selector. The Scanner's condition reports it until it is corrected.
+// Another Scanner of the namespace works all the time.
 func TestScannerPodSelectorWrongOperator(t *testing.T) {
 	p := newPlace(t)
 	wrong := aScanner(p.namespace, "wrong", func(s *v1alpha1.Scanner) {
@@ -64,8 +64,8 @@ func TestScannerPodSelectorWrongOperator(t *testing.T) {
 	p.becomes(wrong, phasesOf{web: v1alpha1.PhaseScanned})
 }
 
-// TestScannerExcludeGlobMalformed: every text is a glob, in which only "*" and "?" mean anything. What looks like a
-// broken one of another language excludes nothing but what it says, and harms nothing.
+// TestScannerExcludeGlobMalformed: every text is a valid glob, in which only "*" and "?" are special. A glob that is malformed in another
+// syntax excludes only what it matches literally, and breaks nothing.
 func TestScannerExcludeGlobMalformed(t *testing.T) {
 	p := newPlace(t)
 	scanner := aScanner(p.namespace, "globs", excluding("[", "[a-", "{a,b", `\`, "(", "!*nothing", "**[z-a]**", "https://*/x"))
@@ -76,8 +76,8 @@ func TestScannerExcludeGlobMalformed(t *testing.T) {
 	})
 }
 
-// TestScannerClairSettings: what the API server cannot see in Clair's settings is said in the condition, with the field and
-// the way out, and nobody is asked anything.
+// TestScannerClairSettings: invalid Clair settings that the API server cannot detect are reported in the condition, with the field and the
+// remedy, and no request is sent.
 func TestScannerClairSettings(t *testing.T) {
 	asked := false
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

@@ -21,11 +21,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// ailing is a real store whose file or volume is in trouble.
+// ailing is a real store whose file or volume has a problem.
 type ailing struct {
 	store.Store
 	trouble error
-	// unreadable says that questions meet the trouble too, and not only writes.
+	// unreadable makes reads fail too, not only writes.
 	unreadable bool
 }
 
@@ -47,7 +47,7 @@ func (a *ailing) SetUsed(ctx context.Context, u store.Used) error {
 	return errors.Join(a.Health(), a.Store.SetUsed(ctx, u))
 }
 
-// troubles of a store: the error, whether nothing can be read, the reason that users see and a word of the way out.
+// troubles are the problems that a store can have: the error, whether reads fail, the reason that users see, and a part of the remedy.
 var troubles = map[string]struct {
 	trouble    error
 	unreadable bool
@@ -61,8 +61,8 @@ var troubles = map[string]struct {
 	"StoreMovedAway": {store.ErrMovedAway, false, v1alpha1.ReasonStoreMovedAway, "must start again"},
 }
 
-// TestScannerSaysStoreTrouble: whatever becomes of the store, its Scanners say so with the way out, although nothing
-// can be written to it; what was found stays, and is not said to be all there is. All is well again by itself.
+// TestScannerSaysStoreTrouble: for each problem of the store, the Scanner's conditions have the reason and the remedy, even if nothing can
+// be written to the store. The last counts stay, and Ready is False. The conditions recover by themselves.
 func TestScannerSaysStoreTrouble(t *testing.T) {
 	for name, tt := range troubles {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestScannerSaysStoreTrouble(t *testing.T) {
 	}
 }
 
-// TestImageScanWaitsForStore: nothing is begun that could not be kept, an image without a result says why, and what was
-// found before stays. It is looked at again soon, and not often.
+// TestImageScanWaitsForStore: nothing starts whose result could not be stored. An image without a result has the reason in its condition,
+// and earlier results stay. The ImageScan is requeued after storePause.
 func TestImageScanWaitsForStore(t *testing.T) {
 	for name, tt := range troubles {
 		t.Run(name, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestImageScanWaitsForStore(t *testing.T) {
 	}
 }
 
-// TestNoHotLoopOnStoreTrouble: a reconciler whose store fails is called again after a fixed pause; any other error is
-// the controller's.
+// TestNoHotLoopOnStoreTrouble: a reconciler whose store fails is requeued with a fixed delay. Any other error is returned to the
+// controller.
 func TestNoHotLoopOnStoreTrouble(t *testing.T) {
 	other := errors.New("another trouble")
 	for name, tt := range map[string]struct {
@@ -154,8 +154,8 @@ func TestNoHotLoopOnStoreTrouble(t *testing.T) {
 	}
 }
 
-// TestOtherErrorsBesideStoreTrouble: what fails beside the store is logged as an error; the store's trouble is not, at each
-// attempt.
+// TestOtherErrorsBesideStoreTrouble: errors beside the store's problem are logged as errors. The store's problem alone is not logged as an
+// error at each attempt.
 func TestOtherErrorsBesideStoreTrouble(t *testing.T) {
 	trouble := fmt.Errorf("store: save: %w: %w", store.ErrVolumeFull, errors.New("SQLITE_FULL"))
 	other := errors.New("the webhook does not answer")
@@ -182,8 +182,8 @@ func TestOtherErrorsBesideStoreTrouble(t *testing.T) {
 	}
 }
 
-// TestScannerPodSelectorInvalid: the API server takes a selector whose operator makes no sense. The Scanner says so,
-// instead of being ready with nothing to do.
+// TestScannerPodSelectorInvalid: the API server accepts a selector with an invalid requirement. The Scanner reports it instead of being
+// ready without images.
 func TestScannerPodSelectorInvalid(t *testing.T) {
 	for name, tt := range map[string]struct {
 		requirement metav1.LabelSelectorRequirement

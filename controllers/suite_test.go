@@ -38,42 +38,42 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// A controller looks a second after an event, and the machine of a test may be slow.
+// patience bounds how long a test waits. A controller reconciles a second after an event, and the test machine may be slow.
 const (
 	patience = 60 * time.Second
-	// quiet is how long nothing may happen before a test believes that nothing will.
+	// quiet is how long nothing may happen before a test concludes that nothing will.
 	quiet = 3 * time.Second
 )
 
-// Namespaces that the operator does not see.
+// Namespaces that the shared operator does not watch.
 const (
-	// unattended has a name as long as one may be.
+	// unattended has a name of the maximum length.
 	unattended = "unattended-unattended-unattended-unattended-unattended-unattend"
-	// absent is where the operator does not run; restarting and busy are where a test starts one of its own.
+	// absent has no operator. In restarting and busy, a test starts an operator of its own.
 	absent     = "absent"
 	restarting = "restarting"
-	// released and discarded are where a test removes what the operator would have there.
+	// released and discarded are for tests that delete all objects of a kind.
 	released  = "released"
 	discarded = "discarded"
 	busy      = "busy"
 )
 
-// operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All
-// tests share it, each in a namespace of its own.
+// operatorUnderTest is a real API server with the operator's controllers, the fake engine and a real store. All tests share it, each with a
+// namespace of its own.
 type operatorUnderTest struct {
 	config *rest.Config
-	client client.Client // uncached: it sees what was written
+	client client.Client // uncached: it sees each write
 	store  store.Store
-	// uses is the same store.
+	// uses is the same store as store.
 	uses   *uses
 	engine *fake.Backend
-	// wakeups belong to one manager.
+	// wakeups belongs to one manager.
 	wakeups *Wakeups
-	// slack has what receivers were told.
+	// slack has the delivered messages.
 	slack *mailbox
 }
 
-// mailbox stands for the notifier and takes every message.
+// mailbox stands for the notifier and accepts every message.
 type mailbox struct {
 	mu   sync.Mutex
 	sent []notify.Delivery
@@ -87,7 +87,7 @@ func (m *mailbox) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 	return notify.Outcome{Result: notify.Delivered}
 }
 
-// of are the messages to the receivers of a namespace, oldest first.
+// of returns the messages to receivers of a namespace, oldest first.
 func (m *mailbox) of(namespace string) []notify.Delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +112,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TEST_LOG") != "" {
 		ctrl.SetLogger(funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{}))
 	}
-	// Tests in a cluster mostly wait: as many at a time as there are processors would wait one after the other.
+	// Tests in a cluster mostly wait, so more of them than processors run in parallel.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -126,7 +126,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// theOperator starts everything for the first test that needs it.
+// theOperator starts the shared operator for the first test that needs it.
 func theOperator(t *testing.T) *operatorUnderTest {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -156,7 +156,7 @@ func startOperator() (*operatorUnderTest, error) {
 		return nil, err
 	}
 	stops = append(stops, server.Stop)
-	restConfig.QPS = -1 // tests are no reason to spare the API server
+	restConfig.QPS = -1 // no client-side rate limit
 	o := &operatorUnderTest{config: restConfig, wakeups: &Wakeups{}, slack: &mailbox{}}
 	if o.client, err = client.New(restConfig, client.Options{Scheme: server.Scheme}); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func startOperator() (*operatorUnderTest, error) {
 			return nil, err
 		}
 	}
-	// The unattended ones are for tests that look at objects to which nothing happens.
+	// Tests use the namespaces that are left out for objects that the operator must not change.
 	attended := fields.AndSelectors(
 		fields.OneTermNotEqualSelector("metadata.namespace", unattended), fields.OneTermNotEqualSelector("metadata.namespace", absent),
 		fields.OneTermNotEqualSelector("metadata.namespace", restarting), fields.OneTermNotEqualSelector("metadata.namespace", busy),
@@ -214,11 +214,11 @@ func (o *operatorUnderTest) createNode(n *corev1.Node) error {
 	return o.client.Status().Update(context.Background(), n)
 }
 
-// startManager runs the controllers as the manager does, for the objects of these namespaces.
+// startManager runs the controllers as the manager does, for the objects that the selector of namespaces admits.
 func (o *operatorUnderTest) startManager(namespaces fields.Selector) (stop func() error, err error) {
 	mgr, err := ctrl.NewManager(o.config, ctrl.Options{
 		Scheme: o.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // there may be several of them
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // several managers may run in this process
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:         {Transform: StripPod, Field: namespaces},
 			&corev1.Node{}:        {Transform: StripNode},
@@ -289,12 +289,12 @@ func newPlace(t *testing.T) *place {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	p.must(o.client.Create(t.Context(), namespace))
 	p.namespace = namespace.Name
-	own := *p // a test may go elsewhere, where it leaves alone what others made
+	own := *p // a test may change p.namespace; the cleanup must not
 	t.Cleanup(own.empty)
 	return p
 }
 
-// empty removes what the test made, so that its Scanners do no more work.
+// empty deletes the test's objects, so that its Scanners cause no more work.
 func (p *place) empty() {
 	ctx := context.Background()
 	for _, kind := range []client.Object{&v1alpha1.Scanner{}, &corev1.Pod{}, &v1alpha1.ImageScan{}, &v1alpha1.VulnerabilityException{}} {
@@ -311,7 +311,7 @@ func (p *place) must(err error) {
 	}
 }
 
-// creates makes objects, pods with the status that they have.
+// creates creates objects; pods get the status that they have in the argument.
 func (p *place) creates(objects ...client.Object) {
 	p.t.Helper()
 	for _, o := range objects {
@@ -323,7 +323,7 @@ func (p *place) creates(objects ...client.Object) {
 	}
 }
 
-// createsPod does what user, scheduler and kubelet do one after the other.
+// createsPod does in turn what user, scheduler and kubelet do.
 func (p *place) createsPod(pod *corev1.Pod) {
 	p.t.Helper()
 	status, debug := pod.Status, pod.Spec.EphemeralContainers
@@ -336,7 +336,7 @@ func (p *place) createsPod(pod *corev1.Pod) {
 	p.runs(pod, status)
 }
 
-// runs gives a pod a status, as the kubelet does.
+// runs updates the status of a pod, as the kubelet does.
 func (p *place) runs(pod *corev1.Pod, status corev1.PodStatus) {
 	p.t.Helper()
 	p.must(retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -345,7 +345,7 @@ func (p *place) runs(pod *corev1.Pod, status corev1.PodStatus) {
 	}))
 }
 
-// deletes objects at once.
+// deletes deletes objects without a grace period.
 func (p *place) deletes(objects ...client.Object) {
 	p.t.Helper()
 	for _, o := range objects {
@@ -353,7 +353,7 @@ func (p *place) deletes(objects ...client.Object) {
 	}
 }
 
-// changes a Scanner.
+// changes patches a Scanner.
 func (p *place) changes(scanner *v1alpha1.Scanner, change func(*v1alpha1.Scanner)) {
 	p.t.Helper()
 	before := scanner.DeepCopy()
@@ -386,7 +386,7 @@ func (p *place) phases(scanner *v1alpha1.Scanner) func() map[string]v1alpha1.Ima
 	}
 }
 
-// scan is a Scanner's for an image; nil if there is none.
+// scan returns a Scanner's ImageScan for an image; nil if there is none.
 func (p *place) scan(scanner *v1alpha1.Scanner, reference string) *v1alpha1.ImageScan {
 	p.t.Helper()
 	for _, scan := range p.scans(scanner) {
@@ -397,25 +397,25 @@ func (p *place) scan(scanner *v1alpha1.Scanner, reference string) *v1alpha1.Imag
 	return nil
 }
 
-// becomes waits until a Scanner's images have these phases, no more and no less.
+// becomes waits until a Scanner's images have exactly these phases.
 func (p *place) becomes(scanner *v1alpha1.Scanner, want map[string]v1alpha1.ImageScanPhase) {
 	p.t.Helper()
 	p.Eventually(p.phases(scanner), patience, "100ms").Should(gomega.Equal(want))
 }
 
-// now reads an object again.
+// now reads an object again and returns it.
 func now[T client.Object](p *place, o T) T {
 	p.t.Helper()
 	p.must(p.client.Get(p.t.Context(), client.ObjectKeyFromObject(o), o))
 	return o
 }
 
-// annotations of a pod that are this operator's.
+// annotations returns a function that reads the annotations of a pod.
 func (p *place) annotations(pod *corev1.Pod) func() map[string]string {
 	return func() map[string]string { return now(p, pod.DeepCopy()).Annotations }
 }
 
-// eventually waits until a check of a Scanner's status holds.
+// eventually waits until a check of a Scanner's status succeeds.
 func (p *place) eventually(scanner *v1alpha1.Scanner, check func(g gomega.Gomega, status v1alpha1.ScannerStatus)) {
 	p.t.Helper()
 	p.Eventually(func(g gomega.Gomega) {

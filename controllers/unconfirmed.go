@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// unconfirmed returns a notice for each receiver of a Scanner whose messages were given up, since nobody answered. The Scanner's other
-// receivers get it: the receiver itself may get nothing.
+// unconfirmed returns a notice for each receiver of a Scanner whose messages were given up without a confirmed delivery. The Scanner's
+// other receivers get it, since the receiver itself may be unreachable.
 func (r *NotificationReconciler) unconfirmed(ctx context.Context, scanner *v1alpha1.Scanner) (notices []notify.Notice, err error) {
 	if len(scanner.Spec.Notifications) < 2 {
 		return nil, nil
@@ -35,7 +35,7 @@ func (r *NotificationReconciler) unconfirmed(ctx context.Context, scanner *v1alp
 	return notices, nil
 }
 
-// coverageFor adds to the Scanner's coverage what one receiver hears of the others.
+// coverageFor returns the Scanner's coverage with the notices about the other receivers added.
 func (o *outlook) coverageFor(receiver string) notify.Coverage {
 	coverage := o.coverage
 	coverage.Notices = slices.Clone(coverage.Notices)
@@ -48,7 +48,7 @@ func (o *outlook) coverageFor(receiver string) notify.Coverage {
 	return coverage
 }
 
-// reportGivenUp makes an event of a message that was given up in a visit.
+// reportGivenUp emits an event if a message was given up in this delivery run.
 func (r *NotificationReconciler) reportGivenUp(scanner *v1alpha1.Scanner, receiver string, p notify.Progress) {
 	before, after := p.Before.Unconfirmed, p.After.Unconfirmed
 	if after == nil || before != nil && before.Count == after.Count {

@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// TestSlackThatNeverAnswersIsNotFlooded: a Slack that takes each message, and whose answers all get lost, has few copies of it in its
-// channel after a day. The Scanner says that the message was never confirmed, in one event and in its condition.
+// TestSlackThatNeverAnswersIsNotFlooded: if Slack receives each message but all its answers are lost, the channel has few copies of a
+// message after a day. One event and the condition report that the message was never confirmed.
 func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
 	w := newDeliveryWorld(t)
 	w.slack.Expect(standin.Trouble{Drop: true, Times: 10_000})
@@ -43,8 +43,8 @@ func TestSlackThatNeverAnswersIsNotFlooded(t *testing.T) {
 	}
 }
 
-// TestOthersHearOfAReceiverThatDoesNotAnswer: the Scanner's other receivers get a notice when messages to one were given up, and that it
-// answers again; the receiver itself gets none.
+// TestOthersHearOfAReceiverThatDoesNotAnswer: when messages to one receiver were given up, the Scanner's other receivers get a notice, and
+// another one when the receiver answers again. The receiver itself gets none.
 func TestOthersHearOfAReceiverThatDoesNotAnswer(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {
 		s.Spec.Notifications = []v1alpha1.Receiver{slackReceiver("silent"), slackReceiver("team")}
@@ -78,7 +78,7 @@ func TestOthersHearOfAReceiverThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestRemovedReceiverDoesNotAnswerAgain: when a receiver that did not answer is removed from the Scanner, the others are not told that it
+// TestRemovedReceiverDoesNotAnswerAgain: when a receiver that does not answer is removed from the Scanner, the others get no notice that it
 // answers again.
 func TestRemovedReceiverDoesNotAnswerAgain(t *testing.T) {
 	w := newNotifyWorld(t, func(s *v1alpha1.Scanner) {

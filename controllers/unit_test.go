@@ -33,7 +33,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const shop = "shop"
 
-// scripted is an engine that says what a test wants it to say.
+// scripted is an engine whose results a test sets.
 type scripted struct {
 	index, match func(backend.Image) (backend.Progress, error)
 	version      store.DataVersion
@@ -41,9 +41,9 @@ type scripted struct {
 	problem      string
 	// name is "scripted" if empty.
 	name string
-	// gaps are what it does not analyse.
+	// gaps is the result of NotCovered.
 	gaps []string
-	// asked are the images of all calls of Index.
+	// asked has the image of each call of Index.
 	asked []backend.Image
 }
 
@@ -68,12 +68,12 @@ func (s *scripted) DataProblem(store.DataVersion) string { return s.problem }
 
 func (s *scripted) MaxDataAge() time.Duration { return 120 * time.Hour }
 
-// says is an engine's answer.
+// says returns a function for scripted.index or scripted.match with a fixed result.
 func says(progress backend.Progress, err error) func(backend.Image) (backend.Progress, error) {
 	return func(backend.Image) (backend.Progress, error) { return progress, err }
 }
 
-// unit is the reconcilers beside a cluster that only remembers, a real store, and a time that the test moves.
+// unit has the reconcilers with a fake client, a real store, and a clock that the test moves.
 type unit struct {
 	t      *testing.T
 	client client.WithWatch
@@ -81,7 +81,7 @@ type unit struct {
 	clock  *clocktesting.FakePassiveClock
 	engine *scripted
 	events *events.FakeRecorder
-	// writes are the status patches that were sent.
+	// writes counts the status patches.
 	writes int
 
 	exceptions cluster.Source
@@ -132,7 +132,7 @@ func (u *unit) must(err error) {
 
 func (u *unit) pass(d time.Duration) { u.clock.SetTime(u.clock.Now().Add(d)) }
 
-// theScanner of a unit's tests, made as the API server would.
+// theScanner returns the Scanner of a unit's tests, with the defaults of the API server.
 func theScanner(changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	return aScanner(shop, "all", append([]func(*v1alpha1.Scanner){func(s *v1alpha1.Scanner) {
 		s.UID, s.Generation, s.Spec.IgnoreLabel, s.Spec.AddPodAnnotation = "scanner-uid", 1, "scanner-operator.io/ignore", ptr.To(true)
@@ -140,12 +140,12 @@ func theScanner(changes ...func(*v1alpha1.Scanner)) *v1alpha1.Scanner {
 	}}, changes...)...)
 }
 
-// subjectOf is what an image's report is kept under.
+// subjectOf identifies an image's report in the store.
 func subjectOf(reference string, scope store.Scope) store.Subject {
 	return store.Subject{PlatformDigest: digest("platform of " + keyOfImage(reference).Digest), Scope: scope, Engine: "scripted"}
 }
 
-// catalogued has an image's content listed.
+// catalogued stores a catalog of an image.
 func (u *unit) catalogued(reference string, scope store.Scope) {
 	u.t.Helper()
 	u.must(u.store.SaveCatalogue(u.t.Context(), store.Catalogued{
@@ -154,7 +154,7 @@ func (u *unit) catalogued(reference string, scope store.Scope) {
 	}, map[store.Artifact]io.Reader{store.ArtifactSBOM: bytes.NewReader(nil), store.ArtifactMatchInput: bytes.NewReader(nil)}))
 }
 
-// reported has an image cataloged and matched, with these findings.
+// reported stores a catalog and a report of an image with these findings.
 func (u *unit) reported(reference string, findings ...finding.Finding) {
 	u.t.Helper()
 	u.catalogued(reference, store.Cluster)
@@ -164,7 +164,7 @@ func (u *unit) reported(reference string, findings ...finding.Finding) {
 	u.must(err)
 }
 
-// known has the store know that the Scanner has an image, and its report.
+// known stores a report of an image, and records that the Scanner has the image.
 func (u *unit) known(reference string, findings ...finding.Finding) {
 	u.t.Helper()
 	u.reported(reference, findings...)
@@ -173,7 +173,7 @@ func (u *unit) known(reference string, findings ...finding.Finding) {
 	}))
 }
 
-// reconcile looks at an ImageScan once and returns it as it is then, nil if it has gone, and when to look again.
+// reconcile reconciles an ImageScan once. It returns the ImageScan, nil if it is gone, and the requeue delay.
 func (u *unit) reconcile(scan *v1alpha1.ImageScan) (*v1alpha1.ImageScan, time.Duration) {
 	u.t.Helper()
 	result, err := u.scans.Reconcile(u.t.Context(), requestFor(scan))
@@ -198,7 +198,7 @@ func requestFor(o client.Object) ctrl.Request {
 	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
 }
 
-// reconcileScanner looks at the Scanner once and returns it as it is then.
+// reconcileScanner reconciles the Scanner once and returns it.
 func (u *unit) reconcileScanner() *v1alpha1.Scanner {
 	u.t.Helper()
 	_, err := u.scanners.Reconcile(u.t.Context(), requestFor(theScanner()))
@@ -208,7 +208,7 @@ func (u *unit) reconcileScanner() *v1alpha1.Scanner {
 	return &scanner
 }
 
-// said are the events since the last call.
+// said returns the events since the last call.
 func (u *unit) said() (said []string) {
 	for {
 		select {
@@ -220,7 +220,7 @@ func (u *unit) said() (said []string) {
 	}
 }
 
-// conditionsOf is the whole list, in short: type, status and reason.
+// conditionsOf formats each condition as type, status and reason.
 func conditionsOf(conditions []metav1.Condition) (all []string) {
 	for _, c := range conditions {
 		all = append(all, c.Type+"="+string(c.Status)+" "+c.Reason)
@@ -228,7 +228,7 @@ func conditionsOf(conditions []metav1.Condition) (all []string) {
 	return all
 }
 
-// update changes an object in the cluster.
+// update updates an object in the cluster.
 func (u *unit) update(o client.Object) {
 	u.t.Helper()
 	u.must(u.client.Update(u.t.Context(), o))
@@ -241,10 +241,10 @@ func vulnerability(id string, severity finding.Severity) finding.Finding {
 	}
 }
 
-// testReconciler has a clock and nothing else.
+// testReconciler has only a clock.
 var testReconciler = &ImageScanReconciler{Clock: clocktesting.NewFakePassiveClock(noon)}
 
-// listed is a cache that lists pods and ImageScans in the order in which a test has them.
+// listed is a reader that lists pods and ImageScans in the order that a test gives them.
 type listed struct {
 	pods  []corev1.Pod
 	scans []v1alpha1.ImageScan
@@ -269,7 +269,7 @@ func (l *listed) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// noJobs is a record of no Jobs.
+// noJobs has no records of Jobs.
 type noJobs struct{ store.Jobs }
 
 func (noJobs) IsRecorded(context.Context, string, string, string) (bool, error) { return false, nil }

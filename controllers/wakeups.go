@@ -11,39 +11,41 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Wakeups tells reconcilers that something has changed outside the Kubernetes API: an image was cataloged, a
-// report was saved, a receiver was told, an exception covers more. They only make things faster: reconcilers also look by themselves.
+// Wakeups notifies reconcilers of changes outside the Kubernetes API: an image was cataloged, a report was saved, a message was delivered,
+// an exception suppresses more findings. A lost wake-up only causes a delay: work in progress is also requeued, and a restart reconciles
+// all objects.
 type Wakeups struct {
 	images, scanners, exceptions []chan event.GenericEvent
 }
 
-// Subscribe returns a channel of its own for Image. All calls come before the first Image call.
+// Subscribe returns a new channel for the wake-ups of Image. It must not be called after the first call of Image.
 func (w *Wakeups) Subscribe() <-chan event.GenericEvent { return subscribe(&w.images) }
 
-// SubscribeScanners returns a channel of its own for Scanner. All calls come before the first Scanner call.
+// SubscribeScanners returns a new channel for the wake-ups of Scanner. It must not be called after the first call of Scanner.
 func (w *Wakeups) SubscribeScanners() <-chan event.GenericEvent { return subscribe(&w.scanners) }
 
-// SubscribeExceptions returns a channel of its own for Exception. All calls come before the first Exception call.
+// SubscribeExceptions returns a new channel for the wake-ups of Exception. It must not be called after the first call of Exception.
 func (w *Wakeups) SubscribeExceptions() <-chan event.GenericEvent { return subscribe(&w.exceptions) }
 
 func subscribe(to *[]chan event.GenericEvent) <-chan event.GenericEvent {
-	// The buffer takes the burst of a match worker; a full one makes the sender wait.
+	// The buffer takes the burst of a match worker. A full buffer blocks the sender.
 	events := make(chan event.GenericEvent, 1024)
 	*to = append(*to, events)
 	return events
 }
 
-// Image wakes up whoever is concerned with an image, by the digest that nodes report or by the platform digest.
+// Image wakes the subscribers for an image, given by the digest that nodes report or by the platform digest. It blocks while a channel is
+// full, until ctx is done.
 func (w *Wakeups) Image(ctx context.Context, digest string) {
 	send(ctx, w.images, &v1alpha1.ImageScan{Spec: v1alpha1.ImageScanSpec{Digest: digest}})
 }
 
-// Scanner wakes up whoever shows a Scanner's state.
+// Scanner wakes the subscribers for a Scanner. It blocks like Image.
 func (w *Wakeups) Scanner(ctx context.Context, scanner *v1alpha1.Scanner) {
 	send(ctx, w.scanners, scanner)
 }
 
-// Exception wakes up whoever shows what an exception covers. Without a namespace it is one of the cluster.
+// Exception wakes the subscribers for an exception. A name without a namespace is a ClusterVulnerabilityException. It blocks like Image.
 func (w *Wakeups) Exception(ctx context.Context, name types.NamespacedName) {
 	send(ctx, w.exceptions, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}})
 }

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cronJobSuffix is what the CronJob controller appends to its own name for a Job: the scheduled time in
-// minutes since 1970 (https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/cronjob/utils.go).
+// cronJobSuffix is what the CronJob controller appends to its own name for a Job: the scheduled time in minutes since 1970
+// (https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/cronjob/utils.go).
 var cronJobSuffix = regexp.MustCompile(`-[0-9]{8}$`)
 
-// workloadOf names what people deployed to get this pod: its owner, or the owner's owner where the names that
-// Kubernetes' own controllers make tell it. No further object is read, so nothing more needs to be watched.
+// workloadOf returns the workload that users deployed to get this pod: its owner or, if the names that Kubernetes' own controllers generate
+// reveal it, the owner's owner. It reads no further object, so that no further kind has to be watched.
 func workloadOf(pod *corev1.Pod) (kind, name string) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
@@ -22,7 +22,7 @@ func workloadOf(pod *corev1.Pod) (kind, name string) {
 	}
 	switch owner.Kind {
 	case "ReplicaSet":
-		// A Deployment calls its ReplicaSets <name>-<hash> and labels their pods with the hash.
+		// A Deployment names its ReplicaSets <name>-<hash> and labels their pods with the hash.
 		hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 		if deployment, found := strings.CutSuffix(owner.Name, "-"+hash); found && hash != "" {
 			return "Deployment", deployment
