@@ -17,18 +17,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// secretTimeout bounds one question to the API server.
+// secretTimeout bounds one request to the API server.
 const secretTimeout = 5 * time.Second
 
-// maxAddressBytes bounds an address; Slack's have about 80 bytes.
+// maxAddressBytes bounds a webhook URL. Slack's have about 80 bytes.
 const maxAddressBytes = 2048
 
-// SecretAddresses reads addresses from Secrets, each time anew and by name: nothing of them is kept.
+// SecretAddresses reads webhook URLs from Secrets, by name and for each delivery. It caches nothing.
 type SecretAddresses struct {
 	client coreclient.SecretsGetter
-	// self is the notifier's own ServiceAccount, namespace and name, for the advice on how to let it read.
+	// selfNamespace and selfName are the notifier's own ServiceAccount, for the advice on how to grant access.
 	selfNamespace, selfName string
-	// hosts that may be posted to, in lower case, with a port if it is not 443.
+	// hosts that the notifier may post to, in lower case, with a port if it is not 443.
 	hosts map[string]bool
 }
 
@@ -73,7 +73,7 @@ func (a *SecretAddresses) Address(ctx context.Context, ref notify.ReceiverRef) (
 	return address, nil
 }
 
-// problem says what is wrong with an address, without any part of it.
+// problem returns what is wrong with a URL, or "". The text contains no part of the URL, which is a secret.
 func (a *SecretAddresses) problem(address string) string {
 	u, err := url.Parse(address)
 	switch {
@@ -91,15 +91,15 @@ func (a *SecretAddresses) problem(address string) string {
 	return ""
 }
 
-// HowToGrant is what to run so that a ServiceAccount may read this one Secret and nothing else.
+// HowToGrant returns the kubectl commands that let a ServiceAccount read this one Secret and nothing else.
 func HowToGrant(namespace, secret, accountNamespace, account string) string {
-	// A name of its own for each Secret, so that a second one needs no change of the first one's Role.
+	// Each Secret gets its own Role, so that a second one needs no change of the first.
 	role := "scanner-operator-notifier-" + secret
 	if len(role) > 80 {
 		sum := sha256.Sum256([]byte(secret))
 		role = role[:63] + "-" + hex.EncodeToString(sum[:4])
 	}
-	// Names stand in the commands only: for the longest ones there is still room for all of it in an event.
+	// Only the commands contain the names. So the whole text fits into an event even with the longest names.
 	return "the notifier may not read the Secret; to allow it: " +
 		grant.Commands(grant.Account{Namespace: accountNamespace, Name: account}, namespace, role, grant.Secrets, secret)
 }

@@ -8,22 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// Slack takes about one message per second and webhook (https://docs.slack.dev/apis/web-api/rate-limits).
+// Slack accepts about one message per second and webhook (https://docs.slack.dev/apis/web-api/rate-limits).
 const (
 	postGap = time.Second
-	// maxWait is how long a delivery may wait for its slot before the manager is told to come back.
+	// maxWait is how long a delivery may wait for its slot in the notifier. With a longer wait, the manager is told to retry later.
 	maxWait = 5 * time.Second
-	// maxQueue is the longest wait that anybody is told: the manager waits for an hour at most. Slots beyond it are not handed out.
+	// maxQueue bounds the wait for a new slot, since the manager waits for an hour at most. Later slots are not assigned. A pause can make
+	// the wait of a caller that has a slot longer.
 	maxQueue = 55 * time.Minute
-	// slotGrace is for how long a slot is kept for a caller that is late. A caller that is later queues up again.
+	// slotGrace is how long a slot is kept for a caller that is late. After that the caller is queued again.
 	slotGrace = time.Minute
-	// Budgets are forgotten when they have not been used for longer than any pause.
+	// Budgets are deleted when they were not used for budgetAge, which is longer than any pause.
 	maxBudgets = 10_000
 	budgetAge  = 2 * time.Hour
 )
 
-// Budget spaces out posts, per address and whoever asks for them. Callers that cannot post soon get a slot each, in the order in which
-// they come, so that many that come together do not come back together.
+// Budget rate limits posts per address and caller. Callers that cannot post soon get one slot each, in the order of their requests, so that
+// callers that are throttled together do not retry together. It is safe for concurrent use.
 type Budget struct {
 	clock  cache.Clock
 	sleep  func(ctx context.Context, d time.Duration) error
@@ -33,23 +34,23 @@ type Budget struct {
 	buckets *cache.LRUExpireCache
 }
 
-// bucket is one address's.
+// bucket is the budget of one address.
 type bucket struct {
-	// last is the latest slot in which somebody posts, next the first that nobody has.
+	// last is the latest slot that is used for a post, next the first slot that is free.
 	last, next time.Time
-	// slots of callers that were told to come back.
+	// slots are those of throttled callers, by caller.
 	slots map[string]time.Time
-	// pausedUntil is what the receiver asked for.
+	// pausedUntil is until when the receiver accepts nothing, by its Retry-After.
 	pausedUntil time.Time
 }
 
-// NewBudget returns an empty Budget. sleep waits, or returns the context's error. random gives numbers from 0 to 1, which are never 1.
+// NewBudget returns an empty Budget. sleep waits, or returns the context's error. random returns numbers of at least 0 and less than 1.
 func NewBudget(clock cache.Clock, sleep func(context.Context, time.Duration) error, random func() float64) *Budget {
 	return &Budget{clock: clock, sleep: sleep, random: random, buckets: cache.NewLRUExpireCacheWithClock(maxBudgets, clock)}
 }
 
-// Take takes the right to post once, and waits for it if that is short. When it is not, how long it would be is returned, and the caller
-// has that slot in the address's queue when it comes back then. An error is the context's.
+// Take reserves one post to the address that key stands for. If the wait is at most maxWait, Take waits and returns 0. Otherwise it returns
+// the time to wait, and the caller keeps that slot if it retries then. An error is the context's.
 func (b *Budget) Take(ctx context.Context, key, caller string) (later time.Duration, err error) {
 	wait, ok := b.reserve(key, caller)
 	if !ok {
@@ -61,7 +62,7 @@ func (b *Budget) Take(ctx context.Context, key, caller string) (later time.Durat
 	return 0, ctx.Err()
 }
 
-// reserve returns how long to wait; not ok if that is too long.
+// reserve returns how long the caller has to wait. ok is false if that is longer than maxWait.
 func (b *Budget) reserve(key, caller string) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +72,7 @@ func (b *Budget) reserve(key, caller string) (wait time.Duration, ok bool) {
 	if !queued {
 		slot = bucket.next
 	}
-	// Callers that are late, and those after a pause, do not post all at once.
+	// Late callers, and all callers after a pause, are spaced out by postGap too.
 	slot = latest(slot, now, bucket.pausedUntil, bucket.last.Add(postGap))
 	switch wait = slot.Sub(now); {
 	case wait <= maxWait:
@@ -85,7 +86,7 @@ func (b *Budget) reserve(key, caller string) (wait time.Duration, ok bool) {
 	return wait + time.Duration(b.random()*float64(postGap)), false
 }
 
-// dropLate frees the slots of callers that did not come back.
+// dropLate frees the slots of callers that did not retry in time.
 func (b *bucket) dropLate(now time.Time) {
 	for caller, slot := range b.slots {
 		if now.Sub(slot) > slotGrace {
@@ -94,7 +95,7 @@ func (b *bucket) dropLate(now time.Time) {
 	}
 }
 
-// Pause lets nothing be posted to an address for a time. All who wait for a slot there wait for as much longer.
+// Pause blocks posts to an address for d. All slots of the address move back by the added time.
 func (b *Budget) Pause(key string, d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,18 +121,18 @@ func latest(first time.Time, others ...time.Time) time.Time {
 	return first
 }
 
-// bucket finds or makes one; the caller holds the lock.
+// bucket returns the bucket of an address and creates it if needed. The caller holds the lock.
 func (b *Budget) bucket(key string) *bucket {
 	found, ok := b.buckets.Get(key)
 	if !ok {
 		found = &bucket{slots: map[string]time.Time{}}
 	}
-	// Adding again renews the age.
+	// Adding the bucket again renews its age.
 	b.buckets.Add(key, found, budgetAge)
 	return found.(*bucket)
 }
 
-// Sleep waits in real time.
+// Sleep waits in real time. It returns the context's error if the context ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

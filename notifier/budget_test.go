@@ -14,15 +14,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 )
 
-// never is no jitter at all.
+// never returns 0: no jitter.
 func never() float64 { return 0 }
 
-// TestBudget: one post a second; who would have to wait for more than 5 seconds is told how long, and has that slot then.
+// TestBudget: there is one post per second. A caller that would wait for more than 5 seconds is told how long, and keeps its slot.
 func TestBudget(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	var waited []time.Duration
 	budget := notifier.NewBudget(clock, func(_ context.Context, d time.Duration) error {
-		waited = append(waited, d) // time stands still, as for requests that come together
+		waited = append(waited, d) // time stands still, as for concurrent requests
 		return nil
 	}, never)
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetPause: a pause holds for all posts to an address; a shorter one does not end it.
+// TestBudgetPause: a pause holds for all posts to an address, and a shorter pause does not end it.
 func TestBudgetPause(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	var waited time.Duration
@@ -70,7 +70,7 @@ func TestBudgetPause(t *testing.T) {
 	}
 }
 
-// TestBudgetEndsWithTheRequest: whoever has no time left takes no post.
+// TestBudgetEndsWithTheRequest: Take returns the context's error when the context has ended.
 func TestBudgetEndsWithTheRequest(t *testing.T) {
 	budget := notifier.NewBudget(testingclock.NewFakePassiveClock(noon), notifier.Sleep, never)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -83,8 +83,8 @@ func TestBudgetEndsWithTheRequest(t *testing.T) {
 	}
 }
 
-// TestManyOnOneWebhook: many Scanners that want to post at once take as many seconds as they are, and each asks few times. A pause, and
-// callers that never come back, do not have the others come together.
+// TestManyOnOneWebhook: many Scanners that post at once need about one second each, and few requests each. This holds despite a pause, and
+// despite callers that never retry.
 func TestManyOnOneWebhook(t *testing.T) {
 	const scanners = 1000
 	clock := testingclock.NewFakePassiveClock(noon)
@@ -112,7 +112,7 @@ func TestManyOnOneWebhook(t *testing.T) {
 		asked[who]++
 		switch {
 		case later > 0 && who%10 == 9:
-			delete(next, who) // it is gone
+			delete(next, who) // this caller never retries
 		case later > 0:
 			next[who] = at.Add(later)
 		default:
@@ -125,7 +125,7 @@ func TestManyOnOneWebhook(t *testing.T) {
 	}
 	slices.SortFunc(posts, time.Time.Compare)
 	for i := range posts[1:] {
-		// Those that had a slot when the pause began were about to post.
+		// Callers that were waiting in the notifier when the pause began still post during it.
 		if gap := posts[i+1].Sub(posts[i]); gap < time.Second {
 			t.Fatalf("posts %d and %d are %s apart, want a second at least", i, i+1, gap)
 		}
@@ -140,7 +140,7 @@ func TestManyOnOneWebhook(t *testing.T) {
 	}
 }
 
-// TestTooManyOnOneWebhook: who would have to wait for more than the manager waits gets no slot, and a time of its own to ask again.
+// TestTooManyOnOneWebhook: a caller whose wait would exceed maxQueue gets no slot, but a random time to retry.
 func TestTooManyOnOneWebhook(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	random := rand.New(rand.NewPCG(1, 1))

@@ -16,32 +16,32 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Answers of Callers.
+// Errors of Callers.
 var (
-	// ErrUnauthenticated says that a token is not valid, or not for this notifier.
+	// ErrUnauthenticated means that the token is not valid, or not for this notifier.
 	ErrUnauthenticated = errors.New("unauthenticated")
-	// ErrForbidden says that somebody else than the manager asks.
+	// ErrForbidden means that the caller is not the manager.
 	ErrForbidden = errors.New("forbidden")
 )
 
 const (
-	// reviewAge is how long a review is believed: a revoked token works no longer than that.
+	// reviewAge is how long the result of a review is cached. A revoked token works no longer than that.
 	reviewAge  = time.Minute
 	maxReviews = 1000
-	// reviewTimeout bounds one question to the API server.
+	// reviewTimeout bounds one request to the API server.
 	reviewTimeout = 5 * time.Second
 )
 
-// TokenReviews lets one ServiceAccount in, with a token that the API server made for this notifier.
+// TokenReviews authenticates callers by TokenReview. It allows one ServiceAccount, with a token for NotifierAudience.
 type TokenReviews struct {
 	client authenticationclient.TokenReviewsGetter
 	// user is "system:serviceaccount:<namespace>:<name>".
 	user string
-	// answers by the token's hash; tokens themselves are not kept.
+	// answers are cached reviews by the token's hash. Tokens are not kept.
 	answers *cache.LRUExpireCache
 }
 
-// NewTokenReviews returns Callers that ask the API server. user is the full name of the manager's ServiceAccount.
+// NewTokenReviews returns Callers that ask the API server. user is the full user name of the manager's ServiceAccount.
 func NewTokenReviews(client authenticationclient.TokenReviewsGetter, user string, clock cache.Clock) *TokenReviews {
 	return &TokenReviews{client: client, user: user, answers: cache.NewLRUExpireCacheWithClock(maxReviews, clock)}
 }
@@ -54,7 +54,7 @@ func (t *TokenReviews) Allow(ctx context.Context, token string) error {
 		return err
 	}
 	err := t.review(ctx, token)
-	// That the API server did not answer says nothing about the token.
+	// An error of the API server says nothing about the token and is not cached.
 	if err == nil || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden) {
 		t.answers.Add(key, err, reviewAge)
 	}
@@ -74,7 +74,7 @@ func (t *TokenReviews) review(ctx context.Context, token string) error {
 	case !review.Status.Authenticated:
 		return ErrUnauthenticated
 	case !slices.Contains(review.Status.Audiences, notify.NotifierAudience):
-		// An API server that knows no audiences answers without them: then the token could be anybody's for anything.
+		// An API server without support for audiences returns none. The token could then have been issued for another service.
 		return ErrUnauthenticated
 	case review.Status.User.Username != t.user:
 		return ErrForbidden

@@ -13,16 +13,16 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Pauses between two looks at the certificate.
+// Intervals at which the certificate is read.
 const (
-	// certificateRetry is short: nothing is served before there is a certificate.
+	// certificateRetry is short, since nothing is served before there is a certificate.
 	certificateRetry = 2 * time.Second
-	// certificateRefresh is far below the overlap of two certificates.
+	// certificateRefresh is far shorter than the overlap of two certificates.
 	certificateRefresh = 10 * time.Minute
 )
 
-// Certificate is the serving certificate that the manager keeps in a Secret (keys tls.crt and tls.key). It is
-// read again from time to time, so that it can be rotated without a restart.
+// Certificate is the serving certificate that the manager keeps in a Secret (keys tls.crt and tls.key). It is read periodically, so that
+// the manager can rotate it without a restart of the notifier. It is safe for concurrent use.
 type Certificate struct {
 	secrets coreclient.SecretInterface
 	name    string
@@ -30,15 +30,15 @@ type Certificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// NewCertificate returns a Certificate that is yet to be read.
+// NewCertificate returns a Certificate that was not read yet.
 func NewCertificate(secrets coreclient.SecretInterface, name string, log *slog.Logger) *Certificate {
 	return &Certificate{secrets: secrets, name: name, log: log}
 }
 
-// Ready says whether there is a certificate.
+// Ready reports whether there is a certificate.
 func (c *Certificate) Ready() bool { return c.current.Load() != nil }
 
-// Get is for tls.Config.GetCertificate.
+// Get implements tls.Config.GetCertificate.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if certificate := c.current.Load(); certificate != nil {
 		return certificate, nil
@@ -46,7 +46,7 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no serving certificate yet")
 }
 
-// Load reads the Secret once. When that fails, the certificate before stays.
+// Load reads the Secret once. With an error, the previous certificate stays in use.
 func (c *Certificate) Load(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, secretTimeout)
 	defer cancel()
@@ -62,7 +62,7 @@ func (c *Certificate) Load(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the certificate up to date until the context ends. sleep waits, or returns the context's error.
+// Run reads the certificate periodically until the context ends. sleep waits, or returns the context's error.
 func (c *Certificate) Run(ctx context.Context, sleep func(context.Context, time.Duration) error) {
 	for {
 		err := c.Load(ctx)

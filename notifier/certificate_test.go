@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 )
 
-// TestCertificate: it is waited for, taken over when it changes, and kept when the new one is broken.
+// TestCertificate: the certificate is read until there is one, replaced when it changes, and kept when the new one is broken.
 func TestCertificate(t *testing.T) {
 	w := newWorld(t, nil)
 	secrets := w.core.Secrets("system")
@@ -27,7 +27,7 @@ func TestCertificate(t *testing.T) {
 	first, second := newPair(t, 1), newPair(t, 2)
 	var pauses []time.Duration
 	var served []*big.Int
-	// What happens between two looks, in order.
+	// Changes of the Secret between two reads, in order.
 	script := []func(){
 		func() { w.cluster.set("system/serving", map[string]string{"tls.crt": "broken"}) },
 		func() { w.cluster.set("system/serving", first) },
@@ -64,7 +64,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// newPair makes a self-signed certificate with a serial number.
+// newPair returns a self-signed certificate with a serial number.
 func newPair(t *testing.T, serial int64) map[string]string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))

@@ -36,22 +36,22 @@ import (
 const (
 	managerUser  = "system:serviceaccount:scanner-operator-system:scanner-operator-manager"
 	managerToken = "token-of-the-manager"
-	// secretPath is what must be seen nowhere.
+	// secretPath must not appear in any output.
 	secretPath = "/services/T0SECRET1/B0SECRET2/verysecrettoken3"
 )
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// cluster is as much of a Kubernetes API server as the notifier asks, over real HTTP.
+// cluster is the part of a Kubernetes API server that the notifier uses, over real HTTP.
 type cluster struct {
 	mu sync.Mutex
-	// secrets by "namespace/name"; forbidden ones are refused, down answers 500 to everything.
+	// secrets by "namespace/name". Reading one in forbidden fails with 403. With down, every request fails with 500.
 	secrets   map[string]map[string]string
 	forbidden map[string]bool
 	down      bool
 	// reviews by token.
 	reviews map[string]authenticationv1.TokenReviewStatus
-	// reviewed is the number of reviews that were asked for.
+	// reviewed is the number of token reviews.
 	reviewed int
 }
 
@@ -101,32 +101,32 @@ func refuse(w http.ResponseWriter, status int, reason metav1.StatusReason) {
 	})
 }
 
-// set changes a Secret.
+// set replaces a Secret.
 func (c *cluster) set(key string, data map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.secrets[key] = data
 }
 
-// world is a notifier between a cluster, a manager and Slack, all over real HTTP.
+// world is a notifier with a cluster, a manager and Slack, all over real HTTP.
 type world struct {
 	t       *testing.T
 	cluster *cluster
 	core    *coreclient.CoreV1Client
 	clock   *testingclock.FakePassiveClock
 	slack   *standin.Standin
-	// slackURL is the webhook that Secret shop/slack, key url, holds.
+	// slackURL is the webhook URL in key url of Secret shop/slack.
 	slackURL string
 	notifier *httptest.Server
 	manager  *client.Client
 	registry *prometheus.Registry
 	// logs is everything that was logged.
 	logs *lockedBuffer
-	// waited is how long the notifier has waited for its turn, in its own time.
+	// waited is how long the notifier has waited for its budget, by the fake clock.
 	waited time.Duration
 }
 
-// newWorld builds a world. A receiver replaces Slack's poster if it is not nil.
+// newWorld returns a world. A receiver that is not nil replaces the Slack poster.
 func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	t.Helper()
 	w := &world{t: t, clock: testingclock.NewFakePassiveClock(noon), registry: prometheus.NewRegistry(), logs: &lockedBuffer{}}
@@ -145,7 +145,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	}
 	api := httptest.NewServer(w.cluster)
 	t.Cleanup(api.Close)
-	// The stand-in reads JSON only; the default is protobuf.
+	// The stand-in reads only JSON; the default is protobuf.
 	config := &rest.Config{Host: api.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	w.core = must(coreclient.NewForConfig(config))
 	authentication := must(authenticationclient.NewForConfig(config))
@@ -172,7 +172,7 @@ func newWorld(t *testing.T, receiver notifier.Receiver) *world {
 	return w
 }
 
-// sleep lets the world's time pass at once.
+// sleep advances the fake clock and returns at once.
 func (w *world) sleep(_ context.Context, d time.Duration) error {
 	w.pass(d)
 	w.waited += d
@@ -191,7 +191,7 @@ func (w *world) file(content string) string {
 	return path
 }
 
-// send asks for the delivery of a message as the manager does.
+// send requests the delivery of a message as the manager does.
 func (w *world) send(id string) notify.Outcome {
 	return w.manager.Send(context.Background(), delivery(id))
 }

@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// memoryAge is longer than the manager tries to deliver a message (a day).
+	// memoryAge is longer than the day for which the manager retries a refused message.
 	memoryAge = 25 * time.Hour
-	// maxRemembered bounds memory. A receiver gets a message every few minutes at most, so this is a day of many receivers.
+	// maxRemembered bounds the memory that is used. A receiver gets a message every few minutes at most, so this is a day for many
+	// receivers.
 	maxRemembered = 10_000
 )
 
-// Memory knows which messages were delivered lately. What was delivered before a restart is forgotten, so
-// that a message whose outcome the manager did not hear may come twice then.
+// Memory records which messages were delivered recently. A restart clears it: a message whose outcome did not reach the manager may then be
+// delivered twice. It is safe for concurrent use.
 type Memory struct {
 	delivered *cache.LRUExpireCache
 }
@@ -24,10 +25,10 @@ func NewMemory(clock cache.Clock) *Memory {
 	return &Memory{delivered: cache.NewLRUExpireCacheWithClock(maxRemembered, clock)}
 }
 
-// Remember notes that a message was delivered.
+// Remember records that a message was delivered.
 func (m *Memory) Remember(key string) { m.delivered.Add(key, true, memoryAge) }
 
-// Delivered says whether a message was delivered.
+// Delivered reports whether a message was delivered.
 func (m *Memory) Delivered(key string) bool {
 	_, found := m.delivered.Get(key)
 	return found

@@ -8,13 +8,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Metrics counts deliveries. No label names a receiver: addresses are secrets and names are many.
+// Metrics counts deliveries. No label names a receiver: addresses are secret, and the number of names is not bounded.
 type Metrics struct {
 	deliveries *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 }
 
-// NewMetrics registers the notifier's metrics.
+// NewMetrics returns Metrics that are registered with the registry.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -31,7 +31,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Delivered counts one attempt.
+// Delivered counts one delivery attempt, successful or not, and its duration.
 func (m *Metrics) Delivered(receiverType string, o notify.Outcome, took time.Duration) {
 	m.deliveries.WithLabelValues(receiverType, string(o.Result), o.Reason).Inc()
 	m.seconds.WithLabelValues(receiverType, string(o.Result)).Observe(took.Seconds())

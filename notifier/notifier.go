@@ -1,10 +1,9 @@
-// Package notifier brings messages to receivers, such as Slack, on behalf of the manager.
+// Package notifier sends messages to receivers, such as Slack, on behalf of the manager.
 //
-// It promises that an outcome is honest: Delivered only when the receiver took the message, Unknown when that
-// cannot be told. A message that was delivered is not delivered again under the same id for a day, as long as
-// the process lives; one whose outcome is unknown is posted again when the manager asks again, so that a
-// receiver gets each message at least once. It promises that no receiver's address, which is a secret,
-// reaches a log, an answer or a metric. It remembers nothing beyond its process and does not decide what to say.
+// Its outcomes are honest: Delivered means that the receiver accepted the message, Unknown that this is not known. A delivered message is
+// not delivered again under the same ID for a day, as long as the process lives. A message with an unknown outcome is posted again when the
+// manager retries, so that a receiver gets each message at least once. A receiver's address is a secret and never reaches a log, an answer
+// or a metric. The notifier keeps state only in memory and does not decide what to announce.
 package notifier
 
 import (
@@ -27,36 +26,36 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// patience bounds one delivery from the first question to the last answer. The manager's own deadline
-// (client.Deadline) is longer.
+// patience bounds one delivery, from reading the Secret to the receiver's answer. The manager's own deadline (client.Deadline) is longer.
 const patience = 27 * time.Second
 
-// Addresses finds where a receiver is to be posted to. An outcome is returned instead when there is no usable address.
+// Addresses resolves the address of a receiver. It returns an outcome instead if there is no usable address.
 type Addresses interface {
 	Address(ctx context.Context, ref notify.ReceiverRef) (string, *notify.Outcome)
 }
 
-// Callers says who may ask for deliveries: nil, ErrUnauthenticated, ErrForbidden, or that it could not be found out.
+// Callers decides who may request deliveries. Allow returns nil, ErrUnauthenticated, ErrForbidden, or another error if that could not be
+// determined.
 type Callers interface {
 	Allow(ctx context.Context, token string) error
 }
 
-// Server serves notify.PathDigests.
+// Server serves notify.PathDigests. It is safe for concurrent use.
 type Server struct {
 	callers   Callers
 	addresses Addresses
-	// receivers by the API's name for their type.
+	// receivers by their type in the API.
 	receivers map[string]Receiver
 	budget    *Budget
 	memory    *Memory
 	metrics   *Metrics
 	log       *slog.Logger
 	now       func() time.Time
-	// flights makes one delivery of all that are asked for at the same time with the same id.
+	// flights joins concurrent requests for the same message and receiver into one delivery.
 	flights singleflight.Group
 }
 
-// Config is what a Server is made of.
+// Config holds the dependencies of a Server.
 type Config struct {
 	Callers   Callers
 	Addresses Addresses
@@ -76,14 +75,14 @@ func New(c Config) *Server {
 	}
 }
 
-// Handler routes requests.
+// Handler returns the HTTP handler for deliveries.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+notify.PathDigests, s.digests)
 	return mux
 }
 
-// digests answers as notify.PathDigests says.
+// digests handles one request as documented at notify.PathDigests.
 func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
 	if status, problem := s.admit(r); problem != "" {
 		http.Error(w, problem, status)
@@ -101,14 +100,14 @@ func (s *Server) digests(w http.ResponseWriter, r *http.Request) {
 	outcome := s.deliverOnce(r.Context(), delivery)
 	w.Header().Set("Content-Type", "application/json")
 	if outcome.Result == notify.RateLimited {
-		// Rounded up: coming back too early would be refused again.
+		// Rounded up: a retry that is too early would be refused again.
 		w.Header().Set("Retry-After", fmt.Sprint(int((outcome.RetryAfter+time.Second-1)/time.Second)))
 	}
 	w.WriteHeader(statusOf(outcome.Result))
-	_ = json.NewEncoder(w).Encode(outcome) // the manager asks again if it did not hear this
+	_ = json.NewEncoder(w).Encode(outcome) // the manager retries if this answer is lost
 }
 
-// admit lets only the manager in, before anything is read of what it sends.
+// admit checks that the caller is the manager, before any of the body is read. An empty problem means that it is.
 func (s *Server) admit(r *http.Request) (status int, problem string) {
 	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !found || token == "" {
@@ -129,7 +128,7 @@ func (s *Server) admit(r *http.Request) (status int, problem string) {
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// read decodes and checks a delivery.
+// read decodes and validates a delivery.
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, error) {
 	var d notify.Delivery
 	body := http.MaxBytesReader(w, r.Body, notify.MaxDeliveryBytes)
@@ -155,14 +154,14 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (notify.Delivery, 
 	return d, nil
 }
 
-// deliverOnce answers from memory, joins a delivery that is going on, or delivers.
+// deliverOnce delivers a message, unless it was delivered before or a delivery of it is in progress.
 func (s *Server) deliverOnce(ctx context.Context, d notify.Delivery) notify.Outcome {
 	key := strings.Join([]string{d.Digest.ID, d.Receiver.Type, d.Receiver.Namespace, d.Receiver.SecretName, d.Receiver.SecretKey}, "\x00")
 	if s.memory.Delivered(key) {
 		s.log.Info("message was delivered before", "digest", d.Digest.ID, "namespace", d.Receiver.Namespace)
 		return notify.Outcome{Result: notify.Delivered}
 	}
-	// A caller that goes away does not stop a delivery: its outcome is worth knowing when it comes back.
+	// The delivery continues when the caller disconnects: its retry then learns the outcome.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	result, _, _ := s.flights.Do(key, func() (any, error) {
@@ -178,7 +177,7 @@ func (s *Server) deliverOnce(ctx context.Context, d notify.Delivery) notify.Outc
 	return result.(notify.Outcome)
 }
 
-// deliver finds the address, keeps to its budget and posts.
+// deliver resolves the address, waits for the budget and posts.
 func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome {
 	start := s.now()
 	address, none := s.addresses.Address(ctx, d.Receiver)
@@ -203,13 +202,14 @@ func (s *Server) deliver(ctx context.Context, d notify.Delivery) notify.Outcome 
 	return s.note(d, start, outcome)
 }
 
-// callerOf names who waits for a webhook, whatever becomes of its message meanwhile: one that waits for long is composed anew.
+// callerOf identifies the Scanner and receiver in the budget's queue. It does not contain the message ID, because a message that waits for
+// long is composed again under another ID.
 func callerOf(d notify.Delivery) string {
 	ref := d.Receiver
 	return strings.Join([]string{ref.Type, ref.Namespace, ref.SecretName, ref.SecretKey, d.Digest.Scanner}, "\x00")
 }
 
-// note logs and counts an outcome: one line per decision.
+// note logs and counts an outcome, with one log line per attempt.
 func (s *Server) note(d notify.Delivery, start time.Time, o notify.Outcome) notify.Outcome {
 	if len(o.Message) > notify.MaxMessageBytes {
 		o.Message = strings.ToValidUTF8(o.Message[:notify.MaxMessageBytes], "")
@@ -225,7 +225,7 @@ func (s *Server) note(d notify.Delivery, start time.Time, o notify.Outcome) noti
 	return o
 }
 
-// redact takes an address out of a text, whole and in parts. Nothing should put it there; this is the last guard.
+// redact removes an address from a text, whole and in parts. No text should contain it; this is the last safeguard.
 func redact(text, address string) string {
 	const hidden = "(hidden)"
 	text = strings.ReplaceAll(text, address, hidden)

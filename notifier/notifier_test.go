@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// TestDeliver: a message reaches Slack as a message that Slack takes, and is said to be delivered.
+// TestDeliver: Slack accepts the posted message, and the outcome is Delivered.
 func TestDeliver(t *testing.T) {
 	w := newWorld(t, nil)
 	if diff := cmp.Diff(notify.Outcome{Result: notify.Delivered}, w.send("1")); diff != "" {
@@ -34,14 +34,14 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// TestOutcomes: each way to fail has its result, a reason and words that help. None of them shows the
-// address, in the answer, the log or the metrics.
+// TestOutcomes: each kind of failure has its result, a reason and a message with advice. None of them shows the address in the answer, the
+// log or the metrics.
 func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
 		secret  map[string]string // replaces Secret shop/slack; nil keeps it
 		arrange func(w *world)
 		ref     func(*notify.ReceiverRef)
-		want    notify.Outcome // its Message must be contained
+		want    notify.Outcome // the message must contain its Message
 	}{
 		"the Secret may not be read": {
 			ref: func(r *notify.ReceiverRef) { r.SecretName = "private" },
@@ -57,7 +57,7 @@ func TestOutcomes(t *testing.T) {
 			want: notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonSecretNotFound, Message: "Secret slack in namespace shop has no key address"},
 		},
 		"the API server fails": {
-			// The token was reviewed before, or the caller would not get this far.
+			// The token review must be cached, or the request would be refused earlier.
 			arrange: func(w *world) { w.send("99"); w.pass(10 * time.Second); w.cluster.down = true },
 			want:    notify.Outcome{Result: notify.Temporary, Reason: notify.ReasonClusterAPI, Message: "cannot read Secret slack in namespace shop"},
 		},
@@ -132,7 +132,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// assertSecretKept looks for the address in everything that leaves the notifier.
+// assertSecretKept fails the test if the address is in the log, an answer or the metrics.
 func assertSecretKept(t *testing.T, w *world, d notify.Delivery) {
 	t.Helper()
 	raw, err := json.Marshal(d)
@@ -164,7 +164,7 @@ func slackAnswers(status int, body string, want notify.Outcome) (tt struct {
 	return tt
 }
 
-// TestUntrustedReceiver: a server without a trusted certificate gets nothing.
+// TestUntrustedReceiver: a server without a trusted certificate gets no message.
 func TestUntrustedReceiver(t *testing.T) {
 	w := newWorld(t, slack.NewPoster(nil, nil))
 	if got := w.send("1"); got.Result != notify.Temporary || got.Reason != notify.ReasonNetwork || !strings.Contains(got.Message, "certificate") {
@@ -175,8 +175,7 @@ func TestUntrustedReceiver(t *testing.T) {
 	}
 }
 
-// TestAnswerLost: what was sent and not answered is unknown, neither delivered nor failed, and is posted
-// again when the manager asks again.
+// TestAnswerLost: a message that was sent and not answered is UnknownOutcome, and is posted again when the manager retries.
 func TestAnswerLost(t *testing.T) {
 	w := newWorld(t, nil)
 	w.slack.Expect(standin.Trouble{Drop: true})
@@ -192,7 +191,7 @@ func TestAnswerLost(t *testing.T) {
 	assertSecretKept(t, w, delivery("1"))
 }
 
-// TestSaidOnce: what was delivered is not posted again under the same id for a day, and is after that memory has ended.
+// TestSaidOnce: a delivered message is not posted again under the same ID for a day.
 func TestSaidOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	for range 3 {
@@ -211,10 +210,10 @@ func TestSaidOnce(t *testing.T) {
 	}
 }
 
-// countingReceiver counts posts and takes its time.
+// countingReceiver counts posts and blocks them until open is closed.
 type countingReceiver struct {
 	posts atomic.Int32
-	// begun gets one signal when the first post begins; open lets posts end.
+	// begun gets one signal when the first post begins. Closing open lets posts end.
 	begun, open chan struct{}
 }
 
@@ -230,7 +229,7 @@ func (c *countingReceiver) Post(context.Context, string, notify.Digest) notify.O
 	return notify.Outcome{Result: notify.Delivered}
 }
 
-// TestSaidOnceAtTheSameTime: several requests with one id at the same time are one post.
+// TestSaidOnceAtTheSameTime: concurrent requests with the same ID are posted once.
 func TestSaidOnceAtTheSameTime(t *testing.T) {
 	receiver := newCountingReceiver()
 	w := newWorld(t, receiver)
@@ -249,7 +248,7 @@ func TestSaidOnceAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestGoneCaller: a manager that gives up does not undo a delivery; it hears of it when it asks again.
+// TestGoneCaller: a manager that disconnects does not stop the delivery, and learns the outcome when it retries.
 func TestGoneCaller(t *testing.T) {
 	receiver := newCountingReceiver()
 	w := newWorld(t, receiver)
@@ -274,7 +273,7 @@ func TestGoneCaller(t *testing.T) {
 	}
 }
 
-// TestBudgetIsShared: all who post to one webhook share its budget, whichever Secret names it.
+// TestBudgetIsShared: all deliveries to one webhook share its budget, whichever Secret holds its URL.
 func TestBudgetIsShared(t *testing.T) {
 	w := newWorld(t, nil)
 	w.cluster.set("cart/slack", map[string]string{"url": w.slackURL})
@@ -300,7 +299,7 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// TestWhoMayAsk: only the manager, with a token for the notifier, gets anything done.
+// TestWhoMayAsk: only the manager, with a token for the notifier's audience, may request deliveries.
 func TestWhoMayAsk(t *testing.T) {
 	w := newWorld(t, nil)
 	manager := authenticationv1.UserInfo{Username: managerUser}
@@ -323,7 +322,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// TestReviewsAreRemembered for a minute and no longer, and not when the API server failed.
+// TestReviewsAreRemembered: the result of a token review is cached for a minute, but not an error of the API server.
 func TestReviewsAreRemembered(t *testing.T) {
 	w := newWorld(t, nil)
 	body := string(must(json.Marshal(delivery("1"))))
@@ -345,7 +344,7 @@ func TestReviewsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestMalformed: bad requests are told what is wrong, by field.
+// TestMalformed: the answer to a malformed request names the field.
 func TestMalformed(t *testing.T) {
 	w := newWorld(t, nil)
 	change := func(f func(*notify.Delivery)) string {

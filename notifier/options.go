@@ -11,34 +11,36 @@ import (
 	"strings"
 )
 
-// Options are the notifier's flags. Each has an environment variable, too: SCANNER_NOTIFIER_ and the flag's name in capitals,
-// "-" as "_".
+// Options are the notifier's flags. Each can also be set by an environment variable: SCANNER_NOTIFIER_ and the flag's name in capitals,
+// with "_" for "-".
 type Options struct {
-	// Listen, HealthListen and MetricsListen are addresses: deliveries over TLS, probes and metrics over plain HTTP.
+	// Listen, HealthListen and MetricsListen are addresses to listen on: for deliveries over TLS, and for probes and metrics over plain
+	// HTTP.
 	Listen, HealthListen, MetricsListen string
-	// ServingSecret is the name of the Secret with the serving certificate, in Namespace.
+	// ServingSecret is the name of the Secret in Namespace with the serving certificate.
 	ServingSecret string
-	// ManagerServiceAccount may ask for deliveries, "system:serviceaccount:<namespace>:<name>".
+	// ManagerServiceAccount may request deliveries. Its form is "system:serviceaccount:<namespace>:<name>".
 	ManagerServiceAccount string
-	// ServiceAccount is the notifier's own, for advice on how to let it read a Secret.
+	// ServiceAccount is the notifier's own, for advice on how to grant access to a Secret.
 	ServiceAccount string
-	// AllowedWebhookHosts may be posted to, comma separated.
+	// AllowedWebhookHosts are the hosts that the notifier may post to, separated by commas.
 	AllowedWebhookHosts string
-	// CAFile holds certificates to trust beside the built-in ones; it need not exist.
+	// CAFile holds CA certificates to trust in addition to the built-in ones. The file may be missing.
 	CAFile string
-	// ClairWebhookListen is the address for Clair's webhooks; empty to take none. They come over TLS with the certificate in
-	// ClairWebhookCertDir, or over plain HTTP if ClairWebhookPlainHTTP says so.
+	// ClairWebhookListen is the address to listen on for Clair's webhooks; empty to disable them. They use TLS with the certificate in
+	// ClairWebhookCertDir, or plain HTTP if ClairWebhookPlainHTTP is set.
 	ClairWebhookListen, ClairWebhookCertDir string
 	ClairWebhookPlainHTTP                   bool
-	// Config is the operator's configuration file, of which clair.instances counts here.
+	// Config is the operator's configuration file. The notifier uses only clair.instances.
 	Config string
-	// Kubeconfig is for running outside of a cluster.
+	// Kubeconfig is the kubeconfig file for running outside of a cluster.
 	Kubeconfig string
-	// Namespace of the notifier; not a flag.
+	// Namespace is that of the notifier. There is no flag for it.
 	Namespace string
 }
 
-// NewOptions returns the options with what the environment says: POD_NAMESPACE, and SERVICE_ACCOUNT as a default.
+// NewOptions returns options with the values from the environment: Namespace from POD_NAMESPACE, and the default of ServiceAccount from
+// SERVICE_ACCOUNT.
 func NewOptions(getenv func(string) string) *Options {
 	return &Options{
 		Namespace:      getenv("POD_NAMESPACE"),
@@ -70,7 +72,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for running outside of a cluster")
 }
 
-// Complete fills in what follows from the rest and checks it. Errors name the flag.
+// Complete sets defaults that depend on other options, and validates all of them. Errors name the flag.
 func (o *Options) Complete() error {
 	if o.Namespace == "" {
 		return errors.New("environment variable POD_NAMESPACE: the notifier's namespace is not known")
@@ -90,7 +92,7 @@ func (o *Options) Complete() error {
 	return o.checkClairWebhooks()
 }
 
-// checkClairWebhooks wants plain HTTP to be a decision.
+// checkClairWebhooks requires an explicit choice between TLS and plain HTTP.
 func (o *Options) checkClairWebhooks() error {
 	certificate := o.ClairWebhookCertDir != ""
 	switch on := o.ClairWebhookListen != ""; {
@@ -109,10 +111,10 @@ func (o *Options) checkClairWebhooks() error {
 	return nil
 }
 
-// Hosts are the allowed hosts, one by one.
+// Hosts returns AllowedWebhookHosts as a list.
 func (o *Options) Hosts() []string { return strings.Split(o.AllowedWebhookHosts, ",") }
 
-// Roots are the system's certificates, or the built-in ones where the system has none, and those of the CA file.
+// Roots returns the certificates to trust: those of the system, or the built-in ones where the system has none, and those in CAFile.
 func (o *Options) Roots() (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier"
 )
 
-// TestOptions: the manager is found by the namespace, and mistakes are named by their flag.
+// TestOptions: the manager's ServiceAccount defaults to one in the notifier's namespace, and errors name the flag.
 func TestOptions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		namespace string
@@ -52,7 +52,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRoots: a CA file is optional, but what is there must be certificates.
+// TestRoots: the CA file may be missing, but an existing file must contain certificates.
 func TestRoots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	o := &notifier.Options{CAFile: path}

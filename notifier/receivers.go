@@ -10,25 +10,25 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Receiver posts a message to an address, once, within its own deadline. The outcome never holds the address.
+// Receiver posts a message to an address, once, within its own deadline. The outcome never contains the address.
 type Receiver interface {
 	Post(ctx context.Context, address string, d notify.Digest) notify.Outcome
 }
 
-// Network is how receivers are reached.
+// Network holds the network settings for requests to receivers.
 type Network struct {
-	// Roots are the certificates to trust, nil for the system's.
+	// Roots are the CA certificates to trust; nil for the system's.
 	Roots *x509.CertPool
-	// Proxy says which proxy a request goes through, nil for none at all.
+	// Proxy returns the proxy for a request; nil to use no proxy at all.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// factories make the receiver of each type, by the name that a delivery has for it.
+// factories create the receivers, by notify.ReceiverRef.Type.
 var factories = map[string]func(Network) Receiver{
 	notify.ReceiverTypeSlack: func(n Network) Receiver { return slack.NewPoster(n.Roots, n.Proxy) },
 }
 
-// NewReceivers returns a receiver of each type.
+// NewReceivers returns one receiver of each type, by notify.ReceiverRef.Type.
 func NewReceivers(n Network) map[string]Receiver {
 	receivers := make(map[string]Receiver, len(factories))
 	for kind, factory := range factories {

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// TestReceivers: there is one of each type, and what is said about the network holds for all.
+// TestReceivers: there is one receiver of each type, and all use the network settings.
 func TestReceivers(t *testing.T) {
 	asked := 0
 	receivers := NewReceivers(Network{Proxy: func(*http.Request) (*url.URL, error) { asked++; return nil, nil }})
@@ -24,7 +24,7 @@ func TestReceivers(t *testing.T) {
 	defer server.Close()
 	for kind, receiver := range receivers {
 		asked = 0
-		// The server's certificate is none that the system trusts.
+		// The system does not trust the server's certificate.
 		if got := receiver.Post(t.Context(), server.URL, notify.Digest{}); got.Result != notify.Temporary || asked != 1 {
 			t.Errorf("%s: outcome %+v after %d questions for the proxy, want a temporary failure after one", kind, got, asked)
 		}

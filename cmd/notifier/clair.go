@@ -20,11 +20,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// clairQuestionsPerSecond bounds what webhooks ask of the API server. They have clients of their own, so that deliveries
+// clairQuestionsPerSecond bounds the requests to the API server on behalf of webhooks. Webhooks have their own clients, so that deliveries
 // never wait for them.
 const clairQuestionsPerSecond = 50
 
-// clairWebhooks is the server for Clair's webhooks; none if they are switched off.
+// clairWebhooks returns the server for Clair's webhooks, or nil if they are disabled.
 func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *prometheus.Registry, log *slog.Logger) ([]*http.Server, error) {
 	if options.ClairWebhookListen == "" {
 		return nil, nil
@@ -48,7 +48,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 		},
 		Metrics: clairhook.NewMetrics(registry), Log: log, Clock: clock.RealClock{},
 	}).Handler())
-	// Anybody who reaches the listener may have a look at it.
+	// Clients that are not authenticated can connect to the listener: keep their headers small.
 	server.MaxHeaderBytes = 16 << 10
 	if options.ClairWebhookCertDir != "" {
 		certificate := clairhook.NewCertificate(options.ClairWebhookCertDir, clock.RealClock{}, log)
@@ -58,7 +58,7 @@ func clairWebhooks(cluster *rest.Config, options *notifier.Options, registry *pr
 	return []*http.Server{server}, nil
 }
 
-// clairClients are for the operator's own kinds and for Secrets.
+// clairClients returns the clients for Scanners and ImageScans, and for Secrets.
 func clairClients(cluster *rest.Config) (client.Client, *coreclient.CoreV1Client, error) {
 	cluster = rest.CopyConfig(cluster)
 	cluster.QPS, cluster.Burst = clairQuestionsPerSecond, 2*clairQuestionsPerSecond

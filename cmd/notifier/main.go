@@ -1,4 +1,4 @@
-// Command notifier brings messages to Slack on behalf of the manager. See package notifier for what it promises.
+// Command notifier sends messages to receivers, such as Slack, on behalf of the manager. Package notifier documents its guarantees.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	// The image has no certificates of its own.
+	// The image has no CA certificates of its own.
 	_ "golang.org/x/crypto/x509roots/fallback"
 	"golang.org/x/net/netutil"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -61,8 +61,8 @@ func main() {
 	}
 }
 
-// cluster is how the Kubernetes API is reached. In a pod it is asked for by its own name: BuildConfigFromFlags without a file
-// warns in the log that this might not work.
+// cluster returns the configuration for the Kubernetes API. It calls InClusterConfig itself, since BuildConfigFromFlags without a file logs
+// a warning that this might not work.
 func cluster(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		return rest.InClusterConfig()
@@ -123,7 +123,7 @@ func clients(config *rest.Config) (*coreclient.CoreV1Client, *authenticationclie
 	return core, authentication, nil
 }
 
-// servers are those that there always are, and metrics.
+// servers returns the servers for deliveries and probes, and the one for metrics if it is enabled.
 func servers(options *notifier.Options, deliveries http.Handler, certificate *notifier.Certificate, registry *prometheus.Registry) []*http.Server {
 	main := newServer(options.Listen, deliveries)
 	main.TLSConfig = &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
@@ -149,7 +149,7 @@ func serve(ctx context.Context, servers []*http.Server) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	// Deliveries that are going on come to their end.
+	// Deliveries in progress are completed.
 	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	for _, s := range servers {
@@ -158,10 +158,10 @@ func serve(ctx context.Context, servers []*http.Server) error {
 	return err
 }
 
-// maxConnections bounds the memory that connections to one listener take.
+// maxConnections bounds the memory that the connections to one listener use.
 const maxConnections = 512
 
-// listen serves until the server is shut down, over TLS if there is a certificate for it.
+// listen serves until the server is shut down, over TLS if the server has a TLS configuration.
 func listen(s *http.Server) error {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", s.Addr)
 	if err != nil {
@@ -181,7 +181,7 @@ func newServer(address string, handler http.Handler) *http.Server {
 	}
 }
 
-// health answers the kubelet's probes: alive always, ready when there is a certificate to serve with.
+// health answers the kubelet's probes: /healthz always succeeds, /readyz only once there is a serving certificate.
 func health(certificate *notifier.Certificate) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// verdictAge is how long a verdict stands: a token that was taken away works no longer than that.
+	// verdictAge is how long a verdict is cached. A revoked token works no longer than that.
 	verdictAge  = 10 * time.Second
 	maxVerdicts = 10_000
-	// lookupTimeout bounds the questions to the API server about one Scanner.
+	// lookupTimeout bounds the requests to the API server for one lookup of a Scanner and its Secrets.
 	lookupTimeout = 5 * time.Second
 )
 
-// verdict says which Scanner's secret was shown, or that it was not.
+// verdict is the UID of the Scanner whose credentials were accepted, or errUnauthorized.
 type verdict struct {
 	uid types.UID
 	err error
 }
 
-// authenticate finds out whether a request comes from somebody who has the Scanner's secret, and which Scanner that is.
+// authenticate checks the credentials of a request against the Scanner's Secrets and returns the Scanner's UID. errUnauthorized means that
+// they do not match. Any other error means that they could not be checked.
 func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName, shown credentials) (types.UID, error) {
 	if shown == (credentials{}) || !valid(scanner) {
 		return "", errUnauthorized
@@ -58,16 +59,16 @@ func (s *Server) authenticate(ctx context.Context, scanner types.NamespacedName,
 	return uid, err
 }
 
-// secrets are what a webhook for a Scanner may be known by. They are kept no longer than they are looked at.
+// secrets are the credentials that a Scanner accepts from webhooks. They are not kept longer than for one lookup.
 type secrets struct {
 	uid types.UID
-	// token and psk are empty if the Scanner names none; the errors say why one that it names cannot be read.
+	// token and psk are empty if the Scanner references none. The errors are why a referenced Secret cannot be read.
 	token, psk       []byte
 	tokenErr, pskErr error
 }
 
-// look reads a Scanner and its secrets anew. Namespaces that are known to have a Scanner for Clair have a rate of their own,
-// so that invented names keep none of them waiting.
+// look reads a Scanner and its secrets from the API server. Namespaces that are known to have a Scanner for Clair have their own rate
+// limit, so that requests with invented names cannot use it up.
 func (s *Server) look(ctx context.Context, name types.NamespacedName) (*secrets, error) {
 	rate := ""
 	if _, met := s.met.Get(name.Namespace); met {
@@ -76,7 +77,7 @@ func (s *Server) look(ctx context.Context, name types.NamespacedName) (*secrets,
 	if !s.lookups.allow(rate) {
 		return nil, errBusy
 	}
-	// Others may wait for the same look.
+	// Other requests may share this lookup, so it must not end with this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 	defer cancel()
 	scanner, err := s.scanner(ctx, name)
@@ -102,12 +103,12 @@ func (s *Server) look(ctx context.Context, name types.NamespacedName) (*secrets,
 	return found, nil
 }
 
-// scanner reads a Scanner that is for Clair.
+// scanner reads a Scanner with the engine Clair. errUnauthorized means that there is none of this name.
 func (s *Server) scanner(ctx context.Context, name types.NamespacedName) (*v1alpha1.Scanner, error) {
 	scanner := &v1alpha1.Scanner{}
 	switch err := s.Cluster.Get(ctx, name, scanner); {
 	case apierrors.IsNotFound(err):
-		// Not by its name: those come from anybody.
+		// The name is not logged, since anybody can send any name.
 		s.say(slog.LevelWarn, types.NamespacedName{}, "a webhook for a Scanner that is not there: is notifier.webhook.target in Clair's configuration right?")
 		return nil, errUnauthorized
 	case apierrors.IsForbidden(err):
@@ -123,7 +124,7 @@ func (s *Server) scanner(ctx context.Context, name types.NamespacedName) (*v1alp
 	return scanner, nil
 }
 
-// auth reads the pre-shared key. A Secret that is not there, or holds none, is what nobody can have signed with.
+// auth reads the pre-shared key. If the Secret is missing or has no usable key, the key is empty and no signature is accepted.
 func (s *Server) auth(ctx context.Context, scanner types.NamespacedName, name string) (clair.Auth, error) {
 	data, err := s.secret(ctx, scanner, name)
 	if err != nil || data == nil {
@@ -136,8 +137,8 @@ func (s *Server) auth(ctx context.Context, scanner types.NamespacedName, name st
 	return auth, nil
 }
 
-// secret reads one Secret; nil if there is none. The kubectl commands that let the notifier read it go to the log: whoever
-// sends webhooks has no business with them.
+// secret returns the data of a Secret, or nil if there is none. The error may contain kubectl commands that grant access: it is for the log
+// and must not reach the sender of the webhook.
 func (s *Server) secret(ctx context.Context, scanner types.NamespacedName, name string) (map[string][]byte, error) {
 	secret, err := s.Secrets.Secrets(scanner.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -152,7 +153,8 @@ func (s *Server) secret(ctx context.Context, scanner types.NamespacedName, name 
 	return secret.Data, nil
 }
 
-// verify compares what was shown with what there is. Only when a secret that counts cannot be read, that is the error.
+// verify compares the shown credentials with the Scanner's. If none match, it returns the error of an unreadable Secret that could have
+// matched, or else errUnauthorized.
 func (found *secrets) verify(shown credentials, now time.Time) error {
 	var err error
 	if shown.token != "" {
@@ -173,7 +175,7 @@ func (found *secrets) verify(shown credentials, now time.Time) error {
 	return errUnauthorized
 }
 
-// same compares in a time that tells neither contents nor length.
+// same compares in a time that depends on neither the content nor the length of want.
 func same(shown string, want []byte) bool {
 	a, b := sha256.Sum256([]byte(shown)), sha256.Sum256(want)
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1

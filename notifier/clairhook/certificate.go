@@ -14,15 +14,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// certificateRefresh is the least time between two looks at the files.
+// certificateRefresh is the least time between two reads of the files.
 const certificateRefresh = 10 * time.Second
 
-// errNoCertificate ends handshakes; whoever asks learns no more than that.
+// errNoCertificate ends handshakes. The client learns nothing else.
 var errNoCertificate = errors.New("there is no certificate for Clair's webhooks yet")
 
-// Certificate is that of the listener, from the files tls.crt and tls.key of a directory, such as a mounted Secret. It is
-// read again when there are connections and the files have changed. The files may come later than the notifier: messages
-// do not wait for Clair's webhooks.
+// Certificate is the serving certificate of the webhook listener, read from the files tls.crt and tls.key of a directory, such as a mounted
+// Secret. It is read again on connections when the files have changed. The files may appear after the notifier has started, since
+// deliveries do not depend on Clair's webhooks. It is safe for concurrent use.
 type Certificate struct {
 	dir   string
 	clock clock.PassiveClock
@@ -34,15 +34,15 @@ type Certificate struct {
 	currently *tls.Certificate
 }
 
-// NewCertificate reads the files for the first time.
+// NewCertificate returns a Certificate and reads the files for the first time. Unusable files are logged.
 func NewCertificate(dir string, clock clock.PassiveClock, log *slog.Logger) *Certificate {
 	c := &Certificate{dir: dir, clock: clock, log: log}
 	c.look()
 	return c
 }
 
-// Get is for tls.Config.GetCertificate. While the files cannot be used, the certificate before stays; if there is none,
-// the handshake fails.
+// Get implements tls.Config.GetCertificate. While the files cannot be used, the previous certificate stays in use. Without one, the
+// handshake fails.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.currently, nil
 }
 
-// look reads the files, and says why they cannot be used.
+// look reads the files, and logs why they cannot be used.
 func (c *Certificate) look() {
 	c.looked = c.clock.Now()
 	if err := c.read(); err != nil {

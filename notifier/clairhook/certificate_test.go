@@ -19,8 +19,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/notifier/clairhook"
 )
 
-// TestCertificate: without files there is no handshake; new ones are used without a restart; while they are broken, the
-// certificate before stays.
+// TestCertificate: without files the handshake fails. New files are used without a restart. While the files are broken, the previous
+// certificate stays in use.
 func TestCertificate(t *testing.T) {
 	dir, clock, logs := t.TempDir(), clocktesting.NewFakePassiveClock(noon), &lockedBuffer{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
@@ -56,7 +56,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// writePair makes a certificate with this serial number.
+// writePair writes a certificate with a serial number.
 func writePair(t *testing.T, dir string, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,16 +1,18 @@
-// Package clairhook takes Clair's webhooks: the operator asks Clair for newer data at once, and not when the interval is over
-// (clair.pollInterval).
+// Package clairhook receives Clair's webhooks, so that the operator asks Clair for newer data at once instead of after clair.pollInterval.
 //
-// A webhook says only that Clair has a notification of a certain id. The notification is read from the Clair that the
-// Scanner names, if the operator's configuration lists it; never from an address in the webhook. The ImageScans of the
-// Scanner whose images are in it are marked, and Clair forgets the notification. A mark, whatever image it is on, has the
-// operator look for newer data; which reports are then read, and in which order, does not depend on marks.
+// A webhook only contains the ID of a notification. The Server reads the notification from the Clair instance that the Scanner names, if
+// the operator's configuration lists that instance; it never uses an address from the webhook. It annotates the Scanner's ImageScans of the
+// images in the notification, and deletes the notification in Clair. The annotation, on whichever ImageScan, makes the operator check for
+// newer data. It does not affect which reports are read, or in which order.
 //
-// It promises that a webhook is answered with 200 only when all of that is done, so that Clair tries again otherwise; that
-// nothing of a request but its headers is read before it is known to come from somebody who has the Scanner's secret;
-// that it cannot be told from outside which Scanners there are, as long as their Secrets can be read; that no secret
-// reaches a log or an answer; and that what one namespace's webhooks cost, forged ones included, is bounded and leaves the
-// others theirs. It remembers nothing beyond its process: webhooks only make faster what happens without them.
+// The package guarantees:
+//   - A webhook is answered with 200 only when all of that is done. Clair retries otherwise.
+//   - Only the headers of a request are read before it is authenticated with the Scanner's secret.
+//   - Clients cannot find out which Scanners exist, as long as the Scanners' Secrets can be read.
+//   - No secret reaches a log or an answer.
+//   - The cost of one namespace's webhooks, including forged ones, is bounded and leaves the other namespaces their share.
+//
+// The Server keeps state only in memory: webhooks merely speed up what happens without them.
 package clairhook
 
 import (
@@ -34,21 +36,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// Path of the webhooks; notifier.webhook.target in Clair's configuration ends with it.
+// Path is the path of the webhooks. notifier.webhook.target in Clair's configuration ends with it.
 const Path = "/clair/{namespace}/{scanner}"
 
-// TokenHeader carries the token that spec.backend.clair.webhookTokenSecretRef names; Clair sends what its configuration
-// has in notifier.webhook.headers.
+// TokenHeader is the header with the token that spec.backend.clair.webhookTokenSecretRef references. In Clair's configuration it is set in
+// notifier.webhook.headers.
 const TokenHeader = "X-Scanner-Operator-Token"
 
 const (
-	// patience is how long a webhook waits for its answer. Clair has no limit of its own, and sends nothing else meanwhile.
+	// patience is how long a webhook waits for its result. Clair has no timeout of its own, and sends no other webhook in the meantime.
 	patience = 25 * time.Second
-	// maxCredentialBytes bounds the headers that are looked at.
+	// maxCredentialBytes bounds the credentials that are checked.
 	maxCredentialBytes = 4 << 10
 )
 
-// What keeps a webhook from being taken. Anything else is trouble that may be over when Clair tries again.
+// Errors that refuse a webhook. Any other error is temporary, and Clair's retry may succeed.
 var (
 	errUnauthorized = errors.New("there is no such Scanner for Clair, or its secret is another one")
 	errNotAllowed   = errors.New("spec.backend.clair.url of the Scanner is none that clair.instances in the operator's configuration lists")
@@ -57,41 +59,42 @@ var (
 	errUnfinished   = errors.New("it takes longer; try again later")
 )
 
-// Config is what a Server is made of.
+// Config holds the dependencies of a Server.
 type Config struct {
-	// Cluster reads Scanners, and lists and patches ImageScans; not from a cache.
+	// Cluster reads Scanners, and lists and patches ImageScans. It must not use a cache.
 	Cluster client.Client
-	// Secrets are read by name, where a namespace has granted it.
+	// Secrets are read by name. Each namespace has to grant access to its own.
 	Secrets coreclient.SecretsGetter
-	// Instances are the Clairs that may be spoken with, by their addresses in canonical form.
+	// Instances are the Clair instances that the Server may connect to, by canonical URL.
 	Instances map[string]config.ClairInstance
-	// HowToGrant says how to let the notifier read a Secret.
+	// HowToGrant returns the commands that let the notifier read a Secret.
 	HowToGrant func(namespace, secret string) string
 	Metrics    *Metrics
 	Log        *slog.Logger
 	Clock      clock.PassiveClock
 }
 
-// Server takes webhooks.
+// Server receives webhooks. It is safe for concurrent use.
 type Server struct {
 	Config
 	network *clair.Network
-	// admitted are requests, working the notifications that are being taken care of.
+	// admitted bounds concurrent requests, working the notifications that are being handled.
 	admitted, working *places
-	// lookups and notifications bound how often the API server and Clairs are asked.
+	// lookups rate limits reads from the API server, notifications those from Clair instances.
 	lookups, notifications *rates
-	// met are namespaces that have a Scanner for Clair, looking shares a look at a Scanner among those that want it now.
+	// met are the namespaces known to have a Scanner for Clair. looking shares one lookup of a Scanner among concurrent requests.
 	met     *cache.LRUExpireCache
 	looking singleflight.Group
-	// verdicts by the hash of what was shown; secrets themselves are not kept.
+	// verdicts are cached by the hash of the shown credentials. Secrets are not kept.
 	verdicts *cache.LRUExpireCache
-	// handled notifications: false while Clair still has to forget them. flights joins webhooks about the same one.
+	// handled are the notifications whose ImageScans are marked. The value is false until the notification is deleted in Clair. flights
+	// joins webhooks about the same notification.
 	handled *cache.LRUExpireCache
 	flights singleflight.Group
-	// turns bounds how many notifications are read at a time; indexes are of Scanners, by UID.
+	// turns bounds how many notifications are read at a time. indexes are cached by the Scanner's UID.
 	turns   chan struct{}
 	indexes *cache.LRUExpireCache
-	// said are log lines that need no repetition.
+	// said are the log lines of the last minute, which are not repeated.
 	said *cache.LRUExpireCache
 }
 
@@ -107,25 +110,25 @@ func New(c Config) *Server {
 	}
 }
 
-// Instances are those of the configuration by their addresses in canonical form.
+// Instances returns the configured Clair instances by canonical URL.
 func Instances(c config.Clair) map[string]config.ClairInstance {
 	instances := map[string]config.ClairInstance{}
 	for _, instance := range c.Instances {
-		if address, err := clair.CanonicalURL(instance.URL); err == nil { // else the configuration would not have been loaded
+		if address, err := clair.CanonicalURL(instance.URL); err == nil { // loading the configuration rejects invalid URLs
 			instances[address] = instance
 		}
 	}
 	return instances
 }
 
-// Handler routes requests.
+// Handler returns the HTTP handler for the webhooks.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, s.webhook)
 	return mux
 }
 
-// webhook answers 200 when there is nothing left to do; Clair takes anything else, 2xx included, for a failure.
+// webhook answers with 200 when nothing is left to do. Clair treats any other status, including other 2xx, as a failure.
 func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 	err := s.take(r)
 	outcome := outcomeOf(err)
@@ -134,11 +137,11 @@ func (s *Server) webhook(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	w.Header().Set("Connection", "close") // or the rest of the body would be read
+	w.Header().Set("Connection", "close") // otherwise net/http would read the rest of the body
 	http.Error(w, outcome.text(), outcome.status())
 }
 
-// take admits a request, finds out whom it comes from, reads it, and does what it is about.
+// take admits, authenticates, parses and handles a webhook.
 func (s *Server) take(r *http.Request) error {
 	scanner := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("scanner")}
 	_, leave, err := s.admitted.take(scanner.Namespace)
@@ -160,12 +163,12 @@ func (s *Server) take(r *http.Request) error {
 	return s.handle(ctx, task{scanner: scanner, uid: uid, id: hook.NotificationID})
 }
 
-// credentials are what a request shows; either is enough.
+// credentials are those in a request's headers. One of the two suffices.
 type credentials struct {
 	token, bearer string
 }
 
-// credentialsOf reads the headers. What is longer than any token is none.
+// credentialsOf reads the credentials from the headers. It ignores credentials that are longer than any token.
 func credentialsOf(header http.Header) credentials {
 	c := credentials{token: header.Get(TokenHeader)}
 	c.bearer, _ = strings.CutPrefix(header.Get("Authorization"), "Bearer ")
@@ -175,18 +178,18 @@ func credentialsOf(header http.Header) credentials {
 	return c
 }
 
-// hash is what a verdict about credentials is remembered by.
+// hash returns the cache key of a verdict about these credentials for a Scanner.
 func (c credentials) hash(scanner types.NamespacedName) [sha256.Size]byte {
-	// Headers hold no NUL, and names are checked.
+	// NUL separates the parts unambiguously: headers cannot contain it, and names are validated.
 	return sha256.Sum256([]byte(strings.Join([]string{scanner.Namespace, scanner.Name, c.token, c.bearer}, "\x00")))
 }
 
-// valid says whether there can be a Scanner of this name.
+// valid reports whether a Scanner could have this name.
 func valid(scanner types.NamespacedName) bool {
 	return len(validation.IsDNS1123Label(scanner.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(scanner.Name)) == 0
 }
 
-// say logs something about a Scanner, at most once a minute.
+// say logs a message about a Scanner, at most once a minute.
 func (s *Server) say(level slog.Level, scanner types.NamespacedName, what string, args ...any) {
 	key := scanner.String() + " " + what
 	if _, before := s.said.Get(key); before {

@@ -20,11 +20,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/clair"
 )
 
-// marked is what a notification does to a Scanner's ImageScans.
+// marked are the annotations that the recorded notification sets.
 var marked = []string{"first=" + recordedID, "second=" + recordedID}
 
-// TestWebhook: what a real Clair has sent marks the ImageScans of that Scanner whose images are in any of the pages, by
-// the digest of the image or of its platform; the notification is deleted, and the answer is exactly 200.
+// TestWebhook: a recorded webhook marks the Scanner's ImageScans of all images in the pages, by the digest of the image or of its platform.
+// The notification is deleted, and the answer is exactly 200.
 func TestWebhook(t *testing.T) {
 	body, err := recorded.ReadFile("testdata/webhook.json")
 	if err != nil {
@@ -63,7 +63,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// TestMarkStays: an ImageScan that is marked already stays as it is, and only the annotation of the others changes.
+// TestMarkStays: the annotation of an ImageScan that is already marked does not change.
 func TestMarkStays(t *testing.T) {
 	w := newWorld(t)
 	var scan v1alpha1.ImageScan
@@ -78,8 +78,8 @@ func TestMarkStays(t *testing.T) {
 	}
 }
 
-// TestNobodyElse: whoever has not the Scanner's secret learns nothing, not even whether there is such a Scanner, has nothing
-// read of what it sends, and causes nothing.
+// TestNobodyElse: a client without the Scanner's secret learns nothing, not even whether the Scanner exists. Its request body is not read
+// and has no effect.
 func TestNobodyElse(t *testing.T) {
 	later, before := noon.Add(time.Minute), noon.Add(-time.Minute)
 	for name, tt := range map[string]struct {
@@ -130,7 +130,7 @@ func TestNobodyElse(t *testing.T) {
 	}
 }
 
-// TestBadBody: what is no webhook is refused, however large; an address in it is never followed.
+// TestBadBody: a body that is not a webhook is refused, however large. The callback in a webhook is never followed.
 func TestBadBody(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the callback is followed") }))
 	t.Cleanup(elsewhere.Close)
@@ -166,7 +166,7 @@ func TestBadBody(t *testing.T) {
 	}
 }
 
-// TestAnotherClair: an address that the operator's configuration does not list is not asked, whatever a Scanner says.
+// TestAnotherClair: no request goes to a URL that the operator's configuration does not list, even if a Scanner names it.
 func TestAnotherClair(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a Clair that is not allowed is asked") }))
 	t.Cleanup(other.Close)
@@ -178,7 +178,7 @@ func TestAnotherClair(t *testing.T) {
 	}
 }
 
-// TestTrouble: whatever fails, Clair is told to come back, and all is done when it does.
+// TestTrouble: whatever fails, Clair gets a status that makes it retry, and its retry succeeds.
 func TestTrouble(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verb, method string
@@ -221,7 +221,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestClairDown: nothing listens where Clair was.
+// TestClairDown: the answer is 503 while Clair does not listen.
 func TestClairDown(t *testing.T) {
 	w := newWorld(t)
 	w.clair.Close()
@@ -230,7 +230,7 @@ func TestClairDown(t *testing.T) {
 	}
 }
 
-// TestSecretForbidden: the log says how to let the notifier read the Secret; the answer says nothing of it.
+// TestSecretForbidden: the log contains the commands that let the notifier read the Secret. The answer does not.
 func TestSecretForbidden(t *testing.T) {
 	w := newWorld(t)
 	w.change(func() { w.forbidden["webhook"] = true })
@@ -247,7 +247,7 @@ func TestSecretForbidden(t *testing.T) {
 	}
 }
 
-// TestTokenChanges: a new token works within seconds, and the one before no longer.
+// TestTokenChanges: a new token works within seconds, and the previous one stops working.
 func TestTokenChanges(t *testing.T) {
 	w := newWorld(t)
 	w.hook("shop/token", uuid.NewString())
@@ -261,7 +261,7 @@ func TestTokenChanges(t *testing.T) {
 	}
 }
 
-// TestRepeated: the same webhook a thousand times costs what it costs once.
+// TestRepeated: a webhook that is sent a thousand times causes no more requests than one.
 func TestRepeated(t *testing.T) {
 	w := newWorld(t)
 	for i := range 1000 {
@@ -275,8 +275,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestAtOnce: the same webhook a thousand times at the same moment is joined as far as there is room, and sent away
-// otherwise.
+// TestAtOnce: of a thousand concurrent copies of a webhook, as many as fit are joined, and the others are refused.
 func TestAtOnce(t *testing.T) {
 	w := newWorld(t)
 	hold := make(chan struct{})
@@ -286,13 +285,13 @@ func TestAtOnce(t *testing.T) {
 	for range 1000 {
 		all.Go(func() { answers <- w.hook("shop/token", recordedID) })
 	}
-	// All but those for whom there is room are answered while Clair says nothing.
+	// The requests above the limit are answered while Clair holds back its answer.
 	for range 1000 - 16 {
 		if status := <-answers; status != http.StatusTooManyRequests {
 			t.Errorf("answer %d, want 429", status)
 		}
 	}
-	// Nobody else waits for that namespace.
+	// Other namespaces do not wait for that namespace.
 	w.clair.change(func() { w.clair.hold = nil })
 	if status := w.hook("other/token", uuid.NewString()); status != http.StatusOK {
 		t.Errorf("another namespace: answer %d, want 200", status)
@@ -309,8 +308,8 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestForged: a thousand tries to guess a token, or the names of Scanners, ask the API server a bounded number of things, and
-// leave those their webhooks whose namespace it is not.
+// TestForged: a thousand guesses of tokens or Scanner names cause a bounded number of requests to the API server, and do not block the
+// webhooks of other namespaces.
 func TestForged(t *testing.T) {
 	for name, scanner := range map[string]func(int) string{
 		"one Scanner":     func(int) string { return "shop/token" },
@@ -319,7 +318,7 @@ func TestForged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			if status := w.hook("other/token", uuid.NewString()); status != http.StatusOK { // it is known from before
+			if status := w.hook("other/token", uuid.NewString()); status != http.StatusOK { // the namespace is known from before
 				t.Fatalf("answer %d", status)
 			}
 			w.pass(11 * time.Second)
@@ -342,8 +341,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestFlood: when an updater is new, Clair tells of every image in each of many notifications. Each ImageScan is marked once,
-// and they are listed once.
+// TestFlood: after an updater is added, Clair sends many notifications that each contain every image. Each ImageScan is marked once, and
+// ImageScans are listed once.
 func TestFlood(t *testing.T) {
 	w := newWorld(t)
 	for range 50 {
@@ -354,7 +353,7 @@ func TestFlood(t *testing.T) {
 	if lists, patches := w.count("list"), w.count("patch"); lists != 2 || patches != 2 {
 		t.Errorf("%d pages listed and %d patches, want 2 and 2", lists, patches)
 	}
-	// Later, what was matched meanwhile is marked anew.
+	// An ImageScan that was matched in the meantime is marked again later.
 	w.unmark("shop", "token-first")
 	w.pass(11 * time.Second)
 	w.hook("shop/token", recordedID)
@@ -363,7 +362,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestInvented: notifications that a tenant invents reach Clair at a bounded rate.
+// TestInvented: webhooks with invented notification IDs reach Clair at a bounded rate.
 func TestInvented(t *testing.T) {
 	w := newWorld(t)
 	busy := 0
@@ -380,7 +379,7 @@ func TestInvented(t *testing.T) {
 	}
 }
 
-// TestSlowClair: the work goes on when a webhook does not wait for it any more, and the next one finds it done.
+// TestSlowClair: the work continues after the webhook's request has ended, and the retry finds it done.
 func TestSlowClair(t *testing.T) {
 	w := newWorld(t)
 	hold := make(chan struct{})
@@ -403,7 +402,7 @@ func TestSlowClair(t *testing.T) {
 	}
 }
 
-// TestShortKey: a pre-shared key that can be guessed is none.
+// TestShortKey: a pre-shared key that is too short is not accepted.
 func TestShortKey(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.secrets.Tracker().Update(secretsResource, secret("shop", "clair", map[string]string{"key": base64.StdEncoding.EncodeToString([]byte("short"))}), "shop"))

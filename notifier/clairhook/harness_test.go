@@ -41,22 +41,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// What a real Clair has sent: one notification in three pages, and the webhook about it.
+// recorded holds what a real Clair sent: one notification in three pages, and its webhook.
 //
 //go:embed testdata
 var recorded embed.FS
 
-// recordedID is the notification of the recorded pages.
+// recordedID is the ID of the recorded notification.
 const recordedID = "368084e0-418d-41b1-8f3a-906bf4dc51e2"
 
-// Manifests in the recorded pages, and one that is in none.
+// Manifests in the recorded pages, and one that is not in them.
 const (
 	first     = "sha256:974ad21e38968ff139e0bef203c74eb3080bb1c22a2a950801beea3430d47f57"
 	second    = "sha256:1dfe741ae32396f358543b6427cd4ab2635d8a0340f907f9cc14daa477331156"
 	untouched = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 )
 
-// Secrets, of which nothing must be seen anywhere.
+// Secrets that must not appear in any output.
 const (
 	token = "very-secret-token-of-the-shop"
 	psk   = "very-secret-key-that-is-shared-with-clair"
@@ -64,16 +64,16 @@ const (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// standIn is Clair's notifier with the recorded notification under any id.
+// standIn is a fake of Clair's notifier that serves the recorded notification under any ID.
 type standIn struct {
 	*httptest.Server
 	mu sync.Mutex
-	// psk is wanted of requests if it is not empty.
+	// psk, if not empty, must have signed each request.
 	psk string
-	// fails answers requests of a method with 500; hold keeps pages back until it is closed.
+	// fails are methods that are answered with 500. hold delays pages until it is closed.
 	fails map[string]bool
 	hold  chan struct{}
-	// read and deleted count first pages and deletions by the notification's id.
+	// read counts reads of the first page, deleted counts deletions, both by notification ID.
 	read, deleted map[string]int
 }
 
@@ -119,14 +119,14 @@ func (s *standIn) change(how func()) {
 	how()
 }
 
-// counts are how often a notification was read and deleted.
+// counts returns how often a notification was read and deleted.
 func (s *standIn) counts(id string) (read, deleted int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.read[id], s.deleted[id]
 }
 
-// world is a notifier's listener between a cluster and a Clair.
+// world is the notifier's webhook listener with a cluster and a Clair.
 type world struct {
 	t       *testing.T
 	clair   *standIn
@@ -138,14 +138,14 @@ type world struct {
 	handler http.Handler
 
 	mu sync.Mutex
-	// fails are verbs that the API server answers with 500; forbidden are Secrets that may not be read.
+	// fails are requests that the API server answers with 500, by their name in asked. forbidden are Secrets that must not be read.
 	fails     map[string]bool
 	forbidden map[string]bool
-	// asked counts requests to the API server, by verb and kind.
+	// asked counts requests to the API server, by a name such as "get Secret".
 	asked map[string]int
 }
 
-// newWorld has the Scanners shop/token, shop/psk and other/token, all for one Clair, and two ImageScans of each.
+// newWorld returns a world with the Scanners shop/token, shop/psk and other/token, all for the same Clair, and three ImageScans of each.
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	w := &world{
@@ -184,7 +184,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// newCluster is an API server for the operator's kinds.
+// newCluster returns a fake API server for the operator's kinds.
 func (w *world) newCluster(objects ...client.Object) client.Client {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -212,7 +212,7 @@ func (w *world) newCluster(objects ...client.Object) client.Client {
 	}).Build()
 }
 
-// cut makes pages, smaller than those that are asked for, of what was listed.
+// cut splits a list into pages that are smaller than the requested limit.
 func cut(list client.ObjectList, opts []client.ListOption) error {
 	const size = 4
 	var options client.ListOptions
@@ -236,7 +236,7 @@ func cut(list client.ObjectList, opts []client.ListOption) error {
 	return nil
 }
 
-// ask counts a request to the API server, which may fail.
+// ask counts a request to the API server, and returns an error if it is to fail.
 func (w *world) ask(what string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *world) isForbidden(name string) bool {
 	return w.forbidden[name]
 }
 
-// count is how often the API server was asked something.
+// count returns the number of requests of one name to the API server.
 func (w *world) count(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,7 +268,7 @@ func (w *world) change(how func()) {
 
 func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
 
-// post sends a webhook, and returns status and answer.
+// post sends a webhook and returns the status and body of the answer.
 func (w *world) post(scanner, body string, header http.Header) (int, string) {
 	request := httptest.NewRequest(http.MethodPost, "/clair/"+scanner, strings.NewReader(body))
 	request.Header = header
@@ -277,7 +277,7 @@ func (w *world) post(scanner, body string, header http.Header) (int, string) {
 	return answer.Code, answer.Body.String()
 }
 
-// hook sends a webhook about a notification with the shop's token.
+// hook sends a webhook about a notification, with the right token.
 func (w *world) hook(scanner, id string) int {
 	status, _ := w.post(scanner, hookOf(id), tokenHeader(token))
 	return status
@@ -289,7 +289,7 @@ func hookOf(id string) string {
 
 func tokenHeader(value string) http.Header { return http.Header{clairhook.TokenHeader: {value}} }
 
-// signed is what Clair sends with auth.psk.
+// signed returns the header that Clair sends with auth.psk.
 func signed(t *testing.T, key, issuer string, expiry time.Time) http.Header {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: []byte(key)}, nil)
@@ -303,7 +303,7 @@ func signed(t *testing.T, key, issuer string, expiry time.Time) http.Header {
 	return http.Header{"Authorization": {"Bearer " + text}}
 }
 
-// requests are the marks on a Scanner's ImageScans: name=value.
+// requests returns the annotations of a Scanner's ImageScans as name=value.
 func (w *world) requests(namespace, scanner string) (marks []string) {
 	w.t.Helper()
 	var scans v1alpha1.ImageScanList
@@ -318,7 +318,7 @@ func (w *world) requests(namespace, scanner string) (marks []string) {
 	return marks
 }
 
-// metric is the value of one series.
+// metric returns the value of one series.
 func (w *world) metric(name, outcome string) float64 {
 	w.t.Helper()
 	families, err := w.metrics.Gather()
@@ -380,7 +380,7 @@ func secret(namespace, name string, data map[string]string) *corev1.Secret {
 	return made
 }
 
-// untouchable is a body that must not be read.
+// untouchable is a request body that must not be read.
 type untouchable struct{ t *testing.T }
 
 func (u untouchable) Read([]byte) (int, error) {
@@ -408,7 +408,7 @@ func (l *lockedBuffer) String() string {
 
 var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// unmark takes a mark away, as the manager does.
+// unmark removes the annotation, as the manager does.
 func (w *world) unmark(namespace, name string) {
 	w.t.Helper()
 	var scan v1alpha1.ImageScan

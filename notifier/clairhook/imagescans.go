@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// scansPerPage are about a megabyte.
+	// scansPerPage is the page size of a list request: about a megabyte.
 	scansPerPage = 250
-	// maxScans bounds what is listed of one namespace. The operator asks Clair itself about the rest.
+	// maxScans bounds how many ImageScans of one namespace are listed. The operator's own polling of Clair covers the rest.
 	maxScans = 20_000
-	// indexAge is how long a list is used. An ImageScan that was marked within it is not marked again: what several
-	// notifications of one delivery tell of, Clair had before the first of them. A new ImageScan needs no mark: what it
-	// gets is new.
+	// indexAge is how long an index is reused. In that time an ImageScan is marked only once: Clair had the data of all notifications of
+	// one delivery before it sent the first of them. An ImageScan that is created in that time needs no mark, since its first report uses
+	// the new data.
 	indexAge   = 10 * time.Second
 	maxIndexes = 8
 )
 
-// index is what ImageScans a Scanner has. It is used by one task at a time.
+// index maps image digests to a Scanner's ImageScans. It is used by one task at a time.
 type index struct {
-	// names by the digests that Clair may know the image by.
+	// names are those of ImageScans, by each digest under which Clair may know the image.
 	names map[string][]string
-	// marked are names of ImageScans that carry the mark, or got it.
+	// marked are the names of ImageScans that already have the annotation.
 	marked map[string]bool
 }
 
-// index lists the Scanner's ImageScans, or takes a list that was made a moment ago.
+// index returns the index of the Scanner's ImageScans. It may be up to indexAge old.
 func (s *Server) index(ctx context.Context, t task) (*index, error) {
 	if found, ok := s.indexes.Get(t.uid); ok {
 		return found.(*index), nil
@@ -62,7 +62,7 @@ func (s *Server) index(ctx context.Context, t task) (*index, error) {
 	return made, nil
 }
 
-// add notes an ImageScan, if it is the Scanner's.
+// add adds an ImageScan to the index, if it belongs to the Scanner.
 func (i *index) add(scanner string, scan *v1alpha1.ImageScan) {
 	if scan.Spec.Scanner != scanner {
 		return
@@ -76,7 +76,7 @@ func (i *index) add(scanner string, scan *v1alpha1.ImageScan) {
 	}
 }
 
-// mark has the operator look for newer data. An ImageScan that has gone meanwhile needs none.
+// mark annotates an ImageScan, so that the operator checks for newer data. A deleted ImageScan is no error.
 func (s *Server) mark(ctx context.Context, t task, name string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationMatchRequested: t.id.String()}}})
 	if err != nil {

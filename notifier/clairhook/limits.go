@@ -9,31 +9,31 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Limits are by namespace: Scanners in one are free to make.
+// Limits are per namespace, not per Scanner: a tenant can create any number of Scanners in a namespace.
 const (
-	// Requests at a time.
+	// Concurrent requests.
 	maxRequestsPerNamespace = 16
 	maxRequests             = 128
-	// Notifications at a time, those included that wait for their turn, or that nobody waits for any more.
+	// Notifications that are handled at a time, including those that wait to be read, and those whose webhook has timed out.
 	maxWorkPerNamespace = 16
 	maxWork             = 128
-	// maxTurns is how many of them are read at a time, each of another namespace.
+	// maxTurns is how many notifications are read at a time, at most one of each namespace.
 	maxTurns = 3
-	// Looks at Scanners with their Secrets. Clair makes a notification for each updater and image when it is new, and stops
-	// sending for a minute when one is refused: all of those should pass at once.
+	// Lookups of Scanners with their Secrets. Clair creates a notification for each updater and new image, and stops sending for a minute
+	// when one is refused. So the burst must be large enough for all of them.
 	lookupsPerSecond = 10
 	lookupsAtOnce    = 100
-	// Notifications.
+	// Notifications that are handled.
 	notificationsPerSecond = 5
 	notificationsAtOnce    = 100
-	// What is kept of a namespace.
+	// Namespaces for which state is kept.
 	maxNamespaces = 10_000
 	namespaceAge  = 24 * time.Hour
-	// maxSaid bounds the lines that are not repeated.
+	// maxSaid bounds the log lines that are remembered so that they are not repeated.
 	maxSaid = 1000
 )
 
-// places is room for so many at a time, for each namespace and in all.
+// places is a semaphore with a limit for each namespace and one in total.
 type places struct {
 	perNamespace, total int
 
@@ -42,10 +42,10 @@ type places struct {
 	sum   int
 }
 
-// share is a namespace's.
+// share is the part of the semaphore that one namespace uses.
 type share struct {
 	taken int
-	// turn is held by the one whose turn it is.
+	// turn is a mutex: one holder at a time may read a notification.
 	turn chan struct{}
 }
 
@@ -53,8 +53,8 @@ func newPlaces(perNamespace, total int) *places {
 	return &places{perNamespace: perNamespace, total: total, taken: map[string]*share{}}
 }
 
-// take takes a place, which leave gives back; errBusy if there is none. Whoever has a place may wait for the namespace's
-// turn, which only one of them has.
+// take acquires a place, which leave releases, or returns errBusy. turn is the mutex of the namespace, as a channel with room for one
+// element.
 func (p *places) take(namespace string) (turn chan struct{}, leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func newRates(perSecond rate.Limit, atOnce int, clock clock.PassiveClock) *rates
 	return &rates{perSecond: perSecond, atOnce: atOnce, clock: clock, buckets: cache.NewLRUExpireCacheWithClock(maxNamespaces, clock)}
 }
 
-// allow takes one token, if there is one.
+// allow takes one token and reports whether there was one.
 func (r *rates) allow(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *rates) allow(name string) bool {
 	if !found {
 		bucket = rate.NewLimiter(r.perSecond, r.atOnce)
 	}
-	// Adding again renews the age, after which a bucket is full anyway.
+	// Adding the bucket again renews its age. A bucket that expires is full again anyway.
 	r.buckets.Add(name, bucket, namespaceAge)
 	return bucket.(*rate.Limiter).AllowN(r.clock.Now(), 1)
 }

@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// workTimeout bounds one notification. A webhook is answered long before, and Clair's next one joins the work.
+	// workTimeout bounds the handling of one notification. The webhook is answered long before, and Clair's retry joins the work.
 	workTimeout = 5 * time.Minute
-	// requestTimeout bounds one question to Clair, which has pages within milliseconds.
+	// requestTimeout bounds one request to Clair, which answers within milliseconds.
 	requestTimeout = 20 * time.Second
-	// maxPageBytes bounds a page of 500 entries, each about a kilobyte.
+	// maxPageBytes bounds a page of 500 entries of about a kilobyte each.
 	maxPageBytes = 8 << 20
-	// handledAge is longer than Clair keeps telling of a notification that it was answered for.
+	// handledAge is longer than Clair repeats the webhook of a notification that was answered with 200.
 	handledAge = time.Hour
 	maxHandled = 10_000
-	// maxUnknown bounds the distinct digests that are remembered while a notification is read.
+	// maxUnknown bounds the distinct unknown digests that are held in memory while a notification is read. Beyond it, duplicates are
+	// counted again.
 	maxUnknown = 10_000
 )
 
@@ -36,11 +37,11 @@ type task struct {
 	id      uuid.UUID
 }
 
-// key of the task, by which webhooks about the same are known.
+// key identifies the task across webhooks.
 func (t task) key() string { return string(t.uid) + "/" + t.id.String() }
 
-// handle answers from memory, joins what is going on, or takes care of a notification. The work goes on when nobody waits
-// for it any more: one that takes longer than a webhook waits would never be done otherwise.
+// handle returns at once for a handled notification, joins work in progress, or starts it. The work continues after the webhook has timed
+// out: handling that takes longer than a webhook waits would otherwise never finish. errUnfinished means that it continues.
 func (s *Server) handle(ctx context.Context, t task) error {
 	if deleted, found := s.handled.Get(t.key()); found && deleted.(bool) {
 		return nil
@@ -62,7 +63,7 @@ func (s *Server) handle(ctx context.Context, t task) error {
 	}
 }
 
-// work takes care of a notification: mark what it is about, then have Clair forget it.
+// work marks the ImageScans in a notification, then deletes the notification in Clair.
 func (s *Server) work(ctx context.Context, t task) error {
 	own, leave, err := s.working.take(t.scanner.Namespace)
 	if err != nil {
@@ -101,7 +102,7 @@ func (s *Server) work(ctx context.Context, t task) error {
 	return nil
 }
 
-// clairOf is a client for the Scanner's Clair, which the configuration has to list: Scanners are written by tenants.
+// clairOf returns a client for the Scanner's Clair. The operator's configuration has to list its URL, since tenants write Scanners.
 func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
 	settings, name := scanner.Spec.Backend.Clair, types.NamespacedName{Namespace: scanner.Namespace, Name: scanner.Name}
 	address, err := clair.CanonicalURL(settings.URL)
@@ -135,7 +136,7 @@ func (s *Server) clairOf(scanner *v1alpha1.Scanner) (*clair.Client, error) {
 	return engine, nil
 }
 
-// markAll reads all pages and marks the ImageScans of the images in them.
+// markAll reads all pages of a notification and marks the ImageScans of the images in them.
 func (s *Server) markAll(ctx context.Context, t task, engine *clair.Client) error {
 	var images *index
 	concerned, unknown, unknowns := map[string]bool{}, map[string]bool{}, 0
@@ -143,7 +144,7 @@ func (s *Server) markAll(ctx context.Context, t task, engine *clair.Client) erro
 		if err != nil {
 			return err
 		}
-		// Of a notification that says nothing, there is nothing to look for.
+		// An empty notification needs no list of ImageScans.
 		if images == nil {
 			if images, err = s.index(ctx, t); err != nil {
 				return err
@@ -180,7 +181,7 @@ func (s *Server) markAll(ctx context.Context, t task, engine *clair.Client) erro
 	return nil
 }
 
-// turn waits until no other notification of the namespace is being read, and not too many in all.
+// turn waits until no other notification of the namespace is being read, and fewer than maxTurns in all. end releases both.
 func (s *Server) turn(ctx context.Context, own chan struct{}) (end func(), err error) {
 	select {
 	case own <- struct{}{}:

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// outcome of a webhook, in one word.
+// outcome is the result of a webhook, in one word.
 type outcome string
 
 const (
@@ -19,7 +19,7 @@ const (
 	outcomeUnavailable  outcome = "Unavailable"
 )
 
-// outcomeOf tells what became of a webhook.
+// outcomeOf returns the outcome for an error of Server.take.
 func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
@@ -52,7 +52,7 @@ func (o outcome) status() int {
 	return http.StatusServiceUnavailable
 }
 
-// text for whoever sent the webhook. Nothing of the cluster stands in it: the log has that.
+// text returns the answer for the sender of the webhook. It contains nothing about the cluster: details are in the log.
 func (o outcome) text() string {
 	switch o {
 	case outcomeUnauthorized:
@@ -67,13 +67,13 @@ func (o outcome) text() string {
 	return "not done yet, try again later; the notifier's log says why"
 }
 
-// Metrics counts webhooks. No label names a Scanner: names are many.
+// Metrics counts webhooks. No label names a Scanner, since the number of Scanners is not bounded.
 type Metrics struct {
 	webhooks        *prometheus.CounterVec
 	marked, unknown prometheus.Counter
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns Metrics that are registered with the registry.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -96,8 +96,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 // Webhook counts one webhook.
 func (m *Metrics) Webhook(o outcome) { m.webhooks.WithLabelValues(string(o)).Inc() }
 
-// Marked counts one ImageScan.
+// Marked counts one ImageScan that was marked.
 func (m *Metrics) Marked() { m.marked.Inc() }
 
-// Unknown counts images that nobody here runs.
+// Unknown counts images in a notification without an ImageScan of the Scanner.
 func (m *Metrics) Unknown(images int) { m.unknown.Add(float64(images)) }

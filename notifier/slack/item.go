@@ -10,13 +10,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// line is an item of a section. Lead is what stands above it, for the first one in each package.
+// line is the text of one item. lead is the heading above it, which only the first item of each package has.
 type line struct{ lead, text string }
 
 func (l line) String() string { return l.lead + l.text + "\n" }
 
-// linesOf shows items by package, as they are ordered: consecutive ones of one package and version stand below one line, and so do
-// those that are fixed.
+// linesOf renders items in their order. Consecutive items of the same package and version share a heading, and so do consecutive fixed
+// items.
 func linesOf(items []notify.Item) []line {
 	var lines []line
 	for len(items) > 0 {
@@ -41,7 +41,7 @@ func together(a, b notify.Item) bool {
 	return a.Package == b.Package && a.Version == b.Version
 }
 
-// fixedLines are short: nothing remains to be done.
+// fixedLines renders fixed items briefly, since nothing is left to do.
 func fixedLines(items []notify.Item) []line {
 	var lines []line
 	for _, i := range items {
@@ -55,7 +55,7 @@ func fixedLines(items []notify.Item) []line {
 	return lines
 }
 
-// packageLines are the items of one package. The fix stands with the package if it is that of all of them.
+// packageLines renders the items of one package. A fix that all of them share is part of the heading.
 func packageLines(items []notify.Item) []line {
 	shared := fix(items[0])
 	for _, item := range items[1:] {
@@ -76,7 +76,7 @@ func packageLines(items []notify.Item) []line {
 	return lines
 }
 
-// summaryItem is an item that stands for itself: what and how bad, and below it where, and what helps.
+// summaryItem renders a single item of a summary: ID, severity and urgency first, then package, fix and repository.
 func summaryItem(i notify.Item) string {
 	text := strings.Join(parts(i), " · ") + "\n" + affected(i, fix(i))
 	if i.Repository != "" {
@@ -85,7 +85,7 @@ func summaryItem(i notify.Item) string {
 	return text
 }
 
-// affected is the package with what helps.
+// affected returns the package and the fix, if there is one.
 func affected(i notify.Item, helps string) string {
 	text := name(i.Package, maxPackage)
 	if i.Version != "" {
@@ -100,7 +100,7 @@ func affected(i notify.Item, helps string) string {
 	return text + " · " + helps
 }
 
-// parts say what it is, how bad, and how urgent.
+// parts returns the ID, severity and urgency of an item.
 func parts(i notify.Item) []string {
 	parts := []string{fmt.Sprintf("• *%s* %s", link(i.URL, i.ID), i.Severity)}
 	if exploited := "known exploited" + since(i.ExploitedSince); i.KnownExploited && i.Change == store.ChangeEscalated {
@@ -114,7 +114,7 @@ func parts(i notify.Item) []string {
 	return parts
 }
 
-// history says why it is told, unless it is plainly new, and since when it is known here.
+// history returns why an item is announced and when it was first seen. For an item that is simply new it returns nothing.
 func history(i notify.Item) []string {
 	var parts []string
 	switch i.Change {
@@ -140,7 +140,7 @@ func history(i notify.Item) []string {
 	return parts
 }
 
-// fix says what helps.
+// fix returns the version to update to, or why there is none.
 func fix(i notify.Item) string {
 	switch {
 	case i.FixedIn != "" && i.Change == store.ChangeFixAvailable:

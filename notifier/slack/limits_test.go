@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// assertAcceptable is what holds for every message: Slack takes it, and our own total is kept.
+// assertAcceptable checks what holds for every message: Slack accepts it, and it stays within maxTotalText.
 func assertAcceptable(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -50,7 +50,7 @@ func assertAcceptable(t interface {
 	}
 }
 
-// TestAnyDigestIsAcceptable: no digest whatever makes a message that Slack refuses, and none loses count.
+// TestAnyDigestIsAcceptable: Slack accepts the rendered message for any input, and the message accounts for all findings and notices.
 func TestAnyDigestIsAcceptable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDigest().Draw(t, "digest")
@@ -62,7 +62,7 @@ func TestAnyDigestIsAcceptable(t *testing.T) {
 	})
 }
 
-// assertCounted: what is shown, what is counted as "and N more", and what is only counted are together all that is told.
+// assertCounted checks that findings and notices that are shown, counted as "and N more" or only counted add up to all that d has.
 func assertCounted(t *rapid.T, d notify.Digest) {
 	want, got := d.Rest.Findings, 0
 	for _, s := range d.Sections {
@@ -92,7 +92,7 @@ func assertCounted(t *rapid.T, d notify.Digest) {
 	}
 }
 
-// seeWhy and isPast begin lines of notices of no known kind, which all those of anyNotice are.
+// seeWhy and isPast begin a line of each notice of an unknown kind.
 const seeWhy, isPast = "See why: ", "notice is over"
 
 func scan(line, format string, into ...any) bool {
@@ -100,7 +100,7 @@ func scan(line, format string, into ...any) bool {
 	return err == nil
 }
 
-// anyText prefers what breaks renderers.
+// anyText draws texts that are likely to break a renderer.
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringN(0, 40, 200),
@@ -130,7 +130,7 @@ func anyItem() *rapid.Generator[notify.Item] {
 	})
 }
 
-// alike makes items of few packages, as they come.
+// alike draws items of few packages, in any order.
 func alike() *rapid.Generator[notify.Item] {
 	return rapid.Custom(func(t *rapid.T) notify.Item {
 		item := anyItem().Draw(t, "item")
@@ -165,7 +165,7 @@ func anyNotice(kind notify.NoticeKind) *rapid.Generator[notify.Notice] {
 	})
 }
 
-// anyNotices has every kind, or only such as can be counted.
+// anyNotices draws notices of the given kinds.
 func anyNotices(t *rapid.T, kinds ...notify.NoticeKind) (notices []notify.Notice) {
 	for range rapid.IntRange(0, 12).Draw(t, "notices") {
 		notices = append(notices, anyNotice(rapid.SampledFrom(kinds).Draw(t, "kind")).Draw(t, "notice"))
@@ -231,7 +231,7 @@ func anyDigest() *rapid.Generator[notify.Digest] {
 	})
 }
 
-// TestHugeTexts: texts of 100 kB wherever there can be one cost nothing but themselves.
+// TestHugeTexts: texts of 100 kB in any field do not break the limits.
 func TestHugeTexts(t *testing.T) {
 	for _, huge := range []string{strings.Repeat("<", 100_000), strings.Repeat("\u05d0\xff ", 25_000), strings.Repeat("\n", 100_000)} {
 		item := notify.Item{Change: store.ChangeEscalated, ID: huge, Package: huge, Version: huge, FixedIn: huge, FixState: huge, URL: huge, Repository: huge}
@@ -247,7 +247,7 @@ func TestHugeTexts(t *testing.T) {
 	}
 }
 
-// TestDirection: no name changes the direction of what stands beside it.
+// TestDirection: no name changes the direction of the text next to it.
 func TestDirection(t *testing.T) {
 	for given, want := range map[string]string{
 		"open\u202essl":              "openssl",
@@ -262,7 +262,7 @@ func TestDirection(t *testing.T) {
 	}
 }
 
-// FuzzRender feeds digests as they arrive at the notifier: any JSON.
+// FuzzRender renders messages decoded from any JSON, as they arrive at the notifier.
 func FuzzRender(f *testing.F) {
 	for _, d := range messages() {
 		seed, err := json.Marshal(d)
@@ -280,7 +280,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// plausible leaves out numbers whose sum does not fit into an int.
+// plausible reports whether the sums of the numbers in d fit into an int.
 func plausible(d notify.Digest) bool {
 	if d.Rest.Findings < 0 || d.Rest.Findings > 1<<40 || d.Rest.Images < 0 || d.Rest.Images > 1<<40 {
 		return false

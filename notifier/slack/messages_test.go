@@ -12,7 +12,7 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// unconfirmedBefore is a message after two that were never confirmed, and another receiver's messages are not either.
+// unconfirmedBefore returns a message after two unconfirmed ones, with a notice about another receiver.
 func unconfirmedBefore() notify.Digest {
 	d := one(fixAvailable())
 	d.Unconfirmed = &notify.Unconfirmed{Count: 2, Since: daysAgo(1), Title: "4 new findings in shop"}
@@ -22,7 +22,7 @@ func unconfirmedBefore() notify.Digest {
 
 func daysAgo(n int) time.Time { return noon.AddDate(0, 0, -n) }
 
-// messages are those that a receiver may get, by the name of their golden file: each kind, each change, and important mixes.
+// messages returns examples by the name of their golden file: each kind, each change and important combinations.
 func messages() map[string]notify.Digest {
 	renewed, engine := firstScan(), firstScan()
 	renewed.Kind = notify.KindBaselineRenewed
@@ -128,7 +128,7 @@ func cart(items ...notify.Item) notify.Section {
 	}
 }
 
-// totalsOf counts all but what is fixed.
+// totalsOf counts the items that are not fixed.
 func totalsOf(items []notify.Item) (c finding.Counts) {
 	for _, item := range items {
 		if item.Change == store.ChangeFixed {
@@ -145,7 +145,7 @@ func totalsOf(items []notify.Item) (c finding.Counts) {
 	return c
 }
 
-// news is a message with these sections, and what follows from them.
+// news returns a message about changes with these sections.
 func news(sections ...notify.Section) notify.Digest {
 	d := notify.Digest{
 		ID: "0123456789abcdef0123456789abcdef", Kind: notify.KindNews, Namespace: "shop", Scanner: "all", CreatedAt: noon,
@@ -217,7 +217,7 @@ func newImagesOnly() notify.Digest {
 	return d
 }
 
-// mixed has something of everything.
+// mixed returns a message with all kinds of content.
 func mixed() notify.Digest {
 	back := zlib()
 	back.Change, back.FirstSeen = store.ChangeRegressed, daysAgo(90)
@@ -289,7 +289,7 @@ func hostile() notify.Digest {
 	return d
 }
 
-// long is as much as a message of the planner can hold, with names as long as they come.
+// long returns the longest message that the planner composes, with long names.
 func long() notify.Digest {
 	var sections []notify.Section
 	for i := range 8 {

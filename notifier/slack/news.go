@@ -8,34 +8,33 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Shares of a message.
+// Bounds of the parts of a message, in bytes unless noted.
 const (
 	// moreReserve is the room for one "and N more" line with any number, without its link.
 	moreReserve = 48
-	// leftOutReserve is the room for what stands below the sections when some do not fit.
+	// leftOutReserve is the room for the line below the sections that counts what does not fit.
 	leftOutReserve = 800
-	// maxSections, each with a divider, leave blocks for what stands above and below them.
+	// maxSections is a number of sections, each with a divider, that leaves blocks for what stands above and below them.
 	maxSections = (maxBlocks - 9 - maxNotices) / 2
 	maxNames    = 500
 )
 
-// draft is a section while lines are handed out.
+// draft is a section while the room of the message is being distributed.
 type draft struct {
 	title string
-	// lines are all items; the first shown of them fit.
+	// lines are all items. The first shown of them are sent.
 	lines []line
 	shown int
-	// more is how many the digest only counts.
+	// more is the number of items that the planner left out and only counted.
 	more int
-	// readMore is where to read of those.
+	// readMore is the command or URL that shows the other items.
 	readMore string
 	length   int
 	full     bool
 }
 
-// news shows totals, one section per repository, what is only counted, new images, and what the Scanner says about itself.
-// Room is handed out in rounds, one finding per section and round, so that a long first section leaves no other without its
-// worst finding.
+// news adds totals, one section per repository, what is only counted, new images and notices. The room is distributed in rounds, one
+// finding per section and round, so that a long first section does not displace the worst finding of another.
 func (m *message) news(d notify.Digest) {
 	m.section(newsTotals(d))
 	below := &message{}
@@ -59,7 +58,7 @@ func (m *message) news(d notify.Digest) {
 	m.size += below.size
 }
 
-// newsTotals stands above the sections when there are several; one section speaks for itself.
+// newsTotals returns the totals above the sections, or "" for a single section.
 func newsTotals(d notify.Digest) string {
 	if len(d.Sections) < 2 && d.Rest.Findings == 0 {
 		return ""
@@ -67,7 +66,7 @@ func newsTotals(d notify.Digest) string {
 	return totals(d.Totals)
 }
 
-// openDrafts gives each section its title and its worst finding, as long as there is room.
+// openDrafts starts a draft with title and worst finding for each section, as long as there is room.
 func openDrafts(d notify.Digest, room *int) []*draft {
 	var drafts []*draft
 	for _, s := range d.Sections[:min(len(d.Sections), maxSections)] {
@@ -86,7 +85,7 @@ func openDrafts(d notify.Digest, room *int) []*draft {
 	return drafts
 }
 
-// addRound adds the next finding to each section that has one and room for it. False: nothing was added.
+// addRound adds the next finding to each section that has one and has room for it. It reports whether it added any.
 func addRound(drafts []*draft, room *int) bool {
 	added := false
 	for _, dr := range drafts {
@@ -94,7 +93,7 @@ func addRound(drafts []*draft, room *int) bool {
 			continue
 		}
 		cost := len(dr.lines[dr.shown].String())
-		// A section that is full stays full: a shorter line further down would hide what is worse.
+		// A section that is full stays full: otherwise a shorter line could replace a worse finding.
 		if dr.full = cost > *room || dr.length+cost > maxSectionText; dr.full {
 			continue
 		}
@@ -106,7 +105,7 @@ func addRound(drafts []*draft, room *int) bool {
 	return added
 }
 
-// text is the section as it is sent.
+// text returns the section's text as it is sent.
 func (dr *draft) text() string {
 	var b strings.Builder
 	b.WriteString(dr.title + "\n")
@@ -119,7 +118,7 @@ func (dr *draft) text() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// sectionTitle names the image, its tags, who runs it and, for a new image, what is in it.
+// sectionTitle returns the image, its tags, the workloads that run it and, for a new image, its totals.
 func sectionTitle(s notify.Section) string {
 	first := "*" + name(s.Repository, maxRepository) + "*"
 	if len(s.References) > 0 {
@@ -135,7 +134,8 @@ func sectionTitle(s notify.Section) string {
 	return strings.Join(lines, "\n")
 }
 
-// leftOut counts what has no section: here for lack of room, or from the beginning. It is part of no later message.
+// leftOut counts the findings and repositories without a section, for lack of room here or by the planner's bounds. No later message
+// contains them.
 func leftOut(hidden []notify.Section, rest notify.Rest) string {
 	findings, images := rest.Findings, rest.Images
 	var names []string
@@ -155,7 +155,7 @@ func leftOut(hidden []notify.Section, rest notify.Rest) string {
 	return text + ". They do not come in a later message."
 }
 
-// newImages names the images that run for the first time and have no section.
+// newImages lists the images that run for the first time and have no section.
 func newImages(d notify.Digest) string {
 	names := list(d.NewImages, maxRepository, maxNames, d.MoreNewImages)
 	if names == "" {

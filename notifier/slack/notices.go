@@ -7,13 +7,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Bounds of what a Scanner says about itself in one message: blocks, and bytes of all of them.
+// Bounds of the notices in one message: number of blocks, and bytes of all of them.
 const (
 	maxNotices     = 8
 	maxNoticesText = 3600
 )
 
-// notices shows what the Scanner says about itself, and counts what does not fit.
+// notices adds the Scanner's health notices, and counts those that do not fit.
 func (m *message) notices(d notify.Digest) {
 	length := 0
 	for i, n := range d.Notices {
@@ -26,7 +26,7 @@ func (m *message) notices(d notify.Digest) {
 	}
 }
 
-// noticeText is one notice: what is wrong in bold, then the details, then what to do.
+// noticeText renders one notice: the problem in bold, then the details, then what to do.
 func noticeText(d notify.Digest, n notify.Notice) string {
 	if n.Over {
 		return "*" + isOver(n) + "*"
@@ -85,7 +85,7 @@ func isOver(n notify.Notice) string {
 	return name(string(n.Kind), maxReason) + " is over"
 }
 
-// whatToDo says what follows from a notice, and where to look.
+// whatToDo returns the consequence of a notice and how to investigate it.
 func whatToDo(d notify.Digest, n notify.Notice) string {
 	switch n.Kind {
 	case notify.NoticeScansFailing:

@@ -26,13 +26,13 @@ const Timeout = 15 * time.Second
 
 // Bounds of Slack's Retry-After.
 const (
-	// defaultRetryAfter is for a 429 that does not say how long.
+	// defaultRetryAfter applies to a 429 without a usable Retry-After.
 	defaultRetryAfter = 30 * time.Second
 	minRetryAfter     = time.Second
 	maxRetryAfter     = time.Hour
 )
 
-// maxAnswerBytes is more than Slack's answers have: "ok", or one word such as "no_service".
+// maxAnswerBytes bounds how much of an answer is read. Slack answers "ok", or one word such as "no_service".
 const maxAnswerBytes = 4 << 10
 
 // Poster posts messages to Slack's incoming webhooks. It is safe for concurrent use.
@@ -40,23 +40,22 @@ type Poster struct {
 	http *http.Client
 }
 
-// NewPoster returns a Poster that trusts the given certificates and honours the proxy function. It follows no
-// redirects: an answer that leads elsewhere must not take a secret address along.
+// NewPoster returns a Poster that trusts the given CA certificates and uses the proxy function. It follows no redirects, since that would
+// send the secret address to another server.
 func NewPoster(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, error)) *Poster {
 	return &Poster{http: &http.Client{
 		Transport: &http.Transport{
 			Proxy:           proxy,
 			DialContext:     (&net.Dialer{Timeout: Timeout}).DialContext,
 			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-			// On a connection of its own it is certain whether a request was sent.
+			// With a new connection for each request it is certain whether the request was sent.
 			DisableKeepAlives: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Post sends a message to a webhook, once, and says what became of it. The webhook's address, which is a
-// secret, is in nothing that it returns.
+// Post sends a message to a webhook, once, within Timeout. The outcome does not contain the webhook's address, which is a secret.
 func (p *Poster) Post(ctx context.Context, webhook string, d notify.Digest) notify.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -69,11 +68,11 @@ func (p *Poster) Post(ctx context.Context, webhook string, d notify.Digest) noti
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, webhook, bytes.NewReader(body))
 	if err != nil {
-		// The error would quote the address.
+		// err quotes the address.
 		return notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonInvalidURL, Message: "the webhook's address is not a URL"}
 	}
 	request.Header.Set("Content-Type", "application/json")
-	// slack-go's own poster is not used: it drops Slack's words and whether the request was sent.
+	// slack-go's own client is not used: it discards Slack's answer and whether the request was sent.
 	response, err := p.http.Do(request)
 	if err != nil {
 		return failed(err, sent.Load())
@@ -81,13 +80,13 @@ func (p *Poster) Post(ctx context.Context, webhook string, d notify.Digest) noti
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil && response.StatusCode == http.StatusOK {
-		// The status alone says that Slack took it.
+		// Status 200 alone means that Slack accepted the message.
 		answer = nil
 	}
 	return answered(response, string(answer))
 }
 
-// answered reads Slack's answer (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks#handling_errors).
+// answered converts Slack's answer (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks#handling_errors).
 func answered(response *http.Response, answer string) notify.Outcome {
 	status := response.StatusCode
 	switch {
@@ -109,8 +108,8 @@ func answered(response *http.Response, answer string) notify.Outcome {
 	return notify.Outcome{Result: notify.Permanent, Reason: notify.ReasonReceiverRefused, Message: message}
 }
 
-// slackSays quotes Slack. Its words are short; anything else is the page of a proxy, and is not shown, since
-// such pages like to repeat the address.
+// slackSays quotes Slack's answer. Slack's answers are short. Anything else comes from a proxy and is not quoted, since it could contain
+// the address.
 func slackSays(status int, answer string) string {
 	answer = strings.TrimSpace(answer)
 	says := fmt.Sprintf("Slack answers %d %s", status, http.StatusText(status))
@@ -120,7 +119,7 @@ func slackSays(status int, answer string) string {
 	return strings.TrimSpace(says) + ": " + answer
 }
 
-// isWordRune allows Slack's words, such as "invalid_blocks", and no address.
+// isWordRune reports whether r occurs in Slack's answers, such as "invalid_blocks". Addresses contain other characters too.
 func isWordRune(r rune) bool {
 	return r == '_' || r == '-' || r == ' ' || r == '.' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
@@ -137,7 +136,7 @@ func adviceFor(status int) string {
 	return ""
 }
 
-// retryAfter reads seconds (https://docs.slack.dev/apis/web-api/rate-limits) and bounds them.
+// retryAfter parses a number of seconds (https://docs.slack.dev/apis/web-api/rate-limits) and bounds it.
 func retryAfter(header string) time.Duration {
 	seconds, err := strconv.ParseInt(strings.TrimSpace(header), 10, 32)
 	if err != nil {
@@ -146,7 +145,7 @@ func retryAfter(header string) time.Duration {
 	return min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)
 }
 
-// failed tells "not sent" from "sent, answer lost". In doubt it was sent.
+// failed returns Temporary if the message was certainly not sent, and UnknownOutcome otherwise.
 func failed(err error, sent bool) notify.Outcome {
 	if sent {
 		return notify.Outcome{
@@ -160,7 +159,7 @@ func failed(err error, sent bool) notify.Outcome {
 	}
 }
 
-// reason is an error of net/http without the address that it wraps around.
+// reason returns the text of a net/http error without the address that url.Error adds.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"

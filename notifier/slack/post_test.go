@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// slackServer is a Slack over TLS and a pool that trusts it.
+// slackServer returns a Slack stand-in, its address and a pool that trusts its certificate.
 func slackServer(t *testing.T) (*standin.Standin, string, *x509.CertPool) {
 	t.Helper()
 	slack := standin.New(time.Now, io.Discard)
@@ -28,7 +28,7 @@ func slackServer(t *testing.T) (*standin.Standin, string, *x509.CertPool) {
 	return slack, server.URL, pool
 }
 
-// TestPostThroughProxy: where a proxy is configured, Slack is reached through it, encrypted all the way.
+// TestPostThroughProxy: with a proxy, Slack is reached through it, encrypted end to end.
 func TestPostThroughProxy(t *testing.T) {
 	slack, address, pool := slackServer(t)
 	var tunnels atomic.Int32
@@ -54,7 +54,7 @@ func TestPostThroughProxy(t *testing.T) {
 	}
 }
 
-// TestPostThroughABrokenProxy: neither the proxy's password nor the webhook's address is told.
+// TestPostThroughABrokenProxy: the outcome contains neither the proxy's password nor the webhook's address.
 func TestPostThroughABrokenProxy(t *testing.T) {
 	_, address, pool := slackServer(t)
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func TestPostThroughABrokenProxy(t *testing.T) {
 	}
 }
 
-// tunnel connects both sides.
+// tunnel connects the client with host in both directions.
 func tunnel(t *testing.T, w http.ResponseWriter, host string) {
 	inner, err := net.Dial("tcp", host)
 	if err != nil {
@@ -89,7 +89,7 @@ func tunnel(t *testing.T, w http.ResponseWriter, host string) {
 	go func() { defer outer.Close(); _, _ = io.Copy(outer, inner) }()
 }
 
-// TestPostInTime: a Slack that never answers costs no more than the time given, and what it had got is unknown.
+// TestPostInTime: without an answer, Post returns UnknownOutcome within the deadline.
 func TestPostInTime(t *testing.T) {
 	slack, address, pool := slackServer(t)
 	slack.Expect(standin.Trouble{Hang: true})
@@ -101,7 +101,7 @@ func TestPostInTime(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: what a server asks for is kept within bounds.
+// TestRetryAfter: the wait that a server requests is kept within bounds.
 func TestRetryAfter(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"": 30 * time.Second, "soon": 30 * time.Second, "Wed, 21 Oct 2026 07:28:00 GMT": 30 * time.Second,

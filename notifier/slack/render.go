@@ -1,8 +1,7 @@
-// Package slack turns messages into Slack's form and posts them to incoming webhooks.
+// Package slack renders messages for Slack and posts them to incoming webhooks.
 //
-// It promises that any message, whatever an image calls its packages, keeps within Slack's limits, mentions
-// nobody, links only to https addresses and counts what it leaves out. It knows nothing of Secrets, of
-// retries, or of what is new.
+// Whatever names an image contains, a rendered message stays within Slack's limits, mentions nobody, links only to https URLs and counts
+// what it leaves out. The package knows nothing about Secrets, retries, or what is new.
 package slack
 
 import (
@@ -14,18 +13,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Slack's limits (https://docs.slack.dev/reference/block-kit/blocks). They are kept in bytes, the strictest
-// reading of "characters".
+// Slack's limits (https://docs.slack.dev/reference/block-kit/blocks). They are applied to bytes, the strictest reading of "characters".
 const (
 	maxBlocks      = 50
 	maxSectionText = 3000
 	maxHeaderText  = 150
-	// maxTotalText is for all texts together. Slack does not document this limit; messages beyond about
-	// 13,200 characters are refused with msg_blocks_too_long.
+	// maxTotalText bounds all texts together. Slack does not document this limit; it refuses messages beyond about 13,200 characters with
+	// msg_blocks_too_long.
 	maxTotalText = 12_000
 )
 
-// Render returns the message to post.
+// Render returns the Slack message for d.
 func Render(d notify.Digest) *slackapi.WebhookMessage {
 	m := &message{}
 	m.fallback = fallback(d)
@@ -43,17 +41,17 @@ func Render(d notify.Digest) *slackapi.WebhookMessage {
 	no := false
 	return &slackapi.WebhookMessage{
 		Text: m.fallback,
-		// Names in the text are names, also when they look like a channel or an address.
+		// A name that looks like a channel or a URL must not become a link.
 		Parse: "none", UnfurlLinks: &no, UnfurlMedia: &no,
 		Blocks: &slackapi.Blocks{BlockSet: m.blocks},
 	}
 }
 
-// message is a message in the making. Empty texts, which Slack refuses, add nothing.
+// message is a Slack message under construction. Its methods add nothing for an empty text, which Slack refuses.
 type message struct {
 	fallback string
 	blocks   []slackapi.Block
-	// size is the length of all texts so far.
+	// size is the length of all texts so far, in bytes.
 	size int
 }
 
@@ -80,18 +78,18 @@ func (m *message) context(text string) {
 
 func (m *message) divider() { m.blocks = append(m.blocks, slackapi.NewDividerBlock()) }
 
-// mrkdwn is verbatim: Slack then makes no links and no mentions of plain text such as "@channel".
+// mrkdwn returns a verbatim text: Slack then adds no links or mentions to plain text such as "@channel".
 func mrkdwn(text string) *slackapi.TextBlockObject {
 	return slackapi.NewTextBlockObject(slackapi.MarkdownType, text, false, true)
 }
 
-// title is the message's title. Without these characters, which no id and no name in a cluster has, it is safe as plain text and
-// as mrkdwn.
+// title returns the message's title, safe as plain text and as mrkdwn. No vulnerability ID and no name in a cluster contains the characters
+// that it removes.
 func title(d notify.Digest) string {
 	return clean(strings.NewReplacer("&", "", "<", "", ">", "").Replace(clean(d.Title(), maxHeaderText)), maxHeaderText)
 }
 
-// fallback is shown in notifications and read by screen readers.
+// fallback returns the text that Slack shows in notifications and that screen readers read.
 func fallback(d notify.Digest) string {
 	text := title(d)
 	if s := severities(d.Totals); s != "" {
@@ -116,7 +114,7 @@ func speaker(d notify.Digest) string {
 		name(d.Scanner, maxName), name(d.Namespace, maxName), moment(d.CreatedAt))
 }
 
-// unconfirmed says that earlier messages may be missing.
+// unconfirmed returns a warning that earlier messages may be missing, or "".
 func unconfirmed(u *notify.Unconfirmed) string {
 	if u == nil {
 		return ""
@@ -125,7 +123,7 @@ func unconfirmed(u *notify.Unconfirmed) string {
 		count(u.Count, "earlier message"), moment(u.Since), name(u.Title, maxHeaderText))
 }
 
-// readMore is a link, or a command to type.
+// readMore returns a link to where, or where as a command to run.
 func readMore(where string) string {
 	switch {
 	case where == "":

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files: go test ./notifier/slack -update")
 
-// TestRenderGolden compares whole messages. Each golden file is also checked by the Slack stand-in.
+// TestRenderGolden compares whole messages with golden files. The Slack stand-in checks each message too.
 func TestRenderGolden(t *testing.T) {
 	golden, err := filepath.Glob(filepath.Join("testdata", "*.golden.json"))
 	if err != nil {
@@ -61,7 +61,7 @@ func TestRenderGolden(t *testing.T) {
 	}
 }
 
-// TestItems: what is said of an item, by what has become of it.
+// TestItems: the text of an item depends on its change.
 func TestItems(t *testing.T) {
 	noFix, unseen := goNet(), fixAvailable()
 	noFix.FixState = finding.FixStateUnknown
@@ -93,7 +93,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// TestPackages: findings in one package stand together, and with it the fix if it is the same for all.
+// TestPackages: findings in one package stand together, and share the fix if it is the same for all.
 func TestPackages(t *testing.T) {
 	other := opensslToo()
 	other.FixedIn, other.FixSince = "3.0.13-1", time.Time{}
@@ -138,7 +138,7 @@ libssl3 1.1.1 → 3.0.11-1 (fix known since 2026-04-30)
 	}
 }
 
-// TestMoreIsALink: what is only counted leads to where it can be read.
+// TestMoreIsALink: the count of items that are not shown links to them.
 func TestMoreIsALink(t *testing.T) {
 	d := firstTime()
 	if payload := string(encode(t, d)); !strings.Contains(payload, `\u003chttps://scanner.example.com/shop|and 41 more\u003e`) {
@@ -162,7 +162,7 @@ func encode(t interface {
 	return payload
 }
 
-// TestLongMessageIsShared: every image of a long message is named with its worst finding, and what is cut is counted.
+// TestLongMessageIsShared: a long message shows the worst finding of each image and counts what it leaves out.
 func TestLongMessageIsShared(t *testing.T) {
 	text := standin.Readable(encode(t, long()))
 	shown := strings.Count(text, "• ")
@@ -186,7 +186,7 @@ func TestLongMessageIsShared(t *testing.T) {
 	}
 }
 
-// TestNotices: each says what is wrong, what follows from it, and where to look; and that it is over.
+// TestNotices: each notice states the problem, its consequence and how to investigate it, or that it is over.
 func TestNotices(t *testing.T) {
 	begin, over := standin.Readable(encode(t, troubles())), standin.Readable(encode(t, troublesOver()))
 	for _, want := range []string{
@@ -220,7 +220,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestManyNotices: those that do not fit are counted.
+// TestManyNotices: notices that do not fit are counted.
 func TestManyNotices(t *testing.T) {
 	d := news()
 	d.Notices = slices.Repeat([]notify.Notice{imagesFailed()}, 20)

@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// summary shows totals, the worst and what is missing.
+// summary adds totals, the worst findings and the images that are not covered.
 func (m *message) summary(d notify.Digest) {
 	m.section(inAll(d))
 	m.section(worstFirst(d))
@@ -18,7 +18,7 @@ func (m *message) summary(d notify.Digest) {
 	m.context(whySummary(d))
 }
 
-// inAll counts everything that was found.
+// inAll returns the totals of everything that was found.
 func inAll(d notify.Digest) string {
 	all := totals(d.Totals)
 	switch {
@@ -35,7 +35,7 @@ func inAll(d notify.Digest) string {
 	return all
 }
 
-// worstFirst lists as many as fit into one section.
+// worstFirst lists as many of the worst findings as fit into one section.
 func worstFirst(d notify.Digest) string {
 	if len(d.Worst) == 0 {
 		return ""
@@ -57,7 +57,7 @@ func worstFirst(d notify.Digest) string {
 	return text
 }
 
-// whySummary says why there is a summary, and what comes after it.
+// whySummary returns the reason for the summary, and what is announced after it.
 func whySummary(d notify.Digest) string {
 	const noClaim, onlyNew = "nothing in this message is claimed to be new. ", "From now on only what is new is announced."
 	engine, before := name(d.Engine, maxEngine), name(d.EngineBefore, maxEngine)
@@ -77,7 +77,7 @@ func whySummary(d notify.Digest) string {
 	return onlyNew
 }
 
-// remaining says which images the summary does not cover.
+// remaining returns which images the summary does not cover.
 func remaining(r notify.Remaining) string {
 	var parts []string
 	if r.Pending != 0 {

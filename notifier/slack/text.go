@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Bounds in bytes of what comes from outside, escaped. Real names are far shorter.
+// Bounds in bytes for texts from outside, after escaping. Real names are far shorter.
 const (
 	maxID         = 64
 	maxPackage    = 80
@@ -32,13 +32,13 @@ const (
 
 var mrkdwnEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// escape makes a text harmless in mrkdwn: only these three characters have a meaning that reaches beyond the
-// text itself, such as <!channel> (https://docs.slack.dev/messaging/formatting-message-text#escaping).
+// escape makes text safe for mrkdwn. Only these three characters can start something special, such as <!channel>
+// (https://docs.slack.dev/messaging/formatting-message-text#escaping).
 func escape(s string) string { return mrkdwnEscaper.Replace(s) }
 
-// name is a name from outside, as mrkdwn of at most limit bytes. An escaped character is never cut in two. Letters that are written
-// from right to left are isolated (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), so that what stands beside
-// them, such as the version that helps, stays in its place.
+// name returns a name from outside as mrkdwn of at most limit bytes. It never cuts an escaped character in two. It isolates text that is
+// written from right to left (https://www.unicode.org/reports/tr9/#Explicit_Directional_Isolates), which would otherwise reorder the text
+// next to it, such as the fixed version.
 func name(s string, limit int) string {
 	if !strings.ContainsFunc(clip(s, 4*limit), isRightToLeft) {
 		return isolated(s, limit)
@@ -68,10 +68,10 @@ func isolated(s string, limit int) string {
 	return b.String() + ellipsis
 }
 
-// clean makes one line of at most limit bytes from any text: no control characters, none that change the
-// direction of writing, and a sign where something was cut.
+// clean returns s as one line of at most limit bytes, without control characters and characters that change the direction of writing. An
+// ellipsis marks a cut. Empty text becomes "(unnamed)".
 func clean(s string, limit int) string {
-	// Cutting first keeps the work small for any input; cleaning only shortens, up to replaced invalid bytes.
+	// Clipping first bounds the work for any input. Cleaning only shortens the text, except that it replaces invalid bytes.
 	s = clip(strings.ToValidUTF8(clip(s, 4*limit), "\uFFFD"), 4*limit)
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -89,7 +89,7 @@ func clean(s string, limit int) string {
 	return s
 }
 
-// clip shortens a text to at most limit bytes at the border of a character.
+// clip shortens s to at most limit bytes, without cutting a character in two, and marks the cut with an ellipsis.
 func clip(s string, limit int) string {
 	const ellipsis = "…"
 	if len(s) <= limit {
@@ -102,7 +102,7 @@ func clip(s string, limit int) string {
 	return s[:cut] + ellipsis
 }
 
-// link makes mrkdwn of an id that leads to its advisory, or the id alone if the address is not fit for that.
+// link returns an ID as an mrkdwn link to its advisory, or the ID alone if the address or the ID cannot be used in a link.
 func link(address, id string) string {
 	label := name(id, maxID)
 	if !linkable(address) || strings.ContainsAny(label, "|&") {
@@ -111,7 +111,7 @@ func link(address, id string) string {
 	return "<" + escape(address) + "|" + label + ">"
 }
 
-// linkTo makes a link of a text of our own, or leaves it as it is.
+// linkTo returns text as a link, or as it is if the address is not linkable. The text must be one of the package's own.
 func linkTo(address, text string) string {
 	if !linkable(address) {
 		return text
@@ -119,7 +119,7 @@ func linkTo(address, text string) string {
 	return "<" + escape(address) + "|" + text + ">"
 }
 
-// code is a command to type.
+// code returns a command in code format.
 func code(command string) string {
 	return "`" + strings.ReplaceAll(name(command, maxCommand), "`", "'") + "`"
 }
@@ -128,7 +128,7 @@ func date(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// since is " since" a day, or nothing if that is not known.
+// since returns " since" and the day of t, or "" for the zero time.
 func since(t time.Time) string { return orSince(t, "") }
 
 func orSince(t time.Time, unknown string) string {
@@ -138,7 +138,7 @@ func orSince(t time.Time, unknown string) string {
 	return " since " + date(t)
 }
 
-// linkable says whether an address is a short https URL without anything that ends a link early.
+// linkable reports whether an address is a short https URL without characters that would end a link early.
 func linkable(address string) bool {
 	if len(escape(address)) > maxLink {
 		return false
@@ -152,7 +152,7 @@ func linkable(address string) bool {
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
 }
 
-// count is a number with its noun.
+// count returns a number with its noun, in the plural unless n is 1.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -160,7 +160,7 @@ func count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// severities says how many there are of each severity, worst first, such as "1 Critical, 2 High".
+// severities returns the number of findings of each severity, worst first, such as "1 Critical, 2 High".
 func severities(c finding.Counts) string {
 	var parts []string
 	for _, s := range finding.Severities() {
@@ -171,7 +171,7 @@ func severities(c finding.Counts) string {
 	return strings.Join(parts, ", ")
 }
 
-// totals is severities and what else there is to know about a number of findings.
+// totals returns the severities, and the numbers of fixable and of known exploited findings.
 func totals(c finding.Counts) string {
 	parts := []string{severities(c)}
 	if c.Fixable != 0 {
@@ -183,7 +183,7 @@ func totals(c finding.Counts) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " · ")
 }
 
-// list joins names within limit bytes; what does not fit, and more, is counted.
+// list joins names within limit bytes, each of at most each bytes. It counts the names that do not fit together with more.
 func list(names []string, each, limit, more int) string {
 	var shown []string
 	length := 0

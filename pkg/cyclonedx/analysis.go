@@ -8,12 +8,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// states are OpenVEX's statuses in CycloneDX's words (https://cyclonedx.org/docs/1.6/json/#vulnerabilities_items_analysis_state).
+// states maps OpenVEX statuses to CycloneDX states (https://cyclonedx.org/docs/1.6/json/#vulnerabilities_items_analysis_state).
 var states = map[string]cdx.ImpactAnalysisState{
 	"not_affected": cdx.IASNotAffected, "affected": cdx.IASExploitable, "fixed": cdx.IASResolved, "under_investigation": cdx.IASInTriage,
 }
 
-// justifications are those of OpenVEX in CycloneDX's words, as far as it has some.
+// justifications maps OpenVEX justifications to CycloneDX ones.
 var justifications = map[string]cdx.ImpactAnalysisJustification{
 	"component_not_present":                             cdx.IAJCodeNotPresent,
 	"vulnerable_code_not_present":                       cdx.IAJCodeNotPresent,
@@ -22,8 +22,8 @@ var justifications = map[string]cdx.ImpactAnalysisJustification{
 	"inline_mitigations_already_exist":                  cdx.IAJProtectedByMitigatingControl,
 }
 
-// analysisOf is what was decided about a vulnerability; nil unless exceptions that agree cover all of its findings: CycloneDX has one
-// analysis for all packages. Of exceptions with the same status and justification the first one speaks for all.
+// analysisOf returns the decision about a vulnerability. It returns nil unless all of its findings are suppressed with the same status and
+// justification, since CycloneDX has one analysis for all packages. The text is that of the first finding's exception.
 func analysisOf(r Report, findings []finding.Finding) *cdx.VulnerabilityAnalysis {
 	e := r.Excepted[findings[0].Key()]
 	for _, f := range findings {

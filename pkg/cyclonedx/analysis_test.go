@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestAnalysis: it is said of a vulnerability only what holds for each of its findings, in CycloneDX's words.
+// TestAnalysis: the analysis of a vulnerability contains only what holds for each of its findings.
 func TestAnalysis(t *testing.T) {
 	created := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	not := exception.Exception{

@@ -1,8 +1,8 @@
-// Package cyclonedx writes an image's report as a CycloneDX 1.6 document (https://cyclonedx.org/docs/1.6/json/), for
-// tools that read such: what is vulnerable, how bad it is, and what to update to.
+// Package cyclonedx writes an image's report as a CycloneDX 1.6 document (https://cyclonedx.org/docs/1.6/json/): the vulnerabilities, their
+// severities and the versions to update to.
 //
-// A document is the same, serial number and references included, for the same report. It is valid against the published
-// schema whatever is in the image. It knows no store and no HTTP.
+// The same report gives the same document, including serial number and references. It is valid against the published schema, whatever the
+// image contains. The package knows no store and no HTTP.
 package cyclonedx
 
 import (
@@ -19,41 +19,41 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// MediaType of what Write writes.
+// MediaType is the media type of the document that Write writes.
 const MediaType = "application/vnd.cyclonedx+json"
 
-// property prefixes the names of properties that are this project's own.
+// property is the prefix for the names of this project's own properties.
 const property = "scanner-operator:"
 
-// Report is what a document is about.
+// Report is the input for a document.
 type Report struct {
-	// Reference is one by which pods name the image; may be empty.
+	// Reference is an image reference of a pod; may be empty.
 	Reference string
-	// Digest is what nodes report, PlatformDigest the platform's own manifest.
+	// Digest is the one that nodes report. PlatformDigest is that of the platform's own manifest.
 	Digest, PlatformDigest string
 	Platform               image.Platform
-	// Scope tells apart reports of one image that were found from different SBOMs.
+	// Scope distinguishes reports on the same image that were made from different SBOMs.
 	Scope string
-	// Engine is the name under which the store has its reports. Tool is the engine with its version, as far as it is known.
+	// Engine is the name under which the store keeps the engine's reports. Tool is the engine with its version, if known.
 	Engine, Tool string
 	DataVersion  string
 	MatchedAt    time.Time
 	Distro       string
-	// NotCovered are the ecosystems that the engine does not analyse.
+	// NotCovered are the ecosystems that the engine does not analyze.
 	NotCovered []string
-	// Revision names what was found: another report of the same image has another one. May be empty.
+	// Revision identifies the findings: it differs between reports on the same image. May be empty.
 	Revision string
 	Findings []finding.Finding
-	// Excepted has the exceptions that cover findings, by the finding's key.
+	// Excepted maps the keys of suppressed findings to their exceptions.
 	Excepted map[string]*exception.Exception
 }
 
-// Write writes the document. The only errors are those of w.
+// Write writes the document to w. It returns only errors of w.
 func Write(w io.Writer, r Report) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetEscapeHTML(false).Encode(document(r))
 }
 
-// document makes the whole of it. Lists are there also when they are empty: "nothing is known to be wrong" is said.
+// document returns the whole document. Empty lists are included: an empty list of vulnerabilities states that none is known.
 func document(r Report) *cdx.BOM {
 	bom := cdx.NewBOM()
 	bom.SpecVersion, bom.JSONSchema = cdx.SpecVersion1_6, "http://cyclonedx.org/schema/bom-1.6.schema.json"
@@ -67,24 +67,24 @@ func document(r Report) *cdx.BOM {
 	}
 	components, vulnerabilities := group(r)
 	bom.Components, bom.Vulnerabilities = &components, &vulnerabilities
-	// Only packages with findings are here: nobody should take the list for all that is in the image.
+	// The list of components is incomplete: it contains only packages with findings.
 	bom.Compositions = &[]cdx.Composition{{
 		Aggregate: cdx.CompositionAggregateIncomplete, Assemblies: &[]cdx.BOMReference{cdx.BOMReference(subject.BOMRef)},
 	}}
 	return bom
 }
 
-// serialNumber is a UUID of version 8 (RFC 9562), made of all that makes a report another one.
+// serialNumber returns a UUID of version 8 (RFC 9562), a hash of everything that distinguishes a report.
 func (r Report) serialNumber() string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{r.Reference, r.PlatformDigest, r.Digest, r.Scope, r.Engine, r.DataVersion, r.Revision}, "\x00")))
 	id := sum[:16]
-	// Version and variant are bits of their own.
+	// Version and variant have fixed bits.
 	id[6] = id[6]&0x0f | 0x80
 	id[8] = id[8]&0x3f | 0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// subject is the image.
+// subject returns the component for the image.
 func (r Report) subject() cdx.Component {
 	component := cdx.Component{
 		Type: cdx.ComponentTypeContainer, Name: r.Digest, Version: clip(r.Digest),
@@ -100,7 +100,7 @@ func (r Report) subject() cdx.Component {
 	return component
 }
 
-// imagePURL is empty if the image's repository is not known.
+// imagePURL returns the image's package URL, or "" if its repository is not known.
 func (r Report) imagePURL() string {
 	ref, err := image.ParseReference(r.Reference)
 	if err != nil {
@@ -109,7 +109,7 @@ func (r Report) imagePURL() string {
 	return image.PURL(ref.Repository, image.Key{Digest: r.Digest, Platform: r.Platform})
 }
 
-// tool is the engine, with its version if that is known for this report.
+// tool returns the component for the engine, with its version if known for this report.
 func (r Report) tool() cdx.Component {
 	name, version, _ := strings.Cut(r.Tool, " ")
 	if name == "" {
@@ -118,7 +118,7 @@ func (r Report) tool() cdx.Component {
 	return cdx.Component{Type: cdx.ComponentTypeApplication, Name: name, Version: clip(version)}
 }
 
-// about says where the report comes from, and what it does not speak of.
+// about returns the properties of the report: its data, its engine, and the ecosystems that are not covered.
 func (r Report) about() []string {
 	pairs := []string{"dataVersion", r.DataVersion, "distro", r.Distro, "engine", r.Engine}
 	for _, ecosystem := range r.NotCovered {
@@ -127,7 +127,7 @@ func (r Report) about() []string {
 	return pairs
 }
 
-// properties pairs names and values; those without a value are left out.
+// properties builds properties from pairs of name and value. It skips empty values and returns nil if none is left.
 func properties(pairs ...string) *[]cdx.Property {
 	var all []cdx.Property
 	for i := 0; i+1 < len(pairs); i += 2 {

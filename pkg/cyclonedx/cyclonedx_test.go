@@ -21,7 +21,7 @@ import (
 
 const schemas = "http://cyclonedx.org/schema/"
 
-// schema is the published one, formats of texts included.
+// schema returns the published schema, with validation of string formats.
 func schema(t testing.TB) *jsonschema.Schema {
 	t.Helper()
 	compiler := jsonschema.NewCompiler()
@@ -55,7 +55,7 @@ func written(t testing.TB, r Report) []byte {
 	return out.Bytes()
 }
 
-// read reads a document that must be valid.
+// read validates and decodes a document.
 func read(t testing.TB, against *jsonschema.Schema, text []byte) *cdx.BOM {
 	t.Helper()
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -100,7 +100,7 @@ func openssl(changes ...func(*finding.Finding)) finding.Finding {
 	return f
 }
 
-// TestDocument: everything that is known of a finding is where tools look for it.
+// TestDocument: everything that is known of a finding is in the fields that tools read.
 func TestDocument(t *testing.T) {
 	libssl := openssl(func(f *finding.Finding) {
 		f.Package = finding.Package{Name: "libssl3", Version: "3.0.1", Type: "deb", PURL: "pkg:deb/debian/libssl3@3.0.1#usr/lib"}
@@ -146,7 +146,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestSubject: the image is named by its repository, digest and package URL, whatever its reference is.
+// TestSubject: the image is identified by repository, digest and package URL, whatever its reference is.
 func TestSubject(t *testing.T) {
 	compiled := schema(t)
 	for name, tt := range map[string]struct{ reference, wantName, wantPURL string }{
@@ -170,7 +170,7 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// TestValid: whatever is in an image and in a database, the document is valid and its references lead somewhere.
+// TestValid: whatever an image and a database contain, the document is valid and its references resolve.
 func TestValid(t *testing.T) {
 	compiled := schema(t)
 	many := func(n int, one func(i int) finding.Finding) (all []finding.Finding) {
@@ -222,7 +222,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// check holds a document against what it was made of.
+// check compares a document with the findings that it was made from.
 func check(t testing.TB, findings []finding.Finding, bom *cdx.BOM) {
 	t.Helper()
 	refs := map[string]bool{bom.Metadata.Component.BOMRef: true}
@@ -260,7 +260,7 @@ func check(t testing.TB, findings []finding.Finding, bom *cdx.BOM) {
 	}
 }
 
-// TestAnyReportIsValid: the same for reports that nobody thought of.
+// TestAnyReportIsValid: random reports give valid documents too.
 func TestAnyReportIsValid(t *testing.T) {
 	compiled := schema(t)
 	text := rapid.Custom(func(t *rapid.T) string {
@@ -285,7 +285,7 @@ func TestAnyReportIsValid(t *testing.T) {
 	})
 }
 
-// TestSerialNumber: the same for the same report, another for another.
+// TestSerialNumber: the serial number is the same for the same report, and differs between reports.
 func TestSerialNumber(t *testing.T) {
 	base := reportOf(openssl())
 	same := base
@@ -298,7 +298,7 @@ func TestSerialNumber(t *testing.T) {
 		"another engine": func(r *Report) { r.Engine = "clair" },
 		"newer data":     func(r *Report) { r.DataVersion = "newer" },
 		"another SBOM":   func(r *Report) { r.Scope = "shop" },
-		// Both are in the document, or decide about what is.
+		// Both are in the document, or decide what is in it.
 		"another reference": func(r *Report) { r.Reference = "registry.example.com/other:1" },
 		"another revision":  func(r *Report) { r.Revision = "7.2" },
 	} {

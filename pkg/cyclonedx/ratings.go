@@ -9,19 +9,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// methods of CVSS by its version, as engines write it.
+// methods maps CVSS versions, as engines write them, to scoring methods.
 var methods = map[string]cdx.ScoringMethod{
 	"2": cdx.ScoringMethodCVSSv2, "2.0": cdx.ScoringMethodCVSSv2, "3.0": cdx.ScoringMethodCVSSv3,
 	"3.1": cdx.ScoringMethodCVSSv31, "4.0": cdx.ScoringMethodCVSSv4,
 }
 
-// severities has CycloneDX's words. It has none for negligible; "info" is what comes after "low".
+// severities maps severities to CycloneDX ones. CycloneDX has none for negligible, so "info" stands for it: the next one below "low".
 var severities = map[finding.Severity]cdx.Severity{
 	finding.Critical: cdx.SeverityCritical, finding.High: cdx.SeverityHigh, finding.Medium: cdx.SeverityMedium,
 	finding.Low: cdx.SeverityLow, finding.Negligible: cdx.SeverityInfo, finding.Unknown: cdx.SeverityUnknown,
 }
 
-// ratingsOf gives the severity that everything else here goes by first, then what each source says, each thing once.
+// ratingsOf returns the severity that the operator uses first, then the rating of each source, without duplicates.
 func ratingsOf(engine string, findings []finding.Finding) []cdx.VulnerabilityRating {
 	var ratings []cdx.VulnerabilityRating
 	type rating struct {
@@ -61,8 +61,8 @@ func ratingsOf(engine string, findings []finding.Finding) []cdx.VulnerabilityRat
 	return ratings
 }
 
-// band is the word for a score (https://www.first.org/cvss/v3.1/specification-document, section 5; the same in 4.0, and
-// not in 2.0, which has none).
+// band returns the severity for a CVSS score (https://www.first.org/cvss/v3.1/specification-document, section 5). Version 4.0 has the same
+// bands, version 2.0 has none.
 func band(method cdx.ScoringMethod, score float64) cdx.Severity {
 	switch {
 	case method == cdx.ScoringMethodCVSSv2 || method == cdx.ScoringMethodOther:

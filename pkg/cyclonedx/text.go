@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxVersion is how many characters the schema lets a version have.
+// maxVersion is the schema's limit for a version, in characters.
 const maxVersion = 1024
 
-// clip cuts a version off at what the schema allows.
+// clip truncates a version to maxVersion characters and replaces invalid UTF-8.
 func clip(version string) string {
 	version = strings.ToValidUTF8(version, "�")
 	if utf8.RuneCountInString(version) <= maxVersion {
@@ -18,12 +18,12 @@ func clip(version string) string {
 	return string([]rune(version)[:maxVersion])
 }
 
-// escape encodes a part of a package URL: all but letters, digits and the marks that need no encoding.
+// escape percent-encodes an ID for a URL path: everything but letters, digits and unreserved marks.
 func escape(part string) string {
 	return strings.ReplaceAll(url.QueryEscape(part), "+", "%20")
 }
 
-// webAddress returns an address of the web as it is, and nothing for anything else: databases have all sorts of texts.
+// webAddress returns an http or https URL, and "" for anything else: vulnerability databases contain all sorts of text.
 func webAddress(address string) string {
 	parsed, err := url.Parse(address)
 	if err != nil || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.Host == "" {

@@ -11,13 +11,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// maxOccurrences bounds the places that are named of one package.
+// maxOccurrences bounds the paths that are listed for one package.
 const maxOccurrences = 100
 
-// maxRecommendations bounds the lines of a recommendation. All fixed versions are in affects.
+// maxRecommendations bounds the lines of a recommendation. Affects lists all fixed versions.
 const maxRecommendations = 20
 
-// group turns findings into packages, each once, and vulnerabilities, one for each id.
+// group converts findings into packages, each once, and vulnerabilities, one for each ID.
 func group(r Report) ([]cdx.Component, []cdx.Vulnerability) {
 	components, vulnerabilities := []cdx.Component{}, []cdx.Vulnerability{}
 	known := map[string]bool{}
@@ -39,7 +39,7 @@ func group(r Report) ([]cdx.Component, []cdx.Vulnerability) {
 	return components, vulnerabilities
 }
 
-// refOf names a package: its package URL, and what tells apart several copies of it in the image.
+// refOf returns the reference of a package: its package URL with an ID that distinguishes several copies in the image.
 func refOf(f finding.Finding) string {
 	id := f.PackageKey()[:32]
 	if f.Package.PURL == "" {
@@ -56,7 +56,7 @@ func refOf(f finding.Finding) string {
 	return strings.ToValidUTF8(purl, "�") + separator + "package-id=" + id + strings.ToValidUTF8(subpath, "�")
 }
 
-// componentOf is a package. Where it was found is evidence, not identity.
+// componentOf returns the component for a package. Its paths are evidence and not part of its identity.
 func componentOf(f finding.Finding) cdx.Component {
 	component := cdx.Component{
 		Type: cdx.ComponentTypeLibrary, BOMRef: refOf(f), Name: f.Package.Name, Version: clip(f.Package.Version),
@@ -74,7 +74,7 @@ func componentOf(f finding.Finding) cdx.Component {
 	return component
 }
 
-// vulnerabilityOf unites the findings of one id. The first is the worst and speaks for all.
+// vulnerabilityOf merges the findings with one ID. Description and advisory are those of the first finding, which is the worst.
 func vulnerabilityOf(r Report, findings []finding.Finding) cdx.Vulnerability {
 	worst := findings[0]
 	v := cdx.Vulnerability{
@@ -96,7 +96,7 @@ func vulnerabilityOf(r Report, findings []finding.Finding) cdx.Vulnerability {
 	return v
 }
 
-// sourceOf says who publishes an id: the database that is known for its form, else the advisory that has it.
+// sourceOf returns the publisher of an ID: the database for a known prefix, else the source of the advisory with this ID.
 func sourceOf(id string, findings []finding.Finding) *cdx.Source {
 	switch {
 	case strings.HasPrefix(id, "CVE-"):
@@ -117,7 +117,7 @@ func sourceOf(id string, findings []finding.Finding) *cdx.Source {
 	return &cdx.Source{Name: "unknown"}
 }
 
-// referencesOf names the aliases of all findings, each with who publishes it, which the schema wants.
+// referencesOf returns the aliases of all findings, each with its source, which the schema requires.
 func referencesOf(findings []finding.Finding) (references []cdx.VulnerabilityReference) {
 	var aliases []string
 	for _, f := range findings {
@@ -130,7 +130,7 @@ func referencesOf(findings []finding.Finding) (references []cdx.VulnerabilityRef
 	return references
 }
 
-// affectsOf names each package once, with the version that is installed and those that are not affected.
+// affectsOf returns each package once, with the installed version and the versions that are not affected.
 func affectsOf(findings []finding.Finding) (affects []cdx.Affects) {
 	at := map[string]int{}
 	for _, f := range findings {
@@ -156,7 +156,7 @@ func affectsOf(findings []finding.Finding) (affects []cdx.Affects) {
 	return affects
 }
 
-// recommend says in words what to update.
+// recommend returns what to update, as text.
 func recommend(findings []finding.Finding) string {
 	var lines []string
 	said := map[string]bool{}
@@ -173,7 +173,7 @@ func recommend(findings []finding.Finding) string {
 	return strings.Join(lines, "\n")
 }
 
-// propertiesOf has what CycloneDX has no place for, or tools look for in one place.
+// propertiesOf returns facts for which CycloneDX has no field, or that tools expect in one place.
 func propertiesOf(findings []finding.Finding) *[]cdx.Property {
 	var pairs, states, versions []string
 	epss, exploited := 0.0, false

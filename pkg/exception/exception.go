@@ -1,8 +1,8 @@
-// Package exception says which findings need no action, why, and until when.
+// Package exception decides which findings need no action, why, and until when.
 //
-// An exception is what somebody decided about vulnerabilities in packages, in the terms of OpenVEX
-// (https://github.com/openvex/spec). It covers findings and never removes them: what is covered is left out of counts and
-// messages and shown as excepted. The package only compares; it knows no Kubernetes, no store and no clock.
+// An exception is a decision about vulnerabilities in packages, in the terms of OpenVEX (https://github.com/openvex/spec). It suppresses
+// findings and never deletes them: suppressed findings are left out of counts and messages, and shown as suppressed. The package only
+// compares; it knows no Kubernetes, no store and no clock.
 package exception
 
 import (
@@ -21,51 +21,51 @@ import (
 
 // Exception is one decision about findings.
 type Exception struct {
-	// UID of the resource, Namespace and Name of it. Namespace is empty for one of the whole cluster.
+	// UID, Namespace and Name are those of the resource. Namespace is empty for a cluster-wide exception.
 	UID, Namespace, Name string
-	// Status and Justification are OpenVEX's words; Justification is empty unless Status is not_affected.
+	// Status and Justification are OpenVEX terms. Justification is empty unless Status is not_affected.
 	Status, Justification string
-	// Reason is for people; Action is what is done about it, for status affected.
+	// Reason is for people. Action is what is done about the finding, for the status affected.
 	Reason, Action string
-	// Vulnerabilities are ids or aliases, in any case; empty for all.
+	// Vulnerabilities are IDs or aliases, in upper or lower case; empty for all.
 	Vulnerabilities []string
-	// Packages that it is about; empty for all. With neither vulnerabilities nor packages it covers nothing.
+	// Packages to which it applies; empty for all. With neither vulnerabilities nor packages it suppresses nothing.
 	Packages []Package
 	// Images are globs (image.Match) of repository, repository:tag or repository@digest; empty for all.
 	Images []string
-	// Created is when it was made. Expires is zero if it never does.
+	// Created is when the resource was created. Expires is zero if the exception never expires.
 	Created, Expires time.Time
 }
 
-// Package selects packages; empty fields select all.
+// Package selects packages. An empty field selects all.
 type Package struct {
 	// Name and Version are globs (image.MatchText).
 	Name, Version string
-	// Type is the engine's: deb, apk, rpm, go-module, npm, …
+	// Type is the engine's package type: deb, apk, rpm, go-module, npm, …
 	Type string
 }
 
-// Image is one way in which a running container names an image.
+// Image is one name under which a running container uses an image.
 type Image struct {
-	// Reference is the pod spec's.
+	// Reference is the one in the pod spec.
 	Reference image.Reference
-	// Digest is what the node reports.
+	// Digest is the one that the node reports.
 	Digest string
 }
 
-// Set holds the exceptions that are in force for one namespace at one moment. The zero value covers nothing.
+// Set holds the exceptions that are in force for one namespace at one time. The zero value suppresses nothing.
 type Set struct {
 	exceptions []prepared
 	key        string
 }
 
-// prepared is an exception in the form in which it is compared.
+// prepared is an exception with its vulnerabilities indexed for comparison.
 type prepared struct {
 	Exception
 	vulnerabilities map[string]bool // in upper case
 }
 
-// NewSet returns those of some exceptions that are in force at a time.
+// NewSet returns the set of those exceptions that have not expired at now.
 func NewSet(exceptions []Exception, now time.Time) Set {
 	var s Set
 	for _, e := range exceptions {
@@ -83,7 +83,7 @@ func NewSet(exceptions []Exception, now time.Time) Set {
 	return s
 }
 
-// laterEnd puts the exception that is in force for longer first.
+// laterEnd orders exceptions by expiry, the latest first.
 func laterEnd(a, b prepared) int {
 	switch {
 	case a.Expires.Equal(b.Expires):
@@ -97,7 +97,7 @@ func laterEnd(a, b prepared) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// keyOf depends on all that decides what is covered.
+// keyOf hashes everything that decides what the exceptions suppress.
 func keyOf(exceptions []prepared) string {
 	if len(exceptions) == 0 {
 		return ""
@@ -109,10 +109,10 @@ func keyOf(exceptions []prepared) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// Key names what the set covers: sets with the same key cover the same. Empty for a set that covers nothing.
+// Key identifies what the set suppresses: sets with the same key suppress the same findings. It is empty for the empty set.
 func (s Set) Key() string { return s.key }
 
-// All are the exceptions of the set, that which expires last first.
+// All returns the exceptions of the set, the one that expires last first.
 func (s Set) All() []Exception {
 	all := make([]Exception, 0, len(s.exceptions))
 	for _, e := range s.exceptions {
@@ -121,8 +121,8 @@ func (s Set) All() []Exception {
 	return all
 }
 
-// Covering returns the exception that covers a finding in an image, nil if none does: of several the one that expires last, so
-// that what is said of its end is true.
+// Covering returns the exception that suppresses a finding in an image; nil if none does. If several do, it returns the one that expires
+// last, so that its expiry is the end of the suppression.
 func (s Set) Covering(img Image, f finding.Finding) *Exception {
 	for i := range s.exceptions {
 		if e := &s.exceptions[i]; e.covers(img, f) {
@@ -132,8 +132,8 @@ func (s Set) Covering(img Image, f finding.Finding) *Exception {
 	return nil
 }
 
-// CoveringAll returns the exception that covers a finding in an image by each of its names; nil if there is a name by which
-// it is not covered, or no name at all. Of several exceptions it is the first by Covering.
+// CoveringAll returns the exception that suppresses a finding in an image under each of its names; nil if the finding is not suppressed
+// under one of them, or if there are no names. If several exceptions are involved, it returns that of the first name.
 func (s Set) CoveringAll(images []Image, f finding.Finding) *Exception {
 	var covering *Exception
 	for _, img := range images {
@@ -152,7 +152,7 @@ func (p *prepared) covers(img Image, f finding.Finding) bool {
 	return len(p.vulnerabilities)+len(p.Packages) > 0 && p.names(f) && p.selects(f.Package) && p.isAbout(img)
 }
 
-// names says whether the exception is about the finding's vulnerability, by any of its ids.
+// names reports whether the exception applies to the finding's vulnerability, by its ID or any alias.
 func (p *prepared) names(f finding.Finding) bool {
 	if len(p.vulnerabilities) == 0 || p.vulnerabilities[strings.ToUpper(f.ID)] {
 		return true
@@ -173,8 +173,8 @@ func (p *prepared) isAbout(img Image) bool {
 	})
 }
 
-// Narrowing bounds which findings a set can cover, for a search: those with one of the ids (in upper case, canonical or alias),
-// and those in packages with one of the names. Every is true if there is no such bound.
+// Narrowing returns bounds for a search of suppressed findings. The set suppresses only findings with one of the IDs (in upper case,
+// canonical or alias) or in a package with one of the names. With every, there is no such bound.
 func (s Set) Narrowing() (ids, packages []string, every bool) {
 	for _, e := range s.exceptions {
 		if len(e.vulnerabilities) > 0 {

@@ -18,7 +18,7 @@ var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 const digest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
 
-// web is registry.example.com/shop/web:1.4, as its node reports it.
+// web is registry.example.com/shop/web:1.4 with the digest that its node reports.
 var web = exception.Image{Reference: image.Reference{Repository: "registry.example.com/shop/web", Tag: "1.4"}, Digest: digest}
 
 // openssl is a finding with an alias.
@@ -37,7 +37,7 @@ func images(globs ...string) exception.Exception {
 
 func ids(ids ...string) exception.Exception { return exception.Exception{Vulnerabilities: ids} }
 
-// TestCovering: which exceptions are about openssl in web, and which are not.
+// TestCovering: which exceptions suppress openssl in web.
 func TestCovering(t *testing.T) {
 	for name, tt := range map[string]struct {
 		exception exception.Exception
@@ -83,7 +83,7 @@ func TestCovering(t *testing.T) {
 	}
 }
 
-// TestWithoutDigest: as long as it is not known what runs, no glob for a digest fits, whatever it begins with.
+// TestWithoutDigest: while an image's digest is not known, no glob for a digest matches it.
 func TestWithoutDigest(t *testing.T) {
 	set := exception.NewSet([]exception.Exception{images("*@*")}, noon)
 	if e := set.Covering(exception.Image{Reference: web.Reference}, openssl); e != nil {
@@ -91,7 +91,7 @@ func TestWithoutDigest(t *testing.T) {
 	}
 }
 
-// TestWhichCovers: of several the one that ends last, so that its end is the end; and none that has ended.
+// TestWhichCovers: of several exceptions, the one that expires last is returned. Expired ones are ignored.
 func TestWhichCovers(t *testing.T) {
 	named := func(namespace, name string, ends time.Duration) exception.Exception {
 		e := exception.Exception{UID: name, Namespace: namespace, Name: name, Vulnerabilities: []string{"CVE-2026-0001"}}
@@ -129,7 +129,7 @@ func TestWhichCovers(t *testing.T) {
 	}
 }
 
-// TestCoveringAll: what runs under several names is covered only under each of them.
+// TestCoveringAll: a finding in an image with several names is suppressed only if it is under each of them.
 func TestCoveringAll(t *testing.T) {
 	mirror := exception.Image{Reference: image.Reference{Repository: "mirror.example.com/web", Tag: "1.4"}, Digest: digest}
 	ours, theirs := images("registry.example.com/*"), images("mirror.example.com/*")
@@ -157,7 +157,7 @@ func TestCoveringAll(t *testing.T) {
 	}
 }
 
-// Few words, so that exceptions and findings meet.
+// Generators with few values, so that exceptions match findings.
 var (
 	someID      = rapid.SampledFrom([]string{"CVE-1", "cve-1", "CVE-2", "GHSA-a", "ghsa-A", "CVE-3"})
 	someName    = rapid.SampledFrom([]string{"openssl", "zlib", "libssl"})
@@ -189,7 +189,7 @@ func drawFinding(t *rapid.T) finding.Finding {
 	}
 }
 
-// TestNarrowing: a search by Narrowing finds everything that is covered.
+// TestNarrowing: the bounds of Narrowing include everything that is suppressed.
 func TestNarrowing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := exception.NewSet(rapid.SliceOfN(rapid.Custom(drawException), 0, 4).Draw(t, "exceptions"), noon)
@@ -208,7 +208,7 @@ func TestNarrowing(t *testing.T) {
 	})
 }
 
-// TestKey: the key is the same for what covers the same in the same order, and another as soon as that may be otherwise.
+// TestKey: the key changes with everything that decides what is suppressed, and with nothing else.
 func TestKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exceptions := rapid.SliceOfN(rapid.Custom(drawException), 0, 4).Draw(t, "exceptions")
@@ -217,7 +217,7 @@ func TestKey(t *testing.T) {
 			t.Fatalf("%d exceptions have the key %q", len(set.All()), set.Key())
 		}
 		said := slices.Clone(exceptions)
-		for i := range said { // what people read of it decides nothing
+		for i := range said { // text for people decides nothing
 			said[i].Status, said[i].Justification, said[i].Reason, said[i].Action, said[i].Created = "fixed", "x", "y", "z", noon
 		}
 		if exception.NewSet(said, noon).Key() != set.Key() {
@@ -246,7 +246,7 @@ func TestKey(t *testing.T) {
 	})
 }
 
-// TestKeyIsUnambiguous: no text of one field reads like that of another.
+// TestKeyIsUnambiguous: values of different fields never give the same key.
 func TestKeyIsUnambiguous(t *testing.T) {
 	different := []exception.Exception{
 		ids("a", "b"), ids("a b"), ids(`a" "b`), ids("a"), packages(exception.Package{Name: "a"}), packages(exception.Package{Version: "a"}),
@@ -263,7 +263,7 @@ func TestKeyIsUnambiguous(t *testing.T) {
 	}
 }
 
-// TestHostileLengths: the longest that the API server takes is compared in an instant, whatever an image has for names.
+// TestHostileLengths: the longest globs that the API server accepts are compared fast with any names.
 func TestHostileLengths(t *testing.T) {
 	stars := strings.Repeat("*a", 256)
 	e := exception.Exception{}
@@ -279,7 +279,7 @@ func TestHostileLengths(t *testing.T) {
 	}
 }
 
-// FuzzCovering: no text makes it fail, and what is about everything covers everything.
+// FuzzCovering: no text causes a panic, and an exception for everything suppresses everything.
 func FuzzCovering(f *testing.F) {
 	f.Add("CVE-1", "openssl", "1*", "*/web", "cve-1", "openssl", "1", "registry.example.com/shop/web")
 	f.Add("", "*?*?", "\x00", "[a-z]\\", "\xff", "", "", "@")

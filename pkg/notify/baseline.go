@@ -19,9 +19,10 @@ func (l *look) followSettings() {
 	l.followFilter()
 }
 
-// followRestore begins a baseline when the store was restored from a backup. What the receiver was told since then is not known any
-// more: told again as news it would be a flood, and passed over it might never have been told. So whatever it had not heard of
-// then is summed up once, and claimed to be neither. A message that was on its way then has long come to its end.
+// followRestore opens a baseline when the store was restored from a backup. The store does not know what was announced since the backup.
+// Announcing it as changes would repeat a flood of messages, and recording it silently could leave findings unannounced. So everything that
+// was not announced by the time of the backup is summarized once, without a claim that it is new. A message that was in the outbox of the
+// backup is discarded: its delivery ended before the restore.
 func (l *look) followRestore() *Action {
 	from := l.settings.RestoredFrom
 	if from.IsZero() || l.state.RestoredFrom.Equal(from) {
@@ -32,7 +33,7 @@ func (l *look) followRestore() *Action {
 	case b.Phase == BaselineNone:
 		return nil
 	case b.tellsAll():
-		// It may have been told since: all of it is told again.
+		// The summary may have been delivered since the backup. It is sent again.
 		b.Started, b.Images, b.Renewed = l.now, nil, true
 	default:
 		*b = Baseline{Phase: BaselineOpen, RestoredFrom: from, Started: l.now}
@@ -45,8 +46,8 @@ func (l *look) followRestore() *Action {
 	return &Action{Mark: &store.Announced{At: l.now, Retract: stale}}
 }
 
-// followEngine begins a baseline when the Scanner has got another engine: what that one finds differs in much that is not
-// new. Repositories that do not run now are new to it too, when they do.
+// followEngine opens a baseline when the Scanner's engine was changed, since the engines' findings differ although nothing is new. A
+// repository that does not run now counts as new when it runs again.
 func (l *look) followEngine() {
 	before, now := l.state.Engine, l.settings.Filter.Engine
 	if now == "" || before == now {
@@ -56,9 +57,9 @@ func (l *look) followEngine() {
 	b := &l.state.Baseline
 	switch {
 	case before == "":
-		// New here, or from before engines were remembered.
+		// The receiver is new, or its state was stored without an engine.
 	case b.Phase == BaselineOpen && b.EngineBefore == now:
-		// Back before anything was said of the other one.
+		// The engine was changed back before the other one was announced.
 		b.finish()
 	case b.Phase == BaselineOpen && !b.onlyIfUntold():
 		b.Started, b.Images = l.now, nil
@@ -67,8 +68,8 @@ func (l *look) followEngine() {
 	}
 }
 
-// followTool begins a baseline when the engine has got another version: a part of what that one finds is new to it only. One
-// that is open for another reason is ended first.
+// followTool opens a baseline when the engine has another version: some of its findings are new to that version only. A baseline that is
+// open for another reason is finished first.
 func (l *look) followTool() {
 	before, now := l.state.Tool, l.settings.Tool
 	b := &l.state.Baseline
@@ -88,7 +89,8 @@ func (l *look) followTool() {
 	}
 }
 
-// followFilter begins a baseline when the receiver is set to hear of more: that was there before. One that is open anyway covers it.
+// followFilter opens a baseline when the receiver's filter was widened, since what passes now was present before. A baseline that is
+// already open includes it.
 func (l *look) followFilter() {
 	now := breadthOf(l.settings.Filter)
 	before := l.state.Filter
@@ -144,7 +146,7 @@ func (l *look) snapshotEnd() time.Time { return l.state.Baseline.Started.Add(l.s
 
 func (l *look) pullEnd() time.Time { return l.state.Baseline.Started.Add(pullPatience) }
 
-// finishBaseline ends the baseline when its images have results, or when waiting has become pointless.
+// finishBaseline ends the baseline when its images have results, or when the time to wait for them is over.
 func (l *look) finishBaseline() (*Action, error) {
 	b := &l.state.Baseline
 	if b.Phase == BaselineDone {
@@ -185,20 +187,20 @@ func (l *look) finishBaseline() (*Action, error) {
 	return l.sumUp(present)
 }
 
-// undone says that what the baseline was opened for was taken back before anything was said.
+// undone reports whether the reason for the baseline was reverted before the summary was composed.
 func (l *look) undone() bool {
 	b := &l.state.Baseline
 	return b.onlyIfUntold() && !b.restored() && !l.updated() && (b.FilterBefore == nil || !l.state.Filter.widerThan(*b.FilterBefore))
 }
 
-// updated says that the baseline is there since the engine has another version.
+// updated reports whether the baseline is open because the engine has another version.
 func (l *look) updated() bool {
 	before := l.state.Baseline.ToolBefore
 	return before != "" && before != l.state.Tool
 }
 
-// sumUp puts the summary into the outbox. What it covers is recorded as told at once, by the message's id, since
-// later nobody could say what was there when it was composed; if it never arrives, that is taken back.
+// sumUp puts the summary into the outbox. The store records its findings as announced at once, under the message's ID, since it could not
+// determine later what was present when the summary was composed. If the summary is never delivered, that record is retracted.
 func (l *look) sumUp(present store.Present) (*Action, error) {
 	outbox, err := l.summary(present)
 	if err != nil {
@@ -210,19 +212,19 @@ func (l *look) sumUp(present store.Present) (*Action, error) {
 	}}, nil
 }
 
-// everything is what a baseline covers.
+// everything returns what a baseline records as announced.
 func (l *look) everything(present store.Present) *store.All {
 	return &store.All{Filter: l.settings.Filter, Moment: present.Moment}
 }
 
-// baselineWait says whether the baseline has to wait, and until when: zero for as long as nothing changes.
+// baselineWait reports whether the baseline has to wait. until is when to plan again; zero means when something changes.
 func (l *look) baselineWait() (until time.Time, waits bool) {
 	b := &l.state.Baseline
 	if l.now.Before(l.snapshotEnd()) {
 		return l.snapshotEnd(), true
 	}
 	if b.onlyIfUntold() && b.ToolBefore == "" && !b.restored() {
-		// What a receiver did not want to hear of until now has long been there.
+		// What a widened filter lets pass was present before: there is no result to wait for.
 		return time.Time{}, false
 	}
 	if b.Pulling && l.now.Before(l.pullEnd()) {
@@ -233,20 +235,20 @@ func (l *look) baselineWait() (until time.Time, waits bool) {
 	case !slices.ContainsFunc(l.coverage.Images, l.waitsFor):
 		return time.Time{}, false
 	case l.coverage.DataSince.IsZero():
-		// Nothing can be matched. The Scanner says so; a summary of nothing would not help.
+		// Nothing can be matched without data. The Scanner's status shows that, and an empty summary would not help.
 		return time.Time{}, true
 	}
 	return deadline, l.now.Before(deadline)
 }
 
-// waitsFor says whether the baseline is not complete without a result, or another one, for an image.
+// waitsFor reports whether the baseline needs a result for an image, or one with current data.
 func (l *look) waitsFor(img Image) bool {
 	b := &l.state.Baseline
 	outdated := (b.ToolBefore != "" || b.restored()) && img.State == ImageScanned && !img.Current
 	return (img.State == ImagePending || outdated) && slices.Contains(b.Images, img.Key)
 }
 
-// passOver ends the baseline without a message.
+// passOver ends the baseline and records everything as announced, without a message.
 func (l *look) passOver(present store.Present) *Action {
 	forget := l.state.Baseline.EngineBefore != ""
 	l.state.Baseline.finish()

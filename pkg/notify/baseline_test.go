@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestFirstScanSummary: one message when all images of the beginning have a result, then only what is new.
+// TestFirstScanSummary: one summary is sent when all images of the snapshot have a result. After that only changes are announced.
 func TestFirstScanSummary(t *testing.T) {
 	s := newStory(t)
 	s.image("web", ImagePending)
@@ -43,12 +43,12 @@ func TestFirstScanSummary(t *testing.T) {
 	}
 }
 
-// TestBaselineCompletes: when each image of the snapshot is scanned, excluded, gone or has failed once, or
-// after 30 minutes with vulnerability data; the message says what remains.
+// TestBaselineCompletes: the summary is sent when each image of the snapshot is scanned, excluded, gone or has failed once, or after 30
+// minutes with vulnerability data. It counts the images without a result.
 func TestBaselineCompletes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		arrange func(s *story)
-		after   time.Duration // since the first sight; 0: never
+		after   time.Duration // since the first visit; 0: never
 		want    Remaining
 	}{
 		"all have a result": {func(s *story) { s.image("b", ImageScanned) }, 30 * time.Second, Remaining{}},
@@ -110,7 +110,7 @@ func TestBaselineCompletes(t *testing.T) {
 	}
 }
 
-// TestFirstScanSilent: nothing is said of the beginning, and of everything after.
+// TestFirstScanSilent: what is present at the beginning is not announced. Everything found later is.
 func TestFirstScanSilent(t *testing.T) {
 	s := newStory(t)
 	s.settings.FirstScan = FirstScanSilent
@@ -125,7 +125,7 @@ func TestFirstScanSilent(t *testing.T) {
 	}
 }
 
-// TestFirstScanAll: everything is news from the start, new images included.
+// TestFirstScanAll: everything is announced as a change from the start, new images included.
 func TestFirstScanAll(t *testing.T) {
 	s := newStory(t)
 	s.settings.FirstScan = FirstScanAll
@@ -137,7 +137,7 @@ func TestFirstScanAll(t *testing.T) {
 	}
 }
 
-// TestNothingAtFirst: without any image there is nothing to sum up; the first image is a new one.
+// TestNothingAtFirst: without any image there is no summary, and the first image is announced as a new one.
 func TestNothingAtFirst(t *testing.T) {
 	s := newStory(t)
 	s.visit()
@@ -150,7 +150,7 @@ func TestNothingAtFirst(t *testing.T) {
 	}
 }
 
-// TestNotLookedYet: before the Scanner has looked for images, nothing is decided.
+// TestNotLookedYet: until the Scanner has listed its images, no baseline begins.
 func TestNotLookedYet(t *testing.T) {
 	s := newStory(t)
 	s.coverage.Known = false
@@ -160,14 +160,14 @@ func TestNotLookedYet(t *testing.T) {
 	}
 }
 
-// TestStoreRenewed: each receiver gets one message that claims nothing to be new, whatever its firstScan is.
+// TestStoreRenewed: after a store was lost, each receiver gets one summary that claims nothing to be new, with every firstScan policy.
 func TestStoreRenewed(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
 		s := newStory(t)
 		s.settings.FirstScan, s.settings.StoreRenewed = policy, true
 		s.find("web", finding.Critical, 1, 7)
 		s.visit()
-		// The Scanner remembers the new store as soon as the baseline has begun.
+		// The Scanner's status records the new store as soon as the baseline has begun.
 		s.settings.StoreRenewed = false
 		if d := only(t, s.next()); d.Kind != KindBaselineRenewed || d.Totals.Critical != 7 {
 			t.Errorf("firstScan %s: message %+v, want the renewed baseline with 7 findings", policy, d)
@@ -176,7 +176,7 @@ func TestStoreRenewed(t *testing.T) {
 	}
 }
 
-// TestBelowThreshold: what the summary passed over since it was below the threshold is new when it crosses it.
+// TestBelowThreshold: a finding below the threshold is not announced by the summary, and is new when it crosses the threshold.
 func TestBelowThreshold(t *testing.T) {
 	s := newStory(t)
 	s.find("web", finding.Medium, 1, 1)
@@ -184,7 +184,7 @@ func TestBelowThreshold(t *testing.T) {
 	if d := only(t, s.next()); len(d.Worst) != 0 || d.Totals.Medium != 1 {
 		t.Errorf("summary %+v, want one Medium finding counted and none shown", d)
 	}
-	s.find("web", finding.Critical, 1, 1) // the same one, now worse
+	s.find("web", finding.Critical, 1, 1) // the same finding, now worse
 	s.pass(time.Hour)
 	s.visit()
 	if d := only(t, s.next()); d.Sections[0].Items[0].Severity != finding.Critical || d.Sections[0].FirstTime {
@@ -192,7 +192,7 @@ func TestBelowThreshold(t *testing.T) {
 	}
 }
 
-// TestBaselineRetried: a summary that cannot be delivered stays the first message; nothing overtakes it.
+// TestBaselineRetried: a summary that cannot be delivered is retried unchanged, and no other message is sent before it.
 func TestBaselineRetried(t *testing.T) {
 	s := newStory(t)
 	s.find("web", finding.Critical, 1, 1)
@@ -210,7 +210,8 @@ func TestBaselineRetried(t *testing.T) {
 	}
 }
 
-// TestBaselineOfAnySize: a baseline covers everything, and what it covers is never news. The state stays small.
+// TestBaselineOfAnySize: a baseline records all findings, however many, and none of them is announced as a change later. The state stays
+// small.
 func TestBaselineOfAnySize(t *testing.T) {
 	for name, arrange := range map[string]func(*Settings){
 		"summary": func(*Settings) {},
@@ -248,7 +249,7 @@ func TestBaselineOfAnySize(t *testing.T) {
 	}
 }
 
-// TestFoundMeanwhile: what is found while the summary is composed is part of it, or news. It is never passed over.
+// TestFoundMeanwhile: a finding that is saved while the summary is composed is part of it, or announced later. It is never dropped.
 func TestFoundMeanwhile(t *testing.T) {
 	s := newStory(t)
 	s.find("web", finding.High, 1, 3)
@@ -262,7 +263,7 @@ func TestFoundMeanwhile(t *testing.T) {
 	}
 	s.wantIdle()
 
-	// During a large first scan a result comes with every look. The second one is taken while results wait.
+	// During a large first scan, a result is saved during each read. The second read blocks writers.
 	s = newStory(t)
 	s.find("web", finding.High, 1, 3)
 	s.visit()
@@ -291,7 +292,7 @@ func TestFoundMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSummaryThatNeverArrived: what it covered is part of the next one, since it counts as untold again.
+// TestSummaryThatNeverArrived: findings of a summary that was never delivered are part of the next one.
 func TestSummaryThatNeverArrived(t *testing.T) {
 	s := newStory(t)
 	s.find("web", finding.High, 1, 3)
@@ -300,7 +301,7 @@ func TestSummaryThatNeverArrived(t *testing.T) {
 	first := only(t, s.next())
 	s.find("web", finding.High, 10, 1)
 	s.pass(30 * 24 * time.Hour)
-	s.store.broken = 1 // a crash before it is thrown away
+	s.store.broken = 1 // a crash before the summary is discarded
 	if err := s.tryVisit(); err == nil {
 		t.Fatal("no error, want that of the store")
 	}
@@ -314,7 +315,7 @@ func TestSummaryThatNeverArrived(t *testing.T) {
 	}
 }
 
-// TestSummaryAfterCrash: wherever the manager dies, the summary covers what it says, and the rest is news.
+// TestSummaryAfterCrash: wherever the manager crashes, each finding is announced exactly once, by the summary or later.
 func TestSummaryAfterCrash(t *testing.T) {
 	for name, crash := range map[string]func(s *story){
 		"before it is recorded":             func(s *story) { s.store.broken = 1 },
@@ -347,7 +348,7 @@ func TestSummaryAfterCrash(t *testing.T) {
 	}
 }
 
-// TestFirstScanWithoutNew: who does not hear of what is new hears what there is at the beginning, with the worst of it.
+// TestFirstScanWithoutNew: a receiver that does not want changes of the kind New still gets a first summary with the worst findings.
 func TestFirstScanWithoutNew(t *testing.T) {
 	s := newStory(t)
 	s.settings.Filter.Changes = []store.Change{store.ChangeFixed}

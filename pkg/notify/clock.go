@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// settled returns the state as it would be if the clock had always gone as it does now. A clock that was put back
-// leaves times behind that are still to come though they are of something that has happened; what waits for a while
-// after them would wait for hours more. So all times move by as much, and every wait is at most as long as it was meant to be.
+// settled corrects the state after the clock was set back. Times of past events would then lie in the future, and a wait that starts at one
+// of them would take hours longer. All times move back by the same amount, so that no wait is longer than intended.
 func (s State) settled(now time.Time) State {
 	ahead := time.Duration(0)
 	s.eachTime(func(at *time.Time) { ahead = max(ahead, at.Sub(now)) })
 	if ahead <= 0 {
 		return s
 	}
-	// What pointers lead to belongs to the state before as well.
+	// The previous state shares the pointers.
 	s.Outbox, s.Stopped, s.LastError = clone(s.Outbox), clone(s.Stopped), clone(s.LastError)
 	s.Unconfirmed = clone(s.Unconfirmed)
 	s.Notices = maps.Clone(s.Notices)
@@ -26,7 +25,7 @@ func (s State) settled(now time.Time) State {
 	return s
 }
 
-// eachTime visits the times of what has happened.
+// eachTime calls visit for each time of a past event that is set.
 func (s *State) eachTime(visit func(*time.Time)) {
 	times := []*time.Time{&s.Baseline.Started, &s.PendingSince, &s.LastAttempt, &s.LastDelivery}
 	if s.Outbox != nil {

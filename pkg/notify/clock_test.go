@@ -7,12 +7,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestClockPutBack: whatever a receiver waits for, it waits no longer for the clock having been put back by hours.
+// TestClockPutBack: no wait of a receiver becomes longer when the clock is set back by hours.
 func TestClockPutBack(t *testing.T) {
 	const jump = 7 * time.Hour
 	for name, tt := range map[string]struct {
 		arrange func(*story)
-		// longest is the wait that there may be after the jump.
+		// longest is the longest wait that is allowed after the jump.
 		longest time.Duration
 	}{
 		"groupWait": {func(s *story) { s.find("a", finding.High, 0, 1); s.visit() }, 30 * time.Second},
@@ -56,7 +56,7 @@ func TestClockPutBack(t *testing.T) {
 	}
 }
 
-// TestClockPutBackBaseline: a baseline whose vulnerability data came by the clock's later time waits no longer for it.
+// TestClockPutBackBaseline: a baseline waits no longer than baselinePatience if DataSince lies in the future after the clock was set back.
 func TestClockPutBackBaseline(t *testing.T) {
 	s := newStory(t)
 	s.coverage.DataSince = s.now
@@ -78,8 +78,8 @@ func TestClockPutBackBaseline(t *testing.T) {
 	}
 }
 
-// TestClockPutForward: hours that never were make a message come sooner and no message come twice; one that was being
-// tried for what seems more than a day is composed anew.
+// TestClockPutForward: after the clock was set forward and back, no message is sent twice. A message that seems older than a day is
+// composed again.
 func TestClockPutForward(t *testing.T) {
 	s := begun(t, "a")
 	s.outcomes = []Outcome{{Result: Temporary}}

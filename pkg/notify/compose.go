@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Bounds of a message. What is beyond them is counted in it.
+// Bounds of a message. The message counts what exceeds them.
 const (
 	maxSections       = 8
 	maxItems          = 10
@@ -25,13 +25,13 @@ const (
 	maxReferences     = 5
 	maxNewImages      = 10
 	maxRest           = 10
-	// maxText and maxURL keep the largest message far below MaxDeliveryBytes, whatever an image names its packages.
+	// maxText and maxURL (bytes) keep the largest message far below MaxDeliveryBytes, whatever names an image contains.
 	maxText = 256
 	maxURL  = 2048
 )
 
-// digest composes the message about what is new: the worst repositories with the worst findings of each, the names of
-// new images, and what the Scanner says about itself. All findings count as told, those too that are only counted.
+// digest composes the KindNews message: the worst repositories with the worst findings of each, the names of new images, and the notices.
+// All findings in l.news count as announced, including those that the message only counts.
 func (l *look) digest(notices []Notice) (Outbox, error) {
 	known, err := l.source.KnownRepositories(l.ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (l *look) digest(notices []Notice) (Outbox, error) {
 	return outbox, nil
 }
 
-// add counts what is new in a repository without a section.
+// add counts the changes of one repository that gets no section.
 func (r *Rest) add(news []store.News) {
 	r.Images++
 	r.Findings += len(news)
@@ -73,7 +73,7 @@ func (r *Rest) add(news []store.News) {
 	}
 }
 
-// changesOf counts what is told by kind.
+// changesOf counts announced changes by kind.
 func changesOf(news []store.News, newImages int) map[store.Change]int {
 	changes := map[store.Change]int{}
 	for _, n := range news {
@@ -85,7 +85,7 @@ func changesOf(news []store.News, newImages int) map[store.Change]int {
 	return changes
 }
 
-// totalsOf counts findings, but for those that are fixed.
+// totalsOf counts findings, without fixed ones.
 func totalsOf(news []store.News) (totals finding.Counts) {
 	for _, n := range news {
 		if n.Change != store.ChangeFixed {
@@ -95,8 +95,8 @@ func totalsOf(news []store.News) (totals finding.Counts) {
 	return totals
 }
 
-// summary composes the message about everything that is there. What passes the filter counts as told; what
-// does not stays untold, so that it is new if it passes later.
+// summary composes the message about everything that is present. What passes the filter counts as announced. What does not pass stays not
+// announced, so that it is new if it passes later.
 func (l *look) summary(present store.Present) (Outbox, error) {
 	d, err := l.newDigest(l.summaryKind())
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *look) summary(present store.Present) (Outbox, error) {
 	return Outbox{Digest: d, Repositories: l.heardOf(present), Findings: present.News}, nil
 }
 
-// summaryKind says why there is a summary.
+// summaryKind returns the reason for the summary.
 func (l *look) summaryKind() Kind {
 	switch b := l.state.Baseline; {
 	case b.EngineBefore != "":
@@ -142,14 +142,14 @@ func (l *look) summaryKind() Kind {
 	return KindFirstScan
 }
 
-// heardOf lists the repositories that a baseline makes known.
+// heardOf returns the repositories that a baseline makes known, sorted and without duplicates.
 func (l *look) heardOf(present store.Present) []string {
 	repositories := append(l.coverage.resolvedRepositories(), present.Repositories...)
 	slices.Sort(repositories)
 	return slices.Compact(repositories)
 }
 
-// newDigest is a message without content.
+// newDigest returns a message with a random ID and without content.
 func (l *look) newDigest(kind Kind) (Digest, error) {
 	var id [16]byte
 	if _, err := io.ReadFull(l.random, id[:]); err != nil {
@@ -162,11 +162,11 @@ func (l *look) newDigest(kind Kind) (Digest, error) {
 	}, nil
 }
 
-// byRepository groups news, that with the worst repository first; in each by package.
+// byRepository groups changes by repository, the repository with the worst finding first. Within a repository, changes stand together by
+// package, and fixed findings come last.
 func byRepository(news []store.News) [][]store.News {
 	groups := grouped(news, func(n store.News) string { return n.Repository })
 	for i, group := range groups {
-		// By package, but for what is fixed.
 		groups[i] = slices.Concat(grouped(group, func(n store.News) string {
 			if n.Change == store.ChangeFixed {
 				return fixedPackages
@@ -177,10 +177,10 @@ func byRepository(news []store.News) [][]store.News {
 	return groups
 }
 
-// fixedPackages groups what is fixed: no package is named so, since a name has no NUL.
+// fixedPackages is the group key of all fixed findings. No package has this name, since a name has no NUL.
 const fixedPackages = "\x00"
 
-// grouped gives groups with the same key, that with the worst first and in each the worst first.
+// grouped groups changes by key. The group with the worst change comes first, and so does the worst change of each group.
 func grouped(news []store.News, key func(store.News) string) [][]store.News {
 	index := map[string]int{}
 	var groups [][]store.News
@@ -196,14 +196,14 @@ func grouped(news []store.News, key func(store.News) string) [][]store.News {
 	return groups
 }
 
-// worseNews orders by what to look at first; what is fixed comes last.
+// worseNews orders changes by urgency: fixed findings last, then by finding.Worse, then by repository.
 func worseNews(a, b store.News) int {
 	return cmp.Or(
 		compareBool(a.Change == store.ChangeFixed, b.Change == store.ChangeFixed),
 		finding.Worse(a.Finding, b.Finding), cmp.Compare(a.Repository, b.Repository))
 }
 
-// compareBool puts what is true last.
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -240,18 +240,18 @@ func newItem(n store.News) Item {
 	if f.Fixable() {
 		item.FixedIn = clip(strings.Join(f.FixVersions, ", "), maxText)
 	}
-	// JSON has no NaN, which may not keep a message from being sent.
+	// JSON has no NaN: encoding the message would fail.
 	if f.EPSS > 0 && f.EPSS <= 1 && !math.IsNaN(f.EPSS) {
 		item.EPSS = f.EPSS
 	}
-	// Half an address leads nowhere.
+	// A truncated URL leads nowhere.
 	if len(f.URL) <= maxURL {
 		item.URL = f.URL
 	}
 	return item
 }
 
-// encodable is a time, or zero for one that JSON cannot hold: years beyond 9999.
+// encodable returns at, or the zero time if JSON may not be able to encode it. JSON allows years up to 9999 in any time zone.
 func encodable(at time.Time) time.Time {
 	if year := at.UTC().Year(); year < 1 || year > 9998 {
 		return time.Time{}
@@ -259,7 +259,7 @@ func encodable(at time.Time) time.Time {
 	return at
 }
 
-// workloadsOf names the workloads once each, however many containers and findings they have.
+// workloadsOf names each workload once, however many containers and findings it has, and returns how many exceed the bound.
 func workloadsOf(news []store.News) (named []string, more int) {
 	var all []string
 	for _, n := range news {
@@ -270,7 +270,7 @@ func workloadsOf(news []store.News) (named []string, more int) {
 	return firstOf(all, maxWorkloads)
 }
 
-// referencesOf lists the tags in use, or the digest where there is no tag.
+// referencesOf returns the tags in use, and the digest of a reference without a tag.
 func referencesOf(news []store.News) []string {
 	var all []string
 	for _, n := range news {
@@ -285,7 +285,7 @@ func referencesOf(news []store.News) []string {
 }
 
 func tagOf(reference string) string {
-	// No registry takes longer ones, and parsing them takes its time.
+	// No registry accepts longer references, and parsing long text is slow.
 	ref, err := image.ParseReference(clip(reference, 4*maxText))
 	switch {
 	case err != nil:
@@ -296,7 +296,7 @@ func tagOf(reference string) string {
 	return ref.Digest
 }
 
-// firstOf returns the first n of the distinct values in order, and how many more there are.
+// firstOf returns the first n distinct values in ascending order, and the number of further ones.
 func firstOf(values []string, n int) ([]string, int) {
 	slices.Sort(values)
 	values = slices.Compact(values)

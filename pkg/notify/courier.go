@@ -10,43 +10,43 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Sender brings a message to a receiver. It always comes back with an outcome, within its own deadline; the
-// client package has the one that asks the notifier.
+// Sender sends a message to a receiver. It always returns an outcome, within its own deadline. The implementation for the notifier is in
+// package client.
 type Sender interface {
 	Send(ctx context.Context, d Delivery) Outcome
 }
 
-// Courier carries out what the planner decides for one receiver at a time.
+// Courier carries out the Planner's decisions, for one receiver at a time.
 //
-// Every change of a receiver's state is stored before what follows from it is done, so that whoever comes
-// after a crash finds either the message still to send, or that it was told.
+// It stores each change of a receiver's state before it acts on it. After a crash, the next process therefore finds either the message that
+// is still to be sent, or the record that it was announced.
 type Courier struct {
 	Store   store.Announcements
 	Sender  Sender
 	Planner Planner
 	Now     func() time.Time
-	// Counted is called with the number of each delivery after it is stored and before the message is handed over; nil for nothing. It
-	// keeps the number where no copy of the store is, and does not hold the message back if that fails.
+	// Counted is called with the number of each delivery, after the number is stored and before the message is sent; nil to do nothing. It
+	// saves the number outside the store, where an older copy of the store cannot reset it. The message is sent even if that fails.
 	Counted func(ctx context.Context, number int64)
 }
 
-// Progress is what one visit came to.
+// Progress is the result of Courier.Visit.
 type Progress struct {
-	// Next is when to visit again if nothing changes before; zero if there is no such time.
+	// Next is when to call Visit again if nothing changes before; zero for never.
 	Next time.Time
-	// Before and After are the receiver's state at the beginning and at the end.
+	// Before and After are the receiver's state at the beginning and at the end of Visit.
 	Before, After State
-	// Outcome of the attempt to deliver, nil if there was none.
+	// Outcome is that of the delivery attempt; nil if there was none.
 	Outcome *Outcome
 }
 
-// maxSteps bounds one visit. The longest useful one is: throw away an old message, record what the summary
-// covers, send it, hear of clean repositories, look at the news.
+// maxSteps bounds the plans of one Visit. The longest useful sequence is: discard an old message, record what the summary announces, send
+// it, record repositories without findings, check for changes.
 const maxSteps = 6
 
-// Visit does all that can be done for a receiver now: at most one message. The scanner is the Scanner's UID. What is settled
-// is taken from the coverage, whatever the filter says.
-// An error is the store's; nothing is lost by it, the visit is to be repeated.
+// Visit does everything that is due for a receiver, and sends at most one message. The scanner is the Scanner's UID. If the coverage is
+// known, it replaces settings.Filter.Settled. Errors come from the store, the stored state or the Planner. Nothing is lost by an error:
+// call Visit again.
 func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, coverage Coverage) (Progress, error) {
 	stored, err := c.Store.ReceiverState(ctx, scanner, settings.Receiver)
 	if err != nil {
@@ -67,18 +67,18 @@ func (c Courier) Visit(ctx context.Context, scanner string, settings Settings, c
 	return v.progress, nil
 }
 
-// visit is one visit to one receiver.
+// visit is one call of Courier.Visit.
 type visit struct {
 	Courier
 	scanner  string
 	settings Settings
-	// stored is what the store has of state.
+	// stored is the state as last read from or written to the store.
 	stored   []byte
 	state    State
 	progress Progress
 }
 
-// run plans and carries out until there is nothing left to do now.
+// run plans and carries out actions until nothing is due.
 func (v *visit) run(ctx context.Context, coverage Coverage) error {
 	source := FromStore(v.Store, v.scanner, v.settings.Receiver)
 	full, err := v.Store.RecordsFull(ctx, v.scanner)
@@ -100,7 +100,7 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 			return err
 		}
 		if action.Send != nil && v.progress.Outcome != nil {
-			// A second message waits for the next visit: others want to be visited too.
+			// A second message waits for the next Visit, so that it does not delay other receivers.
 			v.progress.Next = v.Now()
 			return nil
 		}
@@ -108,7 +108,7 @@ func (v *visit) run(ctx context.Context, coverage Coverage) error {
 		v.state, v.progress.Next = state, action.Until
 		err = v.carryOut(ctx, action)
 		if action.Mark != nil && errors.Is(err, store.ErrChanged) {
-			// Something was found between the look and the record of it, as happens all the time during a large first scan.
+			// A finding was saved between planning and recording, which is common during a large first scan.
 			v.state = before
 			err = v.planAndRecord(ctx, coverage, source)
 		}
@@ -178,10 +178,10 @@ func (v *visit) followUp(ctx context.Context, coverage Coverage) error {
 	return nil
 }
 
-// errOtherPlan says that there is nothing to record without a message any more.
+// errOtherPlan is returned if planning again gives an action without Mark.
 var errOtherPlan = errors.New("the plan has changed")
 
-// planAndRecord plans again and records the plan's Mark while nobody writes. Writers wait for as long as that takes.
+// planAndRecord plans again and records the plan's Mark while the store blocks all writers.
 func (v *visit) planAndRecord(ctx context.Context, coverage Coverage, source Source) error {
 	var encoded []byte
 	state, action := v.state, Action{}
@@ -204,7 +204,7 @@ func (v *visit) planAndRecord(ctx context.Context, coverage Coverage, source Sou
 	return nil
 }
 
-// carryOut does one action.
+// carryOut executes one action.
 func (v *visit) carryOut(ctx context.Context, action Action) error {
 	if action.Mark != nil {
 		return v.record(ctx, *action.Mark)
@@ -228,7 +228,7 @@ func (v *visit) carryOut(ctx context.Context, action Action) error {
 	return v.save(ctx)
 }
 
-// record stores what was said together with the state.
+// record stores what was announced together with the state.
 func (v *visit) record(ctx context.Context, said store.Announced) error {
 	encoded, err := v.state.Encode()
 	if err != nil {
@@ -242,7 +242,7 @@ func (v *visit) record(ctx context.Context, said store.Announced) error {
 	return nil
 }
 
-// begin stores the state in which a message is handed over.
+// begin stores the state, with the message in the outbox, before the message is sent.
 func (v *visit) begin(ctx context.Context) error {
 	encoded, err := v.state.Encode()
 	if err != nil {
@@ -272,7 +272,7 @@ func (v *visit) save(ctx context.Context) error {
 	return nil
 }
 
-// FromStore is the Source of one receiver of the Scanner with a UID.
+// FromStore returns the Source of one receiver. The scanner is the Scanner's UID.
 func FromStore(s store.Announcements, scanner, receiver string) Source {
 	return storeSource{s, scanner, receiver}
 }

@@ -1,8 +1,8 @@
-// Package notify decides what to say, to whom and when.
+// Package notify decides what to announce to which receiver, and when.
 //
-// A message, here a Digest, is computed from a difference: what is present minus what a receiver was told. It
-// is level-triggered: whatever stops half-way is computed again, and a message whose fate is unknown is sent
-// again under the same id, which the notifier recognises. The package knows neither Slack nor Kubernetes.
+// A message, here a Digest, is computed from a difference: what is present minus what was announced to a receiver. The computation is
+// level-triggered: whatever is interrupted is computed again. A message with an unknown outcome is sent again under the same ID, by which
+// the notifier recognizes it. The package knows neither Slack nor Kubernetes.
 package notify
 
 import (
@@ -12,69 +12,73 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Kind is what a message is about.
+// Kind is the type of a message.
 type Kind string
 
 // Kinds of messages.
 const (
-	// KindFirstScan summarises what was there when the Scanner (or the receiver) was made.
+	// KindFirstScan summarizes what was present when the Scanner (or the receiver) was created.
 	KindFirstScan Kind = "FirstScan"
-	// KindBaselineRenewed is the same after the store was lost: nothing in it is claimed to be new.
+	// KindBaselineRenewed is the same summary after the store was lost. It does not claim that anything is new.
 	KindBaselineRenewed Kind = "BaselineRenewed"
-	// KindEngineChanged is the same after the Scanner got another engine: what only that one finds is not claimed to be new.
+	// KindEngineChanged is the same summary after the Scanner's engine was changed. Findings that only the new engine reports are not
+	// claimed to be new.
 	KindEngineChanged Kind = "EngineChanged"
-	// KindEngineUpdated sums up what a new version of the same engine finds in addition, if that is anything.
+	// KindEngineUpdated summarizes the additional findings of a new version of the same engine, if there are any.
 	KindEngineUpdated Kind = "EngineUpdated"
-	// KindFilterWidened sums up what was there already when the receiver was set to hear of more, if that is anything.
+	// KindFilterWidened summarizes what was present before the receiver's filter was widened and passes it now, if there is anything.
 	KindFilterWidened Kind = "FilterWidened"
-	// KindStoreRestored sums up what the receiver had not heard of when the backup was made that the store was restored from, if that
-	// is anything: it may have heard of it since.
+	// KindStoreRestored summarizes, after the store was restored from a backup, what was not announced when the backup was made, if there
+	// is anything. It may have been announced since the backup.
 	KindStoreRestored Kind = "StoreRestored"
-	// KindNews lists what a receiver has not heard of: changes, new images, and what the Scanner has to say about itself.
+	// KindNews lists what was not announced yet: changes, new images and notices about the Scanner's health.
 	KindNews Kind = "News"
 )
 
-// Digest is one message, complete and independent of how a receiver shows it.
+// Digest is one message, complete and independent of the receiver's format.
 type Digest struct {
-	// ID is unique for the message and stays the same when it is sent again. 32 hexadecimal digits.
+	// ID is unique for each message and stays the same when the message is sent again. It has 32 hexadecimal digits.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
-	// Namespace and Scanner that speak.
+	// Namespace and Scanner name the Scanner that sends the message.
 	Namespace string    `json:"namespace"`
 	Scanner   string    `json:"scanner"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Engine and EngineBefore say, for KindEngineChanged and KindEngineUpdated, which engine it is now and which it was, with its
-	// version for the latter.
+	// Engine and EngineBefore are the new and the previous engine. They are set for KindEngineChanged, and with their versions for
+	// KindEngineUpdated.
 	Engine       string `json:"engine,omitempty"`
 	EngineBefore string `json:"engineBefore,omitempty"`
-	// Totals counts, for summaries, everything that was found, and for KindNews what is told but for what is fixed.
+	// Totals counts findings without suppressed ones: all that are present in a summary, and the announced ones that are not fixed in
+	// KindNews.
 	Totals finding.Counts `json:"totals"`
-	// Excepted is, for summaries, how many findings exceptions cover beside Totals.
+	// Excepted is, in summaries, the number of findings that exceptions suppress. Totals does not count them.
 	Excepted int `json:"excepted,omitempty"`
-	// RestoredFrom is, for KindStoreRestored, when the backup was made.
+	// RestoredFrom is, for KindStoreRestored, the time of the backup.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
-	// Untold is, for KindEngineUpdated, KindFilterWidened and KindStoreRestored, how many findings the receiver had not heard of; Worst are of those.
+	// Untold is the number of findings that were not announced before, for KindEngineUpdated, KindFilterWidened and KindStoreRestored.
+	// Worst lists only such findings.
 	Untold int `json:"untold,omitempty"`
-	// Changes counts what is told by kind, findings that are only counted included.
+	// Changes counts the announced changes by kind, including findings that are only counted.
 	Changes map[store.Change]int `json:"changes,omitempty"`
-	// Images is the number of image repositories concerned.
+	// Images is the number of image repositories that the message covers.
 	Images int `json:"images"`
 	// Sections, one per image repository, worst first. Summaries have none.
 	Sections []Section `json:"sections,omitempty"`
-	// Rest is what is told without a section: it counts as told and is not part of a later message.
+	// Rest counts what is announced without a section. No later message repeats it.
 	Rest Rest `json:"rest,omitzero"`
-	// NewImages are repositories that run for the first time, with nothing to tell of; at most ten, and how many more there are.
+	// NewImages are repositories that run for the first time and have no findings to announce, at most ten. MoreNewImages is the number of
+	// further ones.
 	NewImages     []string `json:"newImages,omitempty"`
 	MoreNewImages int      `json:"moreNewImages,omitempty"`
-	// Notices are what the Scanner says about itself.
+	// Notices are about the Scanner's own health.
 	Notices []Notice `json:"notices,omitempty"`
-	// Worst are the worst findings of a summary, at most five.
+	// Worst are the worst findings of a summary that were not announced before, at most five.
 	Worst []Item `json:"worst,omitempty"`
-	// Remaining says, in a summary, what is not part of it yet: images pending, failed by reason.
+	// Remaining counts the images that a summary does not cover.
 	Remaining Remaining `json:"remaining,omitzero"`
 	// Unconfirmed describes earlier messages to this receiver that were given up; nil if there are none.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
-	// ReadMore is the command or address where everything can be read.
+	// ReadMore is the command or URL that shows all findings.
 	ReadMore string `json:"readMore,omitempty"`
 }
 
@@ -83,25 +87,26 @@ type Section struct {
 	Repository string `json:"repository"`
 	// References are the tags in use, at most five.
 	References []string `json:"references,omitempty"`
-	// Workloads that run it, such as "Deployment shop/api", at most ten, and how many more there are.
+	// Workloads that run it, such as "Deployment shop/api", at most ten. MoreWorkloads is the number of further ones.
 	Workloads     []string `json:"workloads"`
 	MoreWorkloads int      `json:"moreWorkloads,omitempty"`
-	// FirstTime says that the repository is new here: its section gives totals and the worst, not every finding as news.
+	// FirstTime is true if the repository is new to the receiver. Its section then gives totals and the worst findings, not each finding as
+	// a change.
 	FirstTime bool `json:"firstTime,omitempty"`
-	// Totals counts the section's findings but for what is fixed.
+	// Totals counts the section's findings, without fixed ones.
 	Totals finding.Counts `json:"totals"`
-	// Items by package, that with the worst item first and in each the worst first; what is fixed comes last. MoreItems were left out.
+	// Items are grouped by package, the worst package and the worst item first. Fixed findings come last. MoreItems counts those left out.
 	Items     []Item `json:"items"`
 	MoreItems int    `json:"moreItems,omitempty"`
 }
 
 // Item is one vulnerability in one package.
 type Item struct {
-	// Change is why it is told; empty in summaries.
+	// Change is why the item is announced; empty in summaries.
 	Change   store.Change     `json:"change,omitempty"`
 	ID       string           `json:"id"`
 	Severity finding.Severity `json:"severity"`
-	// SeverityBefore is what it was before, equal to Severity if that has not changed.
+	// SeverityBefore is the previous severity. It equals Severity if the severity has not changed.
 	SeverityBefore finding.Severity `json:"severityBefore"`
 	Package        string           `json:"package"`
 	Version        string           `json:"version,omitempty"`
@@ -110,69 +115,70 @@ type Item struct {
 	EPSS           float64          `json:"epss,omitempty"`
 	KnownExploited bool             `json:"knownExploited,omitempty"`
 	URL            string           `json:"url,omitempty"`
-	// FirstSeen is since when it is known here, FixSince since when there is a fix, ExploitedSince since when it is known to be exploited.
+	// FirstSeen is when the finding was first seen in this store. FixSince is when a fix became known, and ExploitedSince when an exploit
+	// became known. Zero means unknown.
 	FirstSeen      time.Time `json:"firstSeen,omitzero"`
 	FixSince       time.Time `json:"fixSince,omitzero"`
 	ExploitedSince time.Time `json:"exploitedSince,omitzero"`
-	// ExceptionEnded says that it is told since an exception covers it no longer.
+	// ExceptionEnded is true if the item is announced because its exception ended.
 	ExceptionEnded bool `json:"exceptionEnded,omitempty"`
-	// Repository is set in summaries, where items stand outside a section.
+	// Repository is set in summaries, whose items have no section.
 	Repository string `json:"repository,omitempty"`
 }
 
-// Rest is what is only counted.
+// Rest counts changes that have no section.
 type Rest struct {
 	Images   int `json:"images,omitempty"`
 	Findings int `json:"findings,omitempty"`
-	// Repositories are the names of the worst, at most ten.
+	// Repositories names those with the worst findings, at most ten.
 	Repositories []string `json:"repositories,omitempty"`
 }
 
-// NoticeKind is what a Scanner says about itself.
+// NoticeKind is the type of a health notice.
 type NoticeKind string
 
 // Kinds of notices.
 const (
-	// NoticeScansFailing: images wait or fail, and none was scanned for a time.
+	// NoticeScansFailing: images are pending or failed, and no scan has succeeded for some time.
 	NoticeScansFailing NoticeKind = "ScansFailing"
 	// NoticeDataOutdated: the vulnerability data is older than the operator's configuration allows.
 	NoticeDataOutdated NoticeKind = "DataOutdated"
-	// NoticeDataAnomaly: too many findings have gone with one version of the data.
+	// NoticeDataAnomaly: too many findings disappeared with one version of the vulnerability data.
 	NoticeDataAnomaly NoticeKind = "DataAnomaly"
-	// NoticeImagesFailed: images cannot be scanned for one reason.
+	// NoticeImagesFailed: images cannot be scanned, all for the same reason.
 	NoticeImagesFailed NoticeKind = "ImagesFailed"
-	// NoticeUnconfirmed: messages to another receiver of the Scanner are not answered.
+	// NoticeUnconfirmed: messages to another receiver of the Scanner get no answer.
 	NoticeUnconfirmed NoticeKind = "DeliveryUnconfirmed"
-	// NoticeExceptionExpires: an exception ends within a week, and what it covers will be news again.
+	// NoticeExceptionExpires: an exception expires within a week. The findings that it suppresses are then announced again.
 	NoticeExceptionExpires NoticeKind = "ExceptionExpires"
 )
 
-// Notice is one thing that a Scanner has to say about itself. It is told when it begins to be true and, but for an exception's end,
-// again when it is over.
+// Notice is one notice about a Scanner's health. It is announced when it begins to hold, and again when it is over. A notice about an
+// expiring exception is announced only once.
 type Notice struct {
-	// ID is the same as long as it is about the same trouble.
+	// ID stays the same as long as the notice is about the same problem.
 	ID   string     `json:"id"`
 	Kind NoticeKind `json:"kind"`
-	// Since is when it began, zero if that is not known; Until is when an exception expires.
+	// Since is when the problem began; zero if unknown. Until is when an exception expires.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Reason is that of failed images; Name that of an exception ("shop/accepted", or a name alone for one of the cluster) or of a
-	// receiver; Detail is for people.
+	// Reason is the failure reason of images. Name is that of an exception ("shop/accepted", without a namespace for a cluster-wide one) or
+	// of a receiver. Detail is text for people.
 	Reason string `json:"reason,omitempty"`
 	Name   string `json:"name,omitempty"`
 	Detail string `json:"detail,omitempty"`
-	// Count of images or findings, and some of them by name, at most five.
+	// Count is the number of images, findings or messages. Examples names some of them, at most five.
 	Count    int      `json:"count,omitempty"`
 	Examples []string `json:"examples,omitempty"`
-	// Over says that it is no longer true.
+	// Over is true if the notice holds no more.
 	Over bool `json:"over,omitempty"`
 }
 
-// Remaining is what a summary does not cover.
+// Remaining counts the images that a summary does not cover.
 type Remaining struct {
 	Pending  int            `json:"pending,omitempty"`
 	Failed   map[string]int `json:"failed,omitempty"` // by reason
 	Excluded int            `json:"excluded,omitempty"`
-	// Partly counts images that were scanned, and that hold what the engine does not cover.
+	// Partly counts scanned images with content that the engine does not cover.
 	Partly int `json:"partly,omitempty"`
 }

@@ -16,7 +16,7 @@ const (
 	otherClair = "clair https://other.example.com"
 )
 
-// switchTo gives the Scanner another engine, which has no results yet of the images that run.
+// switchTo changes the Scanner's engine. The new engine has no results yet for the running images.
 func (s *story) switchTo(engine string) {
 	s.settings.Filter.Engine = engine
 	s.settings.Generation++
@@ -26,7 +26,7 @@ func (s *story) switchTo(engine string) {
 	}
 }
 
-// told is a story of a receiver that was told of Grype's three findings in an image.
+// told returns a story in which Grype's three findings in an image were announced.
 func told(t *testing.T, policy FirstScan) *story {
 	t.Helper()
 	s := newStory(t)
@@ -42,8 +42,8 @@ func told(t *testing.T, policy FirstScan) *story {
 	return s
 }
 
-// TestEngineChanged: what another engine finds besides is one summary and no news, whichever way it is changed; what is
-// found after that is news.
+// TestEngineChanged: the additional findings of another engine are one summary and no changes, whichever engine comes first. Later findings
+// are changes.
 func TestEngineChanged(t *testing.T) {
 	s := told(t, FirstScanSummary)
 	before := grype
@@ -69,7 +69,7 @@ func TestEngineChanged(t *testing.T) {
 	}
 }
 
-// TestEngineChangedBack: what was told once is not told as news by the return to the engine that found it.
+// TestEngineChangedBack: after the engine is changed back, findings that were announced before are not announced as changes.
 func TestEngineChangedBack(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
 		s := told(t, policy)
@@ -91,8 +91,8 @@ func TestEngineChangedBack(t *testing.T) {
 	}
 }
 
-// TestEngineChangedAsleep: an image that does not run while the engine is changed is summarised when it does, since all that
-// the new engine finds in it would look new.
+// TestEngineChangedAsleep: an image that does not run while the engine is changed gets a first-time section when it runs again, since all
+// findings of the new engine in it would look new.
 func TestEngineChangedAsleep(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent} {
 		s := told(t, policy)
@@ -121,8 +121,8 @@ func TestEngineChangedAsleep(t *testing.T) {
 	}
 }
 
-// TestEngineChangedPolicies: who wants no summary at the beginning gets none now, and who wants everything is told of the
-// difference.
+// TestEngineChangedPolicies: with FirstScanSilent, a change of the engine sends no summary. With FirstScanAll, the difference is announced
+// as changes.
 func TestEngineChangedPolicies(t *testing.T) {
 	silent := begun(t, "web")
 	silent.pass(time.Hour)
@@ -148,8 +148,8 @@ func TestEngineChangedPolicies(t *testing.T) {
 	}
 }
 
-// TestEngineOfEarlierStates: a state from before engines were remembered takes the engine that is there, without a word;
-// so does an operator that does not know the Scanner's engine for a while.
+// TestEngineOfEarlierStates: a stored state without an engine takes the current one, without a message. An engine that is unknown for a
+// while is no change either.
 func TestEngineOfEarlierStates(t *testing.T) {
 	s := told(t, FirstScanSummary)
 	state := s.last.After
@@ -169,8 +169,8 @@ func TestEngineOfEarlierStates(t *testing.T) {
 	}
 }
 
-// TestEngineChangedWhileOpen: a baseline that is open goes on with the engine that there is now, and says what the receiver
-// knows of; a change that was undone before anything was said was none.
+// TestEngineChangedWhileOpen: an open baseline continues with the current engine, and the summary names the engine that was announced
+// before. A change that is reverted before the summary has no effect.
 func TestEngineChangedWhileOpen(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first   bool
@@ -214,8 +214,8 @@ func TestEngineChangedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestEngineChangedOnTheWay: a message of the engine before is brought to its end; its delivery ends no baseline of the
-// engine after.
+// TestEngineChangedOnTheWay: a message in the outbox for the previous engine is finished first. Its delivery does not end the new engine's
+// baseline.
 func TestEngineChangedOnTheWay(t *testing.T) {
 	for name, beginning := range map[string]func(t *testing.T) *story{
 		"news": func(t *testing.T) *story {
@@ -252,7 +252,7 @@ func TestEngineChangedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestEngineSummaryTooOld: a summary that never arrives is not taken for said, also when the engine is changed back.
+// TestEngineSummaryTooOld: the findings of a summary that is never delivered stay not announced, even if the engine is changed back.
 func TestEngineSummaryTooOld(t *testing.T) {
 	s := told(t, FirstScanSummary)
 	s.switchTo(clair)
@@ -269,7 +269,8 @@ func TestEngineSummaryTooOld(t *testing.T) {
 	}
 }
 
-// TestEngineChangedLate: a baseline that is open waits as long for the new engine as it would have for the one before.
+// TestEngineChangedLate: after a change of the engine, an open baseline waits for the new engine as long as it would have for the first
+// one.
 func TestEngineChangedLate(t *testing.T) {
 	s := newStory(t)
 	s.image("web", ImagePending)
@@ -284,8 +285,8 @@ func TestEngineChangedLate(t *testing.T) {
 	}
 }
 
-// TestExceptionEndsDuringASummary: what was told, and is not in the summary since an exception covered it then, is told when the
-// exception is over, however long the summary was on its way.
+// TestExceptionEndsDuringASummary: a finding that is suppressed when a summary is composed is announced when the exception ends, however
+// long the delivery of the summary takes.
 func TestExceptionEndsDuringASummary(t *testing.T) {
 	s := told(t, FirstScanSummary)
 	s.switchTo(clair)
@@ -309,8 +310,8 @@ func TestExceptionEndsDuringASummary(t *testing.T) {
 	}
 }
 
-// TestEngineChangedDuringDelivery: what was announced by a CVE stays announced when another engine finds it by an alias, though a notice is on
-// its way meanwhile, and the baseline ends in the moment of its delivery.
+// TestEngineChangedDuringDelivery: a finding announced by its CVE stays announced when another engine reports it by an alias, even if a
+// notice is in the outbox at that time and its delivery ends the baseline.
 func TestEngineChangedDuringDelivery(t *testing.T) {
 	const advisory = "GHSA-aaaa-bbbb-cccc"
 	byAdvisory := func(f *finding.Finding) { f.ID, f.Aliases = advisory, nil }

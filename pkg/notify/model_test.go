@@ -10,21 +10,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// topic is what a receiver is told of: a vulnerability, whatever its ids are, in a repository. Each is in one package.
+// topic identifies what is announced: a vulnerability, whatever its IDs, in a repository. Each vulnerability is in one package.
 type topic struct {
 	repository string
 	v          int
 }
 
-// tale is what was true when a receiver was told of it last.
+// tale is what was last announced about a topic.
 type tale struct {
 	severity           finding.Severity
 	fixable, exploited bool
-	// fixed says that it was gone since, and excepted that an exception covered it.
+	// fixed is true if the topic has been fixed since, excepted if an exception suppressed it.
 	fixed, excepted bool
-	// named says that it was told by its CVE.
+	// named is true if the topic was announced by its CVE.
 	named bool
-	// vague says that images of the repository had reports that differ, so that more than one of them may be what was told.
+	// vague is true if the reports of the repository's images differ, so that the model does not know which of them was announced.
 	vague bool
 	// engines are those that have found it: no other engine can say that it is fixed.
 	engines engines
@@ -40,17 +40,17 @@ func (w *world) theEngine() engines {
 	return 1
 }
 
-// memory is what a receiver knows.
+// memory is what was announced to a receiver.
 type memory map[topic]tale
 
-// worst is how findings of one topic are described.
+// worst returns the fact by which findings of one topic are announced.
 func worst(facts []fact) fact {
 	return slices.MinFunc(facts, func(a, b fact) int {
 		return cmp.Or(compareBool(b.exploited, a.exploited), cmp.Compare(b.severity, a.severity), compareBool(b.fixable, a.fixable))
 	})
 }
 
-// differ says that images of a repository have reports that differ.
+// differ reports whether the reports of a repository's images differ.
 func differ(facts []fact) bool {
 	return slices.ContainsFunc(facts, func(f fact) bool { return f != facts[0] })
 }
@@ -62,7 +62,7 @@ func (w *world) tellOf(facts []fact) tale {
 	}
 }
 
-// changes says what there is to tell of a topic that passes the receiver's filter.
+// changes returns the changes to announce for a topic, given the facts that pass the receiver's filter.
 func (w *world) changes(known tale, heard bool, passing []fact) []store.Change {
 	if len(passing) == 0 {
 		return nil
@@ -87,12 +87,12 @@ func (w *world) changes(known tale, heard bool, passing []fact) []store.Change {
 	return changes
 }
 
-// fixed says whether a topic is fixed that was not told to be.
+// fixed reports whether a topic is fixed and was not announced as fixed.
 func (w *world) fixed(t topic, known tale) bool {
 	return !known.fixed && known.engines&w.theEngine() != 0 && w.settled(t.repository) && !w.suspect() && len(w.sightings(t.repository, t.v)) == 0 && !w.unconfirmed(t.repository, t.v)
 }
 
-// wants says whether the receiver is told of a change.
+// wants reports whether the receiver wants a kind of change.
 func (w *world) wants(change store.Change) bool {
 	if wanted := w.settings.Filter.Changes; wanted != nil {
 		return slices.Contains(wanted, change)
@@ -100,8 +100,8 @@ func (w *world) wants(change store.Change) bool {
 	return change != store.ChangeFixed
 }
 
-// followUp brings what a receiver knows up to date as far as nothing is said of it. Until a summary is told, and while a message is on
-// its way, that is only what exceptions cover.
+// followUp updates the records of a receiver without a message, as store.Announcements.FollowUp does. Until a summary is delivered, and
+// while a message is in the outbox, it updates less, as extent says.
 func (w *world) followUp(m memory, extent store.Extent) {
 	for t, known := range m {
 		sightings, passing := w.sightings(t.repository, t.v), w.passing(t.repository, t.v)
@@ -126,7 +126,7 @@ func (w *world) followUp(m memory, extent store.Extent) {
 		case differ(sightings) && slices.ContainsFunc(sightings, func(f fact) bool { return w.covered(t.repository, t.v, f) }):
 			known.vague = true
 		case len(sightings) > 0 && !uncovered:
-			// What comes back under an exception, and maybe by another id, is later told as back or as not covered any more.
+			// A topic that comes back suppressed, possibly by another ID, is later announced as regressed or because its exception ended.
 			known.vague = known.vague || known.fixed || known.named != worst(sightings).named
 			known.excepted, known.fixed = true, false
 		case extent == store.FollowAll && w.fixed(t, known) && (known.excepted || !w.wants(store.ChangeFixed)):
@@ -145,7 +145,7 @@ func (m memory) learn(said []store.Said, by engines) {
 
 func topicOf(s store.Said) topic { return topic{s.Repository, numberOf(s.ID)} }
 
-// everything is what a summary covers.
+// everything returns what a summary announces.
 func (w *world) everything() memory {
 	all := memory{}
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
@@ -170,38 +170,38 @@ func (w *world) forget(m memory) {
 	}
 }
 
-// message is one that was composed.
+// message is a message that was composed.
 type message struct {
 	digest Digest
-	// said lists what it says, and covers what it says by counting: a summary.
+	// said lists what the message announces. covers is what a summary announces by counting.
 	said   []store.Said
 	covers memory
-	// before is what was recorded of what it covers; retracted says that it never arrived.
+	// before is what was recorded earlier about the topics in covers. retracted is true if the message was never delivered.
 	before    memory
 	retracted bool
-	// taken is how often the receiver has taken it, and doubts how often that may have stayed unknown.
+	// taken is the number of times that the receiver accepted the message. doubts is how many of these may be unknown to the manager.
 	taken, doubts int
 	// by is the engine that it is about, composed when it was composed, and unanswered how many of its attempts had no answer.
 	by         engines
 	composed   time.Duration
 	unanswered int
-	// givenUp says that it was never confirmed and counts as announced.
+	// givenUp is true if the message was never confirmed and counts as announced.
 	givenUp bool
 }
 
-// audience is the receiver and what the manager has recorded of it.
+// audience is the receiver, and what the manager has recorded about it.
 type audience struct {
 	w *world
-	// recorded is what counts as told; heard is what the receiver was really told, or spared.
+	// recorded is what counts as announced. heard is what really reached the receiver, or was recorded silently.
 	recorded, heard memory
 	messages        map[string]*message
-	// credits are topics that may be told once more, since a summary that covered them never arrived.
+	// credits count how often a topic may be announced again, because a summary with it was never delivered.
 	credits map[topic]int
-	// notices are those that the receiver holds to be true.
+	// notices are those that hold according to the messages received.
 	notices map[string]bool
-	// unanswered is how many attempts since the last delivery may have arrived without anybody knowing.
+	// unanswered is the number of attempts since the last delivery that may have arrived without an answer.
 	unanswered int
-	// elapsed is the time that has really passed, and last when latest was taken.
+	// elapsed is the real time that has passed. last is when latest was accepted.
 	elapsed, last time.Duration
 	latest        *message
 }
@@ -215,7 +215,7 @@ func newAudience(w *world) *audience {
 	return a
 }
 
-// saved looks at a state that was stored: what is on its way from now on was just composed.
+// saved inspects a state that was stored: a message in it that is not known yet was just composed.
 func (a *audience) saved(encoded []byte) {
 	state, err := ParseState(encoded)
 	must(a.w.rt, err)
@@ -229,7 +229,7 @@ func (a *audience) saved(encoded []byte) {
 	}
 }
 
-// judge wants a change to be told only if there is one, and never what an exception covers.
+// judge fails the test if a change is announced that did not happen, or that is suppressed by an exception.
 func (a *audience) judge(s store.Said) {
 	w, t := a.w, topicOf(s)
 	known, heard := a.heard[t]
@@ -256,7 +256,7 @@ func (a *audience) judge(s store.Said) {
 	w.rt.Fatalf("%v is told as %s (%+v), though the receiver knows %+v (%t) and the images have %+v", t, s.Change, s, known, heard, sightings)
 }
 
-// marked follows what the store was told to record.
+// marked applies to the model what the store recorded.
 func (a *audience) marked(said store.Announced) {
 	w := a.w
 	a.saved(said.State)
@@ -309,8 +309,8 @@ func (m memory) adopt(others memory) {
 	}
 }
 
-// giveUp has the receiver know what a message says that was never answered, whether it came or not. Of notices it may be told the end
-// without the beginning.
+// giveUp treats an unanswered message as received, whether it arrived or not. The end of a notice may then be announced without its
+// beginning.
 func (a *audience) giveUp(m *message) {
 	for t := range m.covers {
 		a.heard[t] = a.recorded[t]
@@ -320,7 +320,7 @@ func (a *audience) giveUp(m *message) {
 	}
 }
 
-// retract takes back what a summary that never arrived had recorded. What the receiver may have is not composed anew.
+// retract reverts the records of a summary that was never delivered. A message that the receiver may have must not be composed again.
 func (a *audience) retract(m *message) {
 	if m.unanswered > 0 {
 		a.w.rt.Fatalf("message %s is composed anew after %d attempts without an answer", m.digest.ID, m.unanswered)
@@ -328,7 +328,7 @@ func (a *audience) retract(m *message) {
 	m.retracted = true
 	for t := range m.covers {
 		if before, known := m.before[t]; known {
-			// It is told again as if it never was.
+			// The topic is announced again as if it never was.
 			a.recorded[t] = before
 			a.credits[t]++
 		} else {
@@ -337,17 +337,17 @@ func (a *audience) retract(m *message) {
 	}
 }
 
-// take has the receiver read a message.
+// take has the receiver accept a message.
 func (a *audience) take(id string) {
 	m := a.messages[id]
 	m.taken++
 	switch interval := a.w.settings.GroupInterval; {
 	case m.taken > 1:
-	// The interval is between messages that are known to have been taken.
+	// The interval holds between messages that are known to be delivered.
 	case a.elapsed-a.last < interval && a.latest.doubts == 0:
 		a.w.rt.Fatalf("a message %s after the one before, want at least %s", a.elapsed-a.last, interval)
 	default:
-		// What was followed up since counts for what a summary covers, which is recorded before it is sent.
+		// A summary is recorded before it is sent. FollowUp may have updated these records since.
 		for t := range m.covers {
 			a.heard[t] = a.recorded[t]
 		}
@@ -357,7 +357,7 @@ func (a *audience) take(id string) {
 	a.last, a.latest = a.elapsed, m
 }
 
-// read wants each notice to begin before it is over, and to be over before it begins again.
+// read fails the test unless each notice begins before it is over, and is over before it begins again.
 func (a *audience) read(notices []Notice) {
 	for _, n := range notices {
 		if a.notices[n.ID] != n.Over {
@@ -367,10 +367,10 @@ func (a *audience) read(notices []Notice) {
 	}
 }
 
-// doubt says that nobody but the receiver may know that it has a message.
+// doubt records that the manager may not know that the receiver has a message.
 func (a *audience) doubt(id string) { a.messages[id].doubts++ }
 
-// check looks for what was told twice.
+// check fails the test if a message was delivered more often than unanswered attempts explain.
 func (a *audience) check() {
 	for id, m := range a.messages {
 		if m.taken > 1+m.doubts {
@@ -379,7 +379,7 @@ func (a *audience) check() {
 	}
 }
 
-// checkComplete looks, when nothing is waited for, for what was not told.
+// checkComplete fails the test if something was not announced. It must be called when nothing is pending.
 func (a *audience) checkComplete() {
 	w := a.w
 	for id, m := range a.messages {
@@ -410,7 +410,7 @@ func (a *audience) checkComplete() {
 	}
 }
 
-// everythingPassing is what the receiver has to know of.
+// everythingPassing returns the facts that must be announced, by topic.
 func (w *world) everythingPassing() map[topic][]fact {
 	all := map[topic][]fact{}
 	for t := range w.everything() {

@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// noticePatience is how long a notice has to be absent before it is said to be over: what comes and goes is not told each time.
+	// noticePatience is how long a notice must be absent before it is announced as over, so that a flapping notice is not announced each
+	// time.
 	noticePatience = 10 * time.Minute
-	// maxNotices of one message, the others wait for the next, and maxExamples of one notice.
+	// maxNotices bounds the notices of one message; the others wait for the next. maxExamples bounds the examples of one notice.
 	maxNotices  = 8
 	maxExamples = 5
 )
 
-// followNotices keeps account of which of the notices that the receiver was told of are still true. An exception's end is told
-// once only, and forgotten when it has passed. What was said of a receiver is forgotten when that is removed.
+// followNotices updates which announced notices still hold. The notice about an expiring exception is announced once, and forgotten after
+// the exception has expired. A notice about a receiver is forgotten when the receiver is removed.
 func (l *look) followNotices() {
 	if !l.settings.Notices {
 		l.state.Notices = nil
@@ -31,9 +32,9 @@ func (l *look) followNotices() {
 			told.AbsentSince = l.now
 		}
 		l.state.Notices[id] = told
-		// Until then it may cover something again, such as what a CronJob runs.
+		// Before it expires, the exception may suppress something again, such as what a CronJob runs. It must not be announced twice.
 		ended := told.Notice.Kind == NoticeExceptionExpires && told.over(l.now) && !l.now.Before(told.Notice.Until)
-		// A receiver that was removed does not answer again.
+		// A removed receiver cannot answer again.
 		removed := told.Notice.Kind == NoticeUnconfirmed && !slices.Contains(l.coverage.Receivers, told.Notice.Name)
 		if ended || removed {
 			delete(l.state.Notices, id)
@@ -41,18 +42,19 @@ func (l *look) followNotices() {
 	}
 }
 
-// over says that a notice has not been true for long enough.
+// over reports whether the notice has been absent for noticePatience.
 func (t ToldNotice) over(now time.Time) bool {
 	return !t.AbsentSince.IsZero() && !now.Before(t.AbsentSince.Add(noticePatience))
 }
 
-// outgrown says that a notice has become so much worse that it is told again: twice as many images, and ten more at least.
+// outgrown reports whether a notice about failed images is so much worse that it is announced again: twice as many images, and at least ten
+// more.
 func (t ToldNotice) outgrown(n Notice) bool {
 	return n.Kind == NoticeImagesFailed && n.Count >= max(2*t.Notice.Count, t.Notice.Count+10)
 }
 
-// untoldNotices lists the notices that the receiver was not told of, and those that are over and were not said to be. Next is when
-// to look again, zero for never.
+// untoldNotices returns the notices to announce: new ones, much worse ones and those that are over, at most maxNotices. next is when to
+// plan again; zero for never.
 func (l *look) untoldNotices() (notices []Notice, next time.Time) {
 	if !l.settings.Notices {
 		return nil, time.Time{}
@@ -81,12 +83,12 @@ func (l *look) untoldNotices() (notices []Notice, next time.Time) {
 	return notices[:min(len(notices), maxNotices)], next
 }
 
-// noticeOrder puts first what concerns most.
+// noticeOrder ranks kinds by urgency, the most urgent first.
 var noticeOrder = map[NoticeKind]int{
 	NoticeScansFailing: 1, NoticeDataOutdated: 2, NoticeDataAnomaly: 3, NoticeImagesFailed: 4, NoticeUnconfirmed: 5, NoticeExceptionExpires: 6,
 }
 
-// newNotice is a notice within bounds. Its id is the operator's own and stays as it is.
+// newNotice returns n with its texts and examples within bounds. The ID comes from the operator itself and needs no bound.
 func newNotice(n Notice) Notice {
 	n.Reason, n.Name, n.Detail = clip(n.Reason, maxText), clip(n.Name, maxText), clip(n.Detail, MaxMessageBytes)
 	n.Since, n.Until = encodable(n.Since), encodable(n.Until)
@@ -98,7 +100,7 @@ func newNotice(n Notice) Notice {
 	return n
 }
 
-// hearNotices remembers what a message has said of the Scanner.
+// hearNotices records the notices of a message as announced, and forgets those that the message announces as over.
 func (s *State) hearNotices(notices []Notice) {
 	if len(notices) == 0 {
 		return

@@ -11,17 +11,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// failing is what a Scanner says whose scans do not succeed.
+// failing is the notice of a Scanner whose scans fail.
 var failing = Notice{ID: "scans", Kind: NoticeScansFailing, Since: noon.Add(-time.Hour), Detail: "no scan has succeeded"}
 
-// watched is a story of a receiver that is told of the Scanner's troubles.
+// watched returns a story whose receiver gets health notices.
 func watched(t *testing.T) *story {
 	s := begun(t, "web")
 	s.settings.Notices = true
 	return s
 }
 
-// TestNotice: it is told once, and again when it is over.
+// TestNotice: a notice is announced once, and again when it is over.
 func TestNotice(t *testing.T) {
 	s := watched(t)
 	s.coverage.Notices = []Notice{failing}
@@ -58,7 +58,7 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// TestFlappingNotice: what comes back soon is neither over nor new.
+// TestFlappingNotice: a notice that is absent for a short time is announced neither as over nor as new.
 func TestFlappingNotice(t *testing.T) {
 	s := watched(t)
 	s.coverage.Notices = []Notice{failing}
@@ -76,7 +76,7 @@ func TestFlappingNotice(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestNoticeThatPasses: what is over before it was told is not told.
+// TestNoticeThatPasses: a notice that is over before it was announced is not announced.
 func TestNoticeThatPasses(t *testing.T) {
 	s := watched(t)
 	s.coverage.Notices = []Notice{failing}
@@ -89,7 +89,7 @@ func TestNoticeThatPasses(t *testing.T) {
 	}
 }
 
-// TestMoreImagesFail: more of the same is told again when there are twice as many, and ten more.
+// TestMoreImagesFail: a notice about failed images is announced again when there are twice as many, and at least ten more.
 func TestMoreImagesFail(t *testing.T) {
 	s := watched(t)
 	for _, step := range []struct {
@@ -105,7 +105,7 @@ func TestMoreImagesFail(t *testing.T) {
 	}
 }
 
-// TestExceptionExpires: it is told once, and nothing is said when it is over.
+// TestExceptionExpires: the notice about an expiring exception is announced once, and its end is not.
 func TestExceptionExpires(t *testing.T) {
 	s := watched(t)
 	expires := Notice{ID: "exception 1", Kind: NoticeExceptionExpires, Name: "shop/accepted", Until: noon.Add(24 * time.Hour)}
@@ -134,7 +134,7 @@ func TestExceptionExpires(t *testing.T) {
 	}
 }
 
-// TestNoticesAndNews: they go into one message, and two messages are groupInterval apart, whatever is in them.
+// TestNoticesAndNews: changes and notices go into one message. Messages are groupInterval apart, whatever they contain.
 func TestNoticesAndNews(t *testing.T) {
 	s := watched(t)
 	s.find("web", finding.High, 1, 1)
@@ -154,7 +154,7 @@ func TestNoticesAndNews(t *testing.T) {
 	}
 }
 
-// TestNoticesBeforeTheBaseline: a scanner that cannot scan says so, though there is no first summary.
+// TestNoticesBeforeTheBaseline: a Scanner that cannot scan sends a notice even before the first summary.
 func TestNoticesBeforeTheBaseline(t *testing.T) {
 	s := newStory(t)
 	s.settings.Notices = true
@@ -178,7 +178,7 @@ func TestNoticesBeforeTheBaseline(t *testing.T) {
 	}
 }
 
-// TestNoticesInASummary: what is wrong when a summary is made is part of it.
+// TestNoticesInASummary: the notices that hold when a summary is composed are part of it.
 func TestNoticesInASummary(t *testing.T) {
 	s := newStory(t)
 	s.settings.Notices = true
@@ -191,7 +191,7 @@ func TestNoticesInASummary(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestNoticesSwitchedOff: a receiver that wants none is told none, and when it wants them all that are true then.
+// TestNoticesSwitchedOff: a receiver with notices disabled gets none. When they are enabled again, all that hold are announced.
 func TestNoticesSwitchedOff(t *testing.T) {
 	s := watched(t)
 	s.coverage.Notices = []Notice{failing}
@@ -208,7 +208,7 @@ func TestNoticesSwitchedOff(t *testing.T) {
 	only(t, s.next())
 }
 
-// TestNoticeThatIsLost: a message that never arrived has told nothing.
+// TestNoticeThatIsLost: a notice in a message that was never delivered is announced by the next one.
 func TestNoticeThatIsLost(t *testing.T) {
 	s := watched(t)
 	s.coverage.Notices = []Notice{failing}
@@ -223,7 +223,7 @@ func TestNoticeThatIsLost(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestManyNotices: what does not fit into a message is part of the next, troubles first and what is over last.
+// TestManyNotices: notices that do not fit into a message are part of the next, the most urgent first and those that are over last.
 func TestManyNotices(t *testing.T) {
 	s := watched(t)
 	s.coverage.Notices = []Notice{failing}
@@ -250,7 +250,7 @@ func TestManyNotices(t *testing.T) {
 	}
 }
 
-// TestNewImages: a receiver that wants to know is told of repositories that run for the first time with nothing to tell of them.
+// TestNewImages: with NewImages, repositories that run for the first time and have no findings to announce are announced as new images.
 func TestNewImages(t *testing.T) {
 	s := begun(t, "web")
 	s.settings.NewImages = true
@@ -280,7 +280,7 @@ func TestNewImages(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestManyNewImages: ten are named, and all count as told.
+// TestManyNewImages: ten new images are named, and all count as announced.
 func TestManyNewImages(t *testing.T) {
 	s := begun(t)
 	s.settings.NewImages = true
@@ -295,7 +295,7 @@ func TestManyNewImages(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestNewImagesOfOthers: images whose workloads concern other receivers are not told of, and are known when they do concern it.
+// TestNewImagesOfOthers: images of workloads that are routed to other receivers are not announced, and count as known.
 func TestNewImagesOfOthers(t *testing.T) {
 	s := begun(t)
 	s.settings.NewImages = true

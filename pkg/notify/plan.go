@@ -11,51 +11,52 @@ import (
 
 // Times that no setting changes.
 const (
-	// baselinePatience is how long a baseline waits for its images once there is vulnerability data. What is
-	// missing then is named in the summary and becomes news later.
+	// baselinePatience is how long a baseline waits for the results of its images, once there is vulnerability data. The summary counts the
+	// images without a result. Their findings are announced as changes later.
 	baselinePatience = 30 * time.Minute
-	// pullPatience is how long the snapshot waits for images that nodes are still pulling, which have no key yet.
+	// pullPatience is how long the snapshot waits for images that nodes are still pulling. They have no key yet.
 	pullPatience = 5 * time.Minute
-	// pullCheck is how often to look at them: that a node gives up changes no image, and may go unnoticed.
+	// pullCheck is how often to check such images. If a node gives up pulling, no image changes and no event may trigger a plan.
 	pullCheck = 10 * time.Second
-	// attemptGap is the least time between two attempts, whatever else asks for one.
+	// attemptGap is the least time between two attempts, whatever triggers them.
 	attemptGap = time.Second
 )
 
-// newsLimit bounds how many findings are looked at together. Beyond it the rest waits for the next message.
+// newsLimit bounds the changes that one plan reads. The rest waits for the next message.
 const newsLimit = 10_000
 
-// Source is what the planner asks of the store about one receiver. FromStore makes one.
+// Source is what the Planner reads from the store about one receiver. FromStore returns one.
 type Source interface {
-	// News lists what the receiver has not been told, ordered by repository: at most limit entries, and how many there are in all.
+	// News returns at most limit changes that were not announced, ordered by repository, and the number without the limit.
 	News(ctx context.Context, f store.NewsFilter, limit int) ([]store.News, int, error)
-	// Present looks at everything that is there at one moment, with the worst of what the receiver was not told.
+	// Present reads everything that is present in one snapshot, with the worst findings that were not announced.
 	Present(ctx context.Context, f store.NewsFilter, worst int) (store.Present, error)
-	// KnownRepositories lists the repositories that the receiver has heard of.
+	// KnownRepositories returns the repositories that were announced to the receiver, or recorded as known.
 	KnownRepositories(ctx context.Context) ([]string, error)
 }
 
-// Action is what to do now. At most one of Send and Mark is set.
+// Action is the next step for a receiver. At most one of Send and Mark is set.
 type Action struct {
-	// Send is the message to deliver, after the state, which holds it, has been stored.
+	// Send is the message to send. The caller must first store the state, which holds the message.
 	Send *Digest
-	// Mark is to be recorded without a message. Its State is that which Plan returned. When the store says
-	// store.ErrChanged, neither is right any more: plan again.
+	// Mark is what to record as announced without sending a message. The caller sets its State from the one that Plan returned. If the
+	// store returns store.ErrChanged, Mark and state are outdated: plan again.
 	Mark *store.Announced
-	// Until is when to plan again if nothing changes before; zero if there is no such time.
+	// Until is when to plan again if nothing changes before; zero for never.
 	Until time.Time
 }
 
-// Planner decides. It has no state and no clock of its own.
+// Planner decides what to do about a receiver. It has no state and no clock of its own.
 type Planner struct {
-	// Random gives message ids and jitter; crypto/rand.Reader outside of tests.
+	// Random is the source of message IDs and jitter; crypto/rand.Reader outside of tests.
 	Random io.Reader
 }
 
-// Plan says what to do about one receiver now, and how its state changes by that. It only reads from source.
+// Plan returns the receiver's next state and the action that goes with it. It only reads from source. The returned state is valid only
+// without an error.
 //
-// The order is fixed: a message on its way comes first, then the baseline, then news; so there is never more than one
-// message on its way to a receiver, and no news before its baseline. What the Scanner says about itself does not wait for that.
+// The order is fixed: first the message in the outbox, then the baseline, then changes. So there is never more than one message in the
+// outbox, and no change is announced before the baseline. Health notices do not wait for the baseline.
 func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, state State, coverage Coverage, source Source) (State, Action, error) {
 	state = state.settled(now)
 	coverage.DataSince = earlier(coverage.DataSince, now)
@@ -78,7 +79,7 @@ func (p Planner) Plan(ctx context.Context, now time.Time, settings Settings, sta
 	return l.state, Action{}, nil
 }
 
-// look is one look at one receiver. A step returns an action when it has decided, and nil to pass on.
+// look is one call of Plan. A step returns an action if it has decided, and nil to go on with the next step.
 type look struct {
 	ctx      context.Context
 	now      time.Time
@@ -86,19 +87,19 @@ type look struct {
 	coverage Coverage
 	source   Source
 	random   io.Reader
-	// state is what changes.
+	// state becomes the result of Plan.
 	state State
-	// loaded says that news were read; total is how many there are, and cut that some of them were left out.
+	// loaded is true once news was read. total is the number of changes in the store. cut is true if news does not hold all of them.
 	loaded bool
 	news   []store.News
 	total  int
 	cut    bool
-	// newImages are repositories that the receiver has never heard of, with nothing else to tell of them.
+	// newImages are repositories that are not known to the receiver and have no changes to announce.
 	newImages []string
 }
 
-// begin takes the snapshot of the images at the receiver's first sight. The snapshot stays open for the time
-// that messages are grouped, since a Scanner's images are noticed one after the other.
+// begin opens the baseline of a new receiver and takes the snapshot of images. The snapshot stays open for GroupWait, since a Scanner's
+// images appear one after the other.
 func (l *look) begin() (*Action, error) {
 	if !l.coverage.Known {
 		return &Action{}, nil
@@ -109,7 +110,7 @@ func (l *look) begin() (*Action, error) {
 	b := &l.state.Baseline
 	if b.Phase == BaselineNone {
 		*b = Baseline{Phase: BaselineOpen, Renewed: l.settings.StoreRenewed, Started: l.now}
-		// A receiver that wants everything needs no baseline, unless all that it was told would be told again.
+		// With FirstScanAll there is no baseline, unless the store was lost: everything would be announced a second time.
 		if l.settings.FirstScan == FirstScanAll && !b.Renewed {
 			b.Phase = BaselineDone
 		}
@@ -120,17 +121,19 @@ func (l *look) begin() (*Action, error) {
 	return nil, nil
 }
 
-// deliver brings the message on its way to its end before anything else happens, however long ago it was composed
-// if the receiver may have it. A message that is refused becomes too old: it is composed anew if the receiver certainly does not have it,
-// and given up if an earlier attempt had no answer, since composed anew it would arrive twice. If no attempt was made for hours, since no manager
-// ran, it is sent again instead, and its day of refusals begins anew. One that was never answered is given up.
+// deliver handles the message in the outbox before anything else is planned. An unanswered message is sent again, however old it is, and
+// given up after maxUnanswered attempts without an answer.
+//
+// A refused message can become too old. If the receiver certainly does not have it, it is discarded and composed again. If an earlier
+// attempt is unanswered, it is given up, since a newly composed message could announce the same twice. If no attempt was made for hours,
+// because no manager ran, it is sent again and its day of refusals starts anew.
 func (l *look) deliver() (*Action, error) {
 	outbox := l.state.Outbox
 	if outbox == nil {
 		return nil, nil
 	}
 	tooOld := !outbox.InDoubt && !l.now.Before(outbox.keptUntil())
-	// A manager that runs tries a refused message again sooner than that.
+	// A running manager retries a refused message sooner than that.
 	away := l.now.Sub(l.state.LastAttempt) > maxUnansweredBackoff
 	switch {
 	case outbox.InDoubt && l.state.Unanswered >= maxUnanswered:
@@ -147,7 +150,7 @@ func (l *look) deliver() (*Action, error) {
 	}
 	l.state.LastAttempt = l.now
 	l.state.Unanswered++
-	// Whoever comes after a crash waits as after an attempt that was not answered.
+	// After a crash, the next process waits as after an unanswered attempt.
 	l.state.NextAttempt = l.now.Add(doubled(l.state.Unanswered, maxUnansweredBackoff))
 	sent := *outbox
 	sent.InDoubt, sent.EarlierInDoubt = true, outbox.InDoubt || outbox.EarlierInDoubt
@@ -163,7 +166,7 @@ func (l *look) deliver() (*Action, error) {
 	return &Action{Send: &sent.Digest}, nil
 }
 
-// mayAttempt is when the notifier may be asked next. A change of the Scanner ends the wait of a stopped receiver.
+// mayAttempt returns the earliest time of the next attempt. A change of the Scanner ends the wait of a stopped receiver.
 func (l *look) mayAttempt() time.Time {
 	earliest := l.state.LastAttempt.Add(attemptGap)
 	if l.state.Stopped != nil && l.state.Stopped.Generation != l.settings.Generation {
@@ -172,7 +175,7 @@ func (l *look) mayAttempt() time.Time {
 	return later(earliest, l.state.NextAttempt)
 }
 
-// mayTell is when the receiver may be told of something that is not on its way yet.
+// mayTell returns the earliest time to send a message that is not in the outbox yet.
 func (l *look) mayTell() time.Time {
 	if l.state.LastDelivery.IsZero() {
 		return l.mayAttempt()
@@ -180,14 +183,14 @@ func (l *look) mayTell() time.Time {
 	return later(l.mayAttempt(), l.state.LastDelivery.Add(l.settings.GroupInterval))
 }
 
-// put puts a message into the outbox.
+// put stores a message in the outbox.
 func (l *look) put(outbox Outbox) {
 	l.state.Outbox = &outbox
 	l.state.Pending = max(l.state.Pending, outbox.Findings)
 }
 
-// hearOfRepositories records repositories that have nothing to tell of. When something is found in them later, that is
-// news in a known repository, and not the first scan of a new one. A receiver that is told of new images is told of them first.
+// hearOfRepositories records repositories without changes as known to the receiver. A later finding in them is then a change in a known
+// repository, not the first scan of a new one. If the receiver wants new images, those that are routed to it are announced first.
 func (l *look) hearOfRepositories() (*Action, error) {
 	if err := l.loadNews(); err != nil || l.cut {
 		return nil, err
@@ -214,7 +217,7 @@ func (l *look) hearOfRepositories() (*Action, error) {
 	return &Action{Mark: &store.Announced{At: l.now, Repositories: heard}}, nil
 }
 
-// announce sends what is new.
+// announce plans the message about changes.
 func (l *look) announce() (*Action, error) {
 	if err := l.loadNews(); err != nil {
 		return nil, err
@@ -223,8 +226,8 @@ func (l *look) announce() (*Action, error) {
 	return l.speak(time.Time{})
 }
 
-// speak sends what there is to say, when enough time has passed since it was noticed and since the message before. Until is when
-// to look again anyway; zero for never.
+// speak sends changes, new images and notices, once GroupWait has passed since the first was noticed and GroupInterval since the last
+// delivery. Until is when to plan again in any case; zero for never.
 func (l *look) speak(until time.Time) (*Action, error) {
 	notices, next := l.untoldNotices()
 	until = soonest(until, next)
@@ -249,8 +252,9 @@ func (l *look) speak(until time.Time) (*Action, error) {
 	return l.deliver()
 }
 
-// stillPending says whether there is something to announce of images that nothing runs for now and that the Scanner still has. It waits for
-// their next run, and then for nothing more: pods that live for less than GroupWait would never be announced otherwise.
+// stillPending reports whether there are changes in images that no pod runs now and that the Scanner still has. PendingSince then stays, so
+// that the next run of such an image announces them without another GroupWait. Pods that live shorter than GroupWait would otherwise never
+// be announced.
 func (l *look) stillPending() (bool, error) {
 	if !l.loaded || l.state.PendingSince.IsZero() {
 		return false, nil
@@ -261,8 +265,8 @@ func (l *look) stillPending() (bool, error) {
 	return total > 0, err
 }
 
-// loadNews reads what the receiver has not been told. When there is too much, the last repository, of which
-// some may be missing, is left for the next message, unless it is the only one.
+// loadNews reads the changes that were not announced. If they exceed newsLimit, the last repository may be incomplete. It is then left for
+// the next message, unless it is the only one.
 func (l *look) loadNews() error {
 	if l.loaded {
 		return nil
@@ -294,7 +298,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// soonest is the first of two times, of which zero means never.
+// soonest returns the earlier of two times. A zero time means never.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestGrouping: findings within groupWait go into one message, and two messages are groupInterval apart.
+// TestGrouping: findings within groupWait go into one message, and messages are groupInterval apart.
 func TestGrouping(t *testing.T) {
 	s := begun(t, "web")
 	s.find("web", finding.High, 1, 1)
@@ -38,7 +38,7 @@ func TestGrouping(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestFixedWhileWaiting: what has gone before the message is sent is not told.
+// TestFixedWhileWaiting: a finding that disappears before the message is sent is not announced.
 func TestFixedWhileWaiting(t *testing.T) {
 	s := begun(t, "web")
 	s.find("web", finding.High, 1, 1)
@@ -51,7 +51,7 @@ func TestFixedWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestManyRepositories: the worst eight are told one by one, the others are counted, and all count as told.
+// TestManyRepositories: the worst eight repositories get a section, the others are counted, and all count as announced.
 func TestManyRepositories(t *testing.T) {
 	var names []string
 	for i := range 20 {
@@ -78,7 +78,7 @@ func TestManyRepositories(t *testing.T) {
 	}
 }
 
-// TestByPackage: items stand together by package, that with the worst first; what is fixed comes last and is in no total.
+// TestByPackage: items are grouped by package, the package with the worst one first. Fixed ones come last and are not in the totals.
 func TestByPackage(t *testing.T) {
 	item := func(change store.Change, id, pkg string, severity finding.Severity) store.News {
 		return store.News{Change: change, Repository: "web", Finding: finding.Finding{ID: id, Severity: severity, Package: finding.Package{Name: pkg}}}
@@ -104,7 +104,7 @@ func TestByPackage(t *testing.T) {
 	}
 }
 
-// TestManyFindings: ten are listed, all are counted, and all count as told.
+// TestManyFindings: ten findings are listed, all are counted, and all count as announced.
 func TestManyFindings(t *testing.T) {
 	s := begun(t, "web")
 	s.find("web", finding.High, 1, 25)
@@ -116,7 +116,7 @@ func TestManyFindings(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestNewRepository: an image that appears later is summed up, an image that was clean is known.
+// TestNewRepository: a repository that runs later gets a first-time section. A repository that was scanned without findings is known.
 func TestNewRepository(t *testing.T) {
 	s := begun(t, "web")
 	s.find("db", finding.High, 1, 6)
@@ -134,7 +134,7 @@ func TestNewRepository(t *testing.T) {
 	}
 }
 
-// TestHalfScannedRepository: as long as an image of a repository has no result, the repository is not known as clean.
+// TestHalfScannedRepository: a repository does not become known while one of its images has no result.
 func TestHalfScannedRepository(t *testing.T) {
 	s := begun(t, "web")
 	s.coverage.Images = append(s.coverage.Images,
@@ -150,7 +150,7 @@ func TestHalfScannedRepository(t *testing.T) {
 	}
 }
 
-// TestSection: who runs it and by which tags, each once and within bounds.
+// TestSection: a section names workloads and tags, each once and within bounds.
 func TestSection(t *testing.T) {
 	n := store.News{Repository: "docker.io/library/nginx", Finding: finding.Finding{ID: "CVE-2026-0001", Severity: finding.High, Package: finding.Package{Name: "lib"}}}
 	for i := range 12 {
@@ -170,8 +170,8 @@ func TestSection(t *testing.T) {
 	}
 }
 
-// TestHostileNames: whatever an image calls its packages, the message can be encoded and is small enough, and
-// what is recorded as told is the real name.
+// TestHostileNames: whatever names an image contains, the message can be encoded and is small enough. What is recorded as announced has the
+// unshortened names.
 func TestHostileNames(t *testing.T) {
 	huge := strings.Repeat("\x00é\u202e<!channel>\x1b", 300)
 	var names []string
@@ -207,7 +207,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestNumbersThatCannotBeEncoded: JSON has neither NaN nor years beyond 9999.
+// TestNumbersThatCannotBeEncoded: values that JSON cannot encode, such as NaN and years beyond 9999, are left out.
 func TestNumbersThatCannotBeEncoded(t *testing.T) {
 	never := time.Unix(1<<60, 0)
 	n := store.News{Finding: finding.Finding{EPSS: math.NaN()}, FirstSeen: never, FixSince: never, ExploitedSince: never}
@@ -216,7 +216,7 @@ func TestNumbersThatCannotBeEncoded(t *testing.T) {
 	}
 }
 
-// TestTooMuchAtOnce: beyond the limit of findings that are looked at together, whole repositories wait.
+// TestTooMuchAtOnce: if there are more than newsLimit changes, whole repositories wait for the next message.
 func TestTooMuchAtOnce(t *testing.T) {
 	s := newStory(t)
 	s.settings.FirstScan = FirstScanAll

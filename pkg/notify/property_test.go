@@ -17,24 +17,24 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Every run draws the same histories, so that a change fails by what it does; "make explore" draws others.
+// All runs draw the same histories, so that a failure is caused by a change of the code. "make explore" draws others.
 func init() { _ = flag.Set("rapid.seed", "1") }
 
-// life is a world, a receiver, and the notifier between them.
+// life is a world with a receiver, and the notifier between them.
 type life struct {
 	*world
 	audience *audience
-	// remembered are the ids that the notifier knows to be delivered; a restart of it forgets them.
+	// remembered are the IDs of messages that the notifier has delivered. A restart of the notifier clears it.
 	remembered map[string]bool
 	last       Progress
-	// calm makes everything work, silent has no message answered.
+	// calm lets every attempt succeed. silent leaves every attempt without an answer.
 	calm, silent bool
 }
 
-// fates of a message, most of them bad.
+// fates are the possible results of an attempt, most of them failures.
 var fates = []string{"delivered", "delivered", "delivered", "temporary", "limited", "permanent", "lost before", "lost after", "crash after"}
 
-// Send implements Sender with any fate that a message can have.
+// Send implements Sender with a drawn result.
 func (l *life) Send(_ context.Context, d Delivery) Outcome {
 	id := d.Digest.ID
 	outcome := l.deliver(d, id)
@@ -52,7 +52,7 @@ func (l *life) Send(_ context.Context, d Delivery) Outcome {
 	return outcome
 }
 
-// deliver decides what becomes of a message.
+// deliver draws the result of an attempt and applies it to the receiver.
 func (l *life) deliver(d Delivery, id string) Outcome {
 	if l.audience.messages[id] == nil {
 		l.rt.Fatalf("message %s is sent before it is stored", id)
@@ -87,14 +87,14 @@ func (l *life) deliver(d Delivery, id string) Outcome {
 		l.audience.doubt(id)
 		return Outcome{Result: UnknownOutcome}
 	case "crash after":
-		// The receiver has it and the notifier knows, but the manager dies before it can write that down.
+		// The receiver and the notifier have the message, but the manager crashes before it can record the delivery.
 		l.archive.broken = 1
 	}
 	l.remembered[id] = true
 	return Outcome{Result: Delivered}
 }
 
-// visit is one by a process that may die on the way. The next one opens the store anew.
+// visit calls Courier.Visit once, in a process that may crash. The next process opens the store again.
 func (l *life) visit() {
 	l.settings.Filter.Exceptions = l.exceptions()
 	l.settings.Tool = l.engine() + " " + string(rune('0'+l.tools[l.engine()]))
@@ -113,7 +113,7 @@ func (l *life) visit() {
 	l.last, l.archive.broken = progress, 0
 }
 
-// state is the receiver's, as it is stored.
+// state returns the receiver's stored state.
 func (l *life) state() State {
 	encoded, err := l.archive.ReceiverState(context.Background(), scannerUID, l.settings.Receiver)
 	must(l.rt, err)
@@ -122,7 +122,7 @@ func (l *life) state() State {
 	return state
 }
 
-// restartNotifier forgets what was delivered. If the manager has not heard of a delivery, its answer is lost for good.
+// restartNotifier clears what the notifier remembers. The answer to a delivery that the manager has not recorded is then lost for good.
 func (l *life) restartNotifier() {
 	if outbox := l.state().Outbox; outbox != nil && l.remembered[outbox.Digest.ID] {
 		l.audience.doubt(outbox.Digest.ID)
@@ -135,8 +135,7 @@ func (l *life) pass(d time.Duration) {
 	l.audience.elapsed += d
 }
 
-// putBack lets the clock jump. No wait becomes longer by it than the longest there is: a visit that is asked for later than that
-// would be a message that comes hours late.
+// putBack sets the clock back. No wait may exceed the longest backoff after that, since the next message would be hours late.
 func (l *life) putBack(d time.Duration) {
 	l.now = l.now.Add(-d)
 	l.visit()
@@ -145,7 +144,7 @@ func (l *life) putBack(d time.Duration) {
 	}
 }
 
-// rollOut replaces the images of a repository by other ones, none, one or two.
+// rollOut replaces the images of a repository by the given number of new ones.
 func (l *life) rollOut(repository string, images int) {
 	l.stop(repository)
 	for i := range images {
@@ -163,7 +162,7 @@ func (l *life) rollOut(repository string, images int) {
 	}
 }
 
-// changeEngine gives the Scanner an engine, whose reports of before still stand.
+// changeEngine changes the Scanner's engine. Earlier reports of that engine stay valid.
 func (l *life) changeEngine(engine string) {
 	l.settings.Filter.Engine = engine
 	for _, c := range l.all() {
@@ -177,7 +176,7 @@ func (l *life) scanAll() {
 	}
 }
 
-// newData is another version of the data, which says something else of a vulnerability.
+// newData makes a new version of the vulnerability data, in which the facts about one vulnerability differ.
 func (l *life) newData(v int) {
 	l.data++
 	k := l.knows[v]
@@ -190,7 +189,7 @@ func (l *life) newData(v int) {
 	l.knows[v] = k
 }
 
-// loseBulk takes the bulk from the data, or brings it back.
+// loseBulk removes the bulk from the data, or adds it again.
 func (l *life) loseBulk() {
 	l.data++
 	for v := singles; v < len(l.knows); v++ {
@@ -198,7 +197,7 @@ func (l *life) loseBulk() {
 	}
 }
 
-// settleDown lets everything work and time pass until there is nothing left to say.
+// settleDown lets every attempt succeed and time pass until nothing is pending, and checks that everything was announced.
 func (l *life) settleDown() {
 	l.calm = true
 	l.scaleUp()
@@ -216,7 +215,7 @@ func (l *life) settleDown() {
 	}
 }
 
-// rest visits until nothing is waited for.
+// rest visits until no further visit is due.
 func (l *life) rest() {
 	l.visit()
 	for i := 0; !l.last.Next.IsZero(); i++ {
@@ -228,7 +227,7 @@ func (l *life) rest() {
 	}
 }
 
-// setUp draws what a receiver wants and what runs at the beginning.
+// setUp draws the receiver's settings and the images at the beginning.
 func (l *life) setUp() {
 	for _, repository := range repositories {
 		l.rollOut(repository, 1)
@@ -252,7 +251,7 @@ func (l *life) widen() {
 	f.OnlyFixable = rapid.Bool().Draw(l.rt, "onlyFixable")
 }
 
-// decide makes an exception, or takes one back.
+// decide adds an exception, or removes one.
 func (l *life) decide() {
 	if n := len(l.decisions); n > 0 && rapid.Bool().Draw(l.rt, "take back") {
 		l.decisions = slices.Delete(l.decisions, n-1, n)
@@ -272,9 +271,9 @@ func (l *life) decide() {
 	l.decisions = append(l.decisions, d)
 }
 
-// TestEverythingIsToldOnce: whatever is found and goes, whatever is decided, whatever becomes of messages and wherever processes
-// die, all that is worth telling is told in the end; once, unless an answer was lost; nothing that an exception covers, and never
-// more than one message in an interval.
+// TestEverythingIsToldOnce: every finding that must be announced is announced in the end. It is announced once, unless an answer was lost.
+// No suppressed finding is announced, and messages are at least an interval apart. This holds for any order of scans, changes of settings
+// and exceptions, failures of delivery and crashes.
 func TestEverythingIsToldOnce(t *testing.T) {
 	template := emptyStore(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -338,7 +337,7 @@ func TestEverythingIsToldOnce(t *testing.T) {
 	})
 }
 
-// waitFor passes the time that visits ask for.
+// waitFor visits as often as given, each time when the visit before asked for it.
 func (l *life) waitFor(visits int) {
 	for l.visit(); visits > 0 && !l.last.Next.IsZero(); visits-- {
 		l.pass(max(0, l.last.Next.Sub(l.now)))
@@ -346,7 +345,7 @@ func (l *life) waitFor(visits int) {
 	}
 }
 
-// emptyStore is the file of a store with nothing in it: to make one takes longer than to copy it.
+// emptyStore returns the file of an empty store. Copying it is faster than creating a store for each check.
 func emptyStore(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "store.db")

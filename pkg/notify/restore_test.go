@@ -7,7 +7,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// restore has the store be that of a backup made at the story's beginning.
+// restore replaces the store by one that was restored from a backup made at the story's beginning.
 func (s *story) restore() {
 	s.settings.RestoredFrom = noon
 	s.data++
@@ -16,8 +16,8 @@ func (s *story) restore() {
 	}
 }
 
-// TestStoreRestored: what the receiver had not heard of when the backup was made is one summary that claims nothing to be new, when
-// every image has a result with today's data; what is found after that is news. That is so whatever its firstScan is.
+// TestStoreRestored: findings that were not announced when the backup was made are one summary that claims nothing to be new. It is sent
+// when every image has a result with current data, with every firstScan policy. Later findings are changes.
 func TestStoreRestored(t *testing.T) {
 	for _, policy := range []FirstScan{FirstScanSummary, FirstScanSilent, FirstScanAll} {
 		s := toldBy(t, policy)
@@ -40,7 +40,7 @@ func TestStoreRestored(t *testing.T) {
 	}
 }
 
-// TestStoreRestoredQuietly: a receiver that has heard of everything hears nothing of a restore.
+// TestStoreRestoredQuietly: a restore sends no message if everything was announced before the backup.
 func TestStoreRestoredQuietly(t *testing.T) {
 	s := toldBy(t, FirstScanSummary)
 	s.restore()
@@ -51,8 +51,8 @@ func TestStoreRestoredQuietly(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestStoreRestoredWithMessage: a message that was on its way when the backup was made is not sent once more. What it said is part of
-// the summary, since nobody knows whether it was delivered.
+// TestStoreRestoredWithMessage: a message that was in the outbox of the backup is not sent again. Its content is part of the summary, since
+// nobody knows whether it was delivered.
 func TestStoreRestoredWithMessage(t *testing.T) {
 	for name, first := range map[string]bool{"news": false, "the first summary": true} {
 		s := newStory(t)

@@ -8,47 +8,47 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// FirstScan says how a receiver learns of what is there at the beginning.
+// FirstScan is the policy for what is present when a receiver is added.
 type FirstScan string
 
-// Ways to begin.
+// Values of FirstScan.
 const (
 	// FirstScanSummary sends one summary.
 	FirstScanSummary FirstScan = "Summary"
-	// FirstScanSilent passes over what is there.
+	// FirstScanSilent records what is present as announced, without a message.
 	FirstScanSilent FirstScan = "Silent"
-	// FirstScanAll treats everything as news from the start.
+	// FirstScanAll announces everything as new from the start.
 	FirstScanAll FirstScan = "All"
 )
 
-// Settings are what a Scanner says about one receiver.
+// Settings are a Scanner's settings for one receiver.
 type Settings struct {
-	// Namespace and Scanner that speak, Receiver that is spoken to.
+	// Namespace and Scanner name the Scanner, Receiver one of its receivers.
 	Namespace, Scanner, Receiver string
-	// Generation of the Scanner: a stopped receiver is tried again when it changes.
+	// Generation is the Scanner's. A stopped receiver is retried when it changes.
 	Generation int64
-	// Address says where the receiver's address is kept. It is passed on, never read here.
+	// Address references the Secret with the receiver's address. This package passes it on and never reads the Secret.
 	Address ReceiverRef
 	Filter  store.NewsFilter
-	// GroupWait is how long to wait after a first finding for others to go into the same message.
+	// GroupWait is how long to collect further changes into the same message after the first one.
 	GroupWait time.Duration
 	// GroupInterval is the least time between two messages.
 	GroupInterval time.Duration
 	FirstScan     FirstScan
-	// Tool names the engine and its version, as its current data says; empty if unknown.
+	// Tool is the engine with its version, as its current data states; empty if unknown.
 	Tool string
-	// NewImages says that a repository that runs for the first time is told of, and Notices that the Scanner's troubles are.
+	// NewImages announces repositories that run for the first time. Notices announces the Scanner's health notices.
 	NewImages, Notices bool
-	// ReadMore is the command or address where everything can be read.
+	// ReadMore is the command or URL that shows all findings.
 	ReadMore string
-	// StoreRenewed says that the Scanner remembers another store than this one. It matters only when the
-	// receiver has no state yet: its baseline is then a renewed one.
+	// StoreRenewed is true if the Scanner's status records the ID of another store. It matters only for a receiver without stored state:
+	// its baseline then has Renewed set.
 	StoreRenewed bool
-	// RestoredFrom is when the backup was made that the store was last restored from; zero if it never was.
+	// RestoredFrom is the time of the backup that the store was last restored from; zero if it never was.
 	RestoredFrom time.Time
 }
 
-// ImageState is how far an image is.
+// ImageState is the scan state of an image.
 type ImageState string
 
 // States of an image. Each image is in exactly one.
@@ -59,45 +59,46 @@ const (
 	ImageExcluded ImageState = "Excluded"
 )
 
-// Image is one image that is in use: a Scanner's pods run it now, or its last ones have ended recently.
+// Image is an image in use: pods of the Scanner run it now, or its last pods ended recently.
 type Image struct {
-	// Key identifies it among the Scanner's images.
+	// Key identifies the image among the Scanner's images.
 	Key string
-	// Repositories by which pods name it.
+	// Repositories are those in the pods' image references.
 	Repositories []string
 	State        ImageState
 	// Reason of a failure, one word.
 	Reason string
-	// Partly says of a scanned image that it holds what the engine does not cover.
+	// Partly is true for a scanned image with content that the engine does not cover.
 	Partly bool
-	// Receivers has what each of the workloads that run it says of its receivers, as in store.Workload.
+	// Receivers has one entry for each workload that runs the image: the receivers that it names, in the format of
+	// store.Workload.Receivers.
 	Receivers []string
-	// Current says that its result was made with the newest data of the engine's newest version.
+	// Current is true if the result was made with the newest data of the engine's newest version.
 	Current bool
-	// Recent says that nothing runs it now.
+	// Recent is true if no pod runs the image now.
 	Recent bool
 }
 
-// Coverage is what a Scanner knows of its images.
+// Coverage is the set of images that a Scanner is responsible for, and how far each is scanned.
 type Coverage struct {
-	// Known says that the Scanner has looked for its images at all. Before that nothing is decided.
+	// Known is false until the Scanner has listed its images for the first time. Until then nothing is planned.
 	Known bool
-	// Images in use.
+	// Images are the images in use.
 	Images []Image
-	// Others counts images that are not listed one by one, since they have no key: never pulled, excluded.
+	// Others counts images that Images cannot list because they have no key: images that were never pulled, or are excluded.
 	Others Remaining
 	// Unlisted are repositories of images that run and are not among Images: excluded images, and those on nodes that are not known yet.
 	// What such an image holds is not known, so nothing counts as fixed in its repository.
 	Unlisted []string
 	// DataSince is since when there is vulnerability data; zero if there is none.
 	DataSince time.Time
-	// Notices are true now and have been for long enough to be told.
+	// Notices hold now, and have held long enough to be announced.
 	Notices []Notice
-	// Receivers are the names of all that the Scanner has. A notice about any other is forgotten.
+	// Receivers are the names of all receivers of the Scanner. A notice about any other is forgotten.
 	Receivers []string
 }
 
-// remaining counts what has no result.
+// remaining counts the images without a complete result.
 func (c Coverage) remaining() Remaining {
 	r := Remaining{Pending: c.Others.Pending, Excluded: c.Others.Excluded, Failed: map[string]int{}}
 	for reason, n := range c.Others.Failed {
@@ -123,7 +124,7 @@ func (c Coverage) remaining() Remaining {
 	return r
 }
 
-// scannedRepositories lists the repositories of which at least one image has a result, sorted.
+// scannedRepositories returns the repositories with at least one scanned image, sorted.
 func (c Coverage) scannedRepositories() []string {
 	var repositories []string
 	for _, img := range c.Images {
@@ -150,8 +151,8 @@ func (c Coverage) settledRepositories() []string {
 	return slices.DeleteFunc(c.resolvedRepositories(), func(repository string) bool { return !runs[repository] })
 }
 
-// resolvedRepositories lists the repositories of which every image in use has a result for all that it holds, sorted. Only of those can
-// it be said that nothing is known to be wrong with them.
+// resolvedRepositories returns the repositories whose images in use all have a complete result, sorted. Only for them does no finding mean
+// that no vulnerability is known.
 func (c Coverage) resolvedRepositories() []string {
 	open := map[string]bool{}
 	for _, img := range c.Images {
@@ -169,7 +170,7 @@ func (c Coverage) resolvedRepositories() []string {
 	return resolved
 }
 
-// concerning lists the repositories that workloads run which concern a receiver, in no order.
+// concerning returns the set of repositories that have a workload routed to the receiver.
 func (c Coverage) concerning(route *store.Route) map[string]bool {
 	repositories := map[string]bool{}
 	for _, img := range c.Images {
@@ -182,7 +183,8 @@ func (c Coverage) concerning(route *store.Route) map[string]bool {
 	return repositories
 }
 
-// concerns says whether a route leads from one of some workloads to the receiver.
+// concerns reports whether at least one of the workloads is routed to the receiver. Each workload is given by the receivers that it names,
+// joined by commas. Without a route or without workloads, the result is true.
 func concerns(route *store.Route, workloads []string) bool {
 	if route == nil || len(workloads) == 0 {
 		return true

@@ -12,36 +12,38 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Waits between attempts.
+// Bounds of delivery attempts and of the waits between them.
 const (
 	minBackoff = 5 * time.Second
 	maxBackoff = 15 * time.Minute
-	// maxUnansweredBackoff is the longest wait after an attempt without an answer: the receiver may get a copy with each attempt.
+	// maxUnansweredBackoff is the longest wait after an attempt without an answer. It exceeds maxBackoff because each attempt may deliver
+	// one more copy.
 	maxUnansweredBackoff = 2 * time.Hour
-	// maxUnanswered is how many attempts in a row stay without an answer until the message is given up. Their waits add up to 4 to 9 hours.
+	// maxUnanswered is the number of unanswered attempts after which a message is given up. The waits between them add up to 5 to 8 hours.
 	maxUnanswered = 14
-	// unansweredAgain is how many attempts each further message gets while the receiver still does not answer.
+	// unansweredAgain is the number of attempts for each further message while the receiver still does not answer.
 	unansweredAgain = 3
-	// stoppedRetry is how often a stopped receiver is tried, in case its Secret or the address in it has changed.
+	// stoppedRetry is the interval at which a stopped receiver is retried: its Secret or the URL in it may have changed.
 	stoppedRetry = 5 * time.Minute
-	// maxRetryAfter bounds what a receiver may ask for.
+	// maxRetryAfter bounds the wait that a receiver can request.
 	maxRetryAfter = time.Hour
-	// outboxAge is when a message that was not delivered is thrown away and computed anew, since its content is out
-	// of date. Nothing is lost: what it said does not count as told.
+	// outboxAge is the age at which an undelivered summary is discarded and composed again, because its content is out of date. No change
+	// is lost: the content of a discarded message does not count as announced. A message that the receiver may have is given up instead.
 	outboxAge = 24 * time.Hour
-	// newsAge is the same for news: meanwhile some of it may have been fixed, or excepted. Who waits to be let in again hears what is
-	// true then. A summary is what was there when it was composed, and is recorded as such.
+	// newsAge is the same age for a KindNews message. It is shorter because its findings may be fixed or suppressed in the meantime: a rate
+	// limited receiver then gets the current state. A summary is recorded as what was present when it was composed.
 	newsAge = 15 * time.Minute
 )
 
-// Settle says what an attempt to deliver the message in the outbox means: the next state and, when it was
-// delivered, what is to be recorded together with that state as told.
+// Settle returns the state after an attempt to deliver the message in the outbox. If the attempt delivered the message, Settle also returns
+// what the caller must record as announced in the same transaction as the state; otherwise nil. It returns an error if the outbox is empty,
+// the message cannot be encoded or Random fails.
 func (p Planner) Settle(now time.Time, settings Settings, state State, outcome Outcome) (State, *store.Announced, error) {
 	if state.Outbox == nil {
 		return state, nil, fmt.Errorf("receiver %s: an outcome without a message", settings.Receiver)
 	}
-	// Only a refusal lets a message grow too old: in doubt it goes on under its id, by which the notifier knows it. A refusal is the answer
-	// to this attempt alone.
+	// Only refused messages become too old. After an unanswered attempt the message keeps its ID, by which the notifier recognizes it. A
+	// refusal answers this attempt only: earlier attempts stay unanswered.
 	refused := slices.Contains([]Result{RateLimited, Permanent, Temporary}, outcome.Result)
 	answered := *state.Outbox
 	answered.InDoubt = !refused
@@ -57,7 +59,7 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 		said, err := delivered(now, &state)
 		return state, said, err
 	case RateLimited:
-		// No failure, which would make the next wait longer than asked for; but what is said of the receiver.
+		// Rate limiting does not count as a failure, which would make the next wait longer than requested. The status still shows it.
 		state.NextAttempt = now.Add(min(max(outcome.RetryAfter, attemptGap), maxRetryAfter))
 		state.LastError, state.Stopped = trouble(now, outcome), nil
 		return state, nil, nil
@@ -69,7 +71,7 @@ func (p Planner) Settle(now time.Time, settings Settings, state State, outcome O
 		state.NextAttempt = now.Add(stoppedRetry)
 		return state, nil, nil
 	}
-	// Temporary, unknown, or a result that a newer notifier made up: trying again is right for all of them.
+	// Temporary, UnknownOutcome and results of a newer notifier are all retried.
 	state.Stopped = nil
 	wait := doubled(state.Failures, maxBackoff)
 	if !refused {
@@ -84,7 +86,7 @@ func trouble(now time.Time, outcome Outcome) *Trouble {
 	return &Trouble{Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), At: now}
 }
 
-// delivered ends the message in the outbox and says what the receiver knows by it.
+// delivered removes the delivered message from the outbox, resets errors and waits, and returns what the message announced.
 func delivered(now time.Time, state *State) (*store.Announced, error) {
 	said, err := announced(now, state)
 	if err != nil {
@@ -96,9 +98,9 @@ func delivered(now time.Time, state *State) (*store.Announced, error) {
 	return said, nil
 }
 
-// giveUp ends a message of which an attempt was never answered. The receiver may have got it many times, so it counts as announced and the
-// log says that nobody confirmed it. If no attempt was answered, those for the next message go on slowly: the receiver is likely to be as
-// silent as before. After a refusal the next message waits for as long as this one would have.
+// giveUp removes a message from the outbox after unanswered attempts. The receiver may have several copies of it, so it counts as announced
+// and the log marks it as unconfirmed. If the latest attempt is unanswered, the next message gets unansweredAgain attempts, because the
+// receiver is likely to stay silent. If it was refused, the next message waits until this one would have been retried.
 func giveUp(now time.Time, state *State) (*store.Announced, error) {
 	if state.Outbox.InDoubt {
 		state.Stopped, state.NextAttempt, state.Unanswered = nil, time.Time{}, maxUnanswered-unansweredAgain
@@ -118,7 +120,7 @@ func giveUp(now time.Time, state *State) (*store.Announced, error) {
 	return said, nil
 }
 
-// announced empties the outbox and says what counts as announced by the message in it.
+// announced empties the outbox and returns what its message announced.
 func announced(now time.Time, state *State) (*store.Announced, error) {
 	outbox := state.Outbox
 	body, err := json.Marshal(outbox.Digest)
@@ -137,7 +139,7 @@ func announced(now time.Time, state *State) (*store.Announced, error) {
 	}, nil
 }
 
-// stop keeps the time since when the same reason holds.
+// stop returns why the receiver is stopped. Since stays the same as long as the reason does.
 func stop(now time.Time, settings Settings, state State, outcome Outcome) *Stopped {
 	stopped := &Stopped{
 		Reason: outcome.Reason, Message: clip(outcome.Message, MaxMessageBytes), Since: now, Generation: settings.Generation,
@@ -148,7 +150,7 @@ func stop(now time.Time, settings Settings, state State, outcome Outcome) *Stopp
 	return stopped
 }
 
-// doubled is minBackoff for the first of some attempts, twice as long for each further one, and at most the longest.
+// doubled returns the wait after a number of attempts: minBackoff after the first, twice as long after each further one, at most longest.
 func doubled(attempts int, longest time.Duration) time.Duration {
 	wait := minBackoff
 	for ; attempts > 1 && wait < longest; attempts-- {
@@ -157,8 +159,8 @@ func doubled(attempts int, longest time.Duration) time.Duration {
 	return min(wait, longest)
 }
 
-// jitter makes a wait a quarter shorter or longer, so that receivers that failed together do not come back together. No wait is
-// longer than the longest there is.
+// jitter changes a wait by up to a quarter, so that receivers that failed together are not retried together. The result is at least
+// minBackoff. It is at most maxBackoff, or maxUnansweredBackoff for a wait that exceeds maxBackoff.
 func (p Planner) jitter(wait time.Duration) (time.Duration, error) {
 	var raw [8]byte
 	if _, err := io.ReadFull(p.Random, raw[:]); err != nil {
@@ -173,7 +175,7 @@ func (p Planner) jitter(wait time.Duration) (time.Duration, error) {
 	return min(max(jittered, minBackoff), longest), nil
 }
 
-// clip shortens a text to at most n bytes of valid UTF-8 and says by an ellipsis that it did.
+// clip shortens s to at most n bytes, without cutting a character in two, and marks the cut with an ellipsis.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

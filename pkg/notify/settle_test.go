@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// onItsWay is a story with one finding to tell, up to the moment of sending.
+// onItsWay returns a story with one finding to announce, just before the message is sent.
 func onItsWay(t *testing.T, outcomes ...Outcome) *story {
 	s := begun(t, "web")
 	s.find("web", finding.High, 1, 1)
@@ -20,8 +20,8 @@ func onItsWay(t *testing.T, outcomes ...Outcome) *story {
 	return s
 }
 
-// TestBackoff: failures wait longer and longer, from 5 seconds to 15 minutes, or to 2 hours if the receiver may have the message; and
-// the message says the same. One that the receiver may have stays the same message.
+// TestBackoff: waits grow from 5 seconds to 15 minutes, or to 2 hours if the receiver may have the message. The content of the message
+// stays the same. A message that the receiver may have also keeps its ID.
 func TestBackoff(t *testing.T) {
 	for result, longest := range map[Result]time.Duration{
 		Temporary: 15 * time.Minute, UnknownOutcome: 2 * time.Hour, "SomethingNewer": 2 * time.Hour,
@@ -51,7 +51,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestRateLimited: waiting as told is no failure, and is said.
+// TestRateLimited: a wait that the receiver requests is no failure, and is shown as the last error.
 func TestRateLimited(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
 		0: time.Second, 7 * time.Second: 7 * time.Second, 48 * time.Hour: time.Hour,
@@ -70,7 +70,7 @@ func TestRateLimited(t *testing.T) {
 	}
 }
 
-// TestStopped: after a permanent error only a change of the Scanner, or five minutes, bring a new attempt.
+// TestStopped: after a permanent error, the next attempt follows a change of the Scanner, or comes after five minutes.
 func TestStopped(t *testing.T) {
 	forbidden := Outcome{Result: Permanent, Reason: ReasonSecretForbidden, Message: "kubectl create role"}
 	s := onItsWay(t, forbidden, forbidden, forbidden, forbidden)
@@ -103,7 +103,7 @@ func TestStopped(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestStatus: what is shown of a receiver at each point of its life.
+// TestStatus: Status returns what users see of a receiver at each stage.
 func TestStatus(t *testing.T) {
 	status := func(s *story) ReceiverStatus {
 		t.Helper()
@@ -139,7 +139,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestOldMessage: news that was refused for a while is computed anew; what has gone is not told any more.
+// TestOldMessage: a message about changes that is refused for newsAge is composed again, without findings that are gone.
 func TestOldMessage(t *testing.T) {
 	s := onItsWay(t)
 	for range 200 {
@@ -161,8 +161,8 @@ func TestOldMessage(t *testing.T) {
 	}
 }
 
-// TestNotLookedAtForLong: a message that a suspended Scanner left behind is not sent a month later, unless the
-// receiver may have it: then it must be known whether it has, or it would be told twice.
+// TestNotLookedAtForLong: a message that a suspended Scanner left in the outbox is not sent a month later, unless the receiver may have it.
+// A newly composed message could then announce the same twice.
 func TestNotLookedAtForLong(t *testing.T) {
 	for name, tt := range map[string]struct {
 		outcome Outcome
@@ -195,7 +195,7 @@ func TestNotLookedAtForLong(t *testing.T) {
 	}
 }
 
-// TestCrashBeforeTheAnswer: whether the receiver has the message is as unknown as when an answer is lost.
+// TestCrashBeforeTheAnswer: an attempt without a recorded answer counts as unanswered, since the receiver may have the message.
 func TestCrashBeforeTheAnswer(t *testing.T) {
 	s := onItsWay(t)
 	s.now = s.last.Next
@@ -210,8 +210,8 @@ func TestCrashBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestDeliveryIsCountedBeforeItIsSent: each attempt is counted outside the store after it is stored and before the message is handed over,
-// so that a store which is put back to an older snapshot is noticed, whenever the manager was stopped.
+// TestDeliveryIsCountedBeforeItIsSent: each attempt is counted outside the store, after it is stored and before the message is sent. So a
+// store that is replaced by an older snapshot is noticed, whenever the manager was stopped.
 func TestDeliveryIsCountedBeforeItIsSent(t *testing.T) {
 	s := onItsWay(t, Outcome{Result: Temporary, Reason: ReasonReceiverFailed})
 	for attempt := s.count + 1; len(s.sent) < 2; attempt++ {
@@ -224,7 +224,7 @@ func TestDeliveryIsCountedBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// TestCrash: a crash before the sending or after it leads to the same message again.
+// TestCrash: after a crash before or after sending, the same message is sent again.
 func TestCrash(t *testing.T) {
 	s := onItsWay(t)
 	s.now = s.last.Next
@@ -236,7 +236,7 @@ func TestCrash(t *testing.T) {
 
 	s = onItsWay(t)
 	s.now = s.last.Next
-	s.taken = func() { s.store.broken = 1 } // after the message was taken, before that is recorded
+	s.taken = func() { s.store.broken = 1 } // after the message is delivered, before that is recorded
 	if err := s.tryVisit(); err == nil {
 		t.Fatal("no error, want that of the store")
 	}
@@ -247,7 +247,7 @@ func TestCrash(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestDigestIDs: 32 hexadecimal digits, another one for each message.
+// TestDigestIDs: message IDs have 32 hexadecimal digits and are unique.
 func TestDigestIDs(t *testing.T) {
 	s := begun(t, "web")
 	seen := map[string]bool{}

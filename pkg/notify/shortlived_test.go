@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// until visits as the controller does, now and whenever a visit is due, up to a time.
+// until visits as the controller does, at once and whenever a visit is due, until a time.
 func (s *story) until(end time.Time) {
 	s.t.Helper()
 	for s.visit(); !s.last.Next.IsZero() && s.last.Next.Before(end); {
@@ -19,7 +19,7 @@ func (s *story) until(end time.Time) {
 	s.now = end
 }
 
-// starts has a CronJob run the image of a repository, or another workload.
+// starts runs the image of a repository in a CronJob. completes is store.Workload.Completes.
 func (s *story) starts(repository string, completes bool) {
 	s.t.Helper()
 	s.image(repository, ImageScanned)
@@ -27,7 +27,7 @@ func (s *story) starts(repository string, completes bool) {
 	s.use(repository, w)
 }
 
-// ends has its pods end.
+// ends removes the pods that run the image of a repository. If completes is true, the image stays in use for a while.
 func (s *story) ends(repository string, completes bool) {
 	s.t.Helper()
 	i := slices.IndexFunc(s.coverage.Images, func(i Image) bool { return i.Repositories[0] == repository })
@@ -39,7 +39,7 @@ func (s *story) ends(repository string, completes bool) {
 	s.must(s.store.SetUsed(context.Background(), store.Used{Scanner: scannerUID, Namespace: "shop", Key: keyOf(repository), Engine: grype}))
 }
 
-// matched has a critical finding found in the image of a repository, which runs or not.
+// matched saves a report with one critical finding for the image of a repository, whether it runs or not.
 func (s *story) matched(repository string, changes ...func(*finding.Finding)) {
 	s.t.Helper()
 	f := finding.Finding{
@@ -53,8 +53,8 @@ func (s *story) matched(repository string, changes ...func(*finding.Finding)) {
 	s.report(repository)
 }
 
-// TestShortLivedPodsAreAnnounced: what is found in an image is announced once, whether its pods outlive the time for which messages are
-// grouped or not, and whether they end or are deleted.
+// TestShortLivedPodsAreAnnounced: a finding is announced once, whether the pods live longer than groupWait or not, and whether they
+// complete or are deleted.
 func TestShortLivedPodsAreAnnounced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lives     time.Duration
@@ -84,7 +84,7 @@ func TestShortLivedPodsAreAnnounced(t *testing.T) {
 	}
 }
 
-// TestChangesOfEndedImages: what changes between two runs is announced then.
+// TestChangesOfEndedImages: a change between two runs of an image is announced when it is found.
 func TestChangesOfEndedImages(t *testing.T) {
 	for change, modify := range map[store.Change]func(before, after *finding.Finding){
 		store.ChangeNew:          func(_, after *finding.Finding) { after.ID = "CVE-2026-0002" },
@@ -110,8 +110,8 @@ func TestChangesOfEndedImages(t *testing.T) {
 	}
 }
 
-// TestRolloutEndsUse: an image whose workload runs another one of the repository is not announced any more, whether that one has ended,
-// too, or not.
+// TestRolloutEndsUse: the findings of an image are not announced after its workload has run another image of the repository, even if that
+// one has ended too.
 func TestRolloutEndsUse(t *testing.T) {
 	s := begun(t, "web")
 	s.pass(time.Hour)
@@ -132,8 +132,8 @@ func TestRolloutEndsUse(t *testing.T) {
 	}
 }
 
-// TestEndedImagesFixNothing: that an image has ended fixes nothing; nor does another one that runs, as long as an ended one has the
-// finding or has no result. When the ended image is not in use any more, the finding is fixed.
+// TestEndedImagesFixNothing: a finding is not fixed because its image has ended. Nor is it fixed by another image that runs, as long as an
+// ended image has the finding or has no result. It is fixed when the ended image is not in use any more.
 func TestEndedImagesFixNothing(t *testing.T) {
 	s := begun(t, "web")
 	s.settings.Filter.Changes = []store.Change{store.ChangeNew, store.ChangeFixed}
@@ -145,13 +145,13 @@ func TestEndedImagesFixNothing(t *testing.T) {
 	s.ends("job", true)
 	s.pass(time.Hour)
 	s.rest()
-	// A clean image of the same repository runs by another workload.
+	// Another workload runs a clean image of the same repository.
 	s.image("clean", ImageScanned)
 	s.coverage.Images[len(s.coverage.Images)-1].Repositories = []string{"job"}
 	s.use("clean", store.Workload{Namespace: "shop", Kind: "Deployment", Name: "web", Container: "c", Repository: "job", Reference: "job:2.0"})
 	s.rest()
 	only(t, s.sent)
-	// The ended image is gone, and a further one has ended that has no result yet.
+	// The ended image is gone, and another one has ended that has no result yet.
 	s.must(s.store.Release(context.Background(), scannerUID, keyOf("job")))
 	for i := range s.coverage.Images {
 		if s.coverage.Images[i].Recent {
@@ -168,7 +168,7 @@ func TestEndedImagesFixNothing(t *testing.T) {
 	}
 }
 
-// TestSummaryHasEndedImages: the first summary counts what has ended recently, so that it is not announced as new.
+// TestSummaryHasEndedImages: the first summary includes images that ended recently, so that their findings are not announced as new.
 func TestSummaryHasEndedImages(t *testing.T) {
 	s := newStory(t)
 	s.starts("job", true)

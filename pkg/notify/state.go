@@ -9,56 +9,56 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// State is what is remembered about one receiver between two looks at it. What it was told is not here: the
-// store knows that for each finding.
+// State is what the store keeps of one receiver between two plans. It does not hold what was announced: the store records that for each
+// finding.
 type State struct {
 	Baseline Baseline `json:"baseline"`
-	// Engine whose findings the receiver is told of since its baseline; empty if that was never known.
+	// Engine is the engine whose findings are announced since the baseline; empty if it was never known.
 	Engine string `json:"engine,omitempty"`
-	// Tool is that engine with its version.
+	// Tool is Engine with its version.
 	Tool string `json:"tool,omitempty"`
-	// Filter is what the receiver heard of when it was last looked at.
+	// Filter is the breadth of the receiver's filter at the last plan.
 	Filter *Breadth `json:"filter,omitempty"`
-	// RestoredFrom is that of the settings when they were last followed.
+	// RestoredFrom is Settings.RestoredFrom of the last restore that was handled.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
-	// Notices that the receiver was told of, by id, until it was told that they are over.
+	// Notices are those that were announced, by ID, until their end is announced.
 	Notices map[string]ToldNotice `json:"notices,omitempty"`
-	// PendingSince is when the first thing was noticed that the receiver has not heard of; zero if there is none.
+	// PendingSince is when the first change, new image or notice was noticed that is not announced yet; zero if there is none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
-	// Pending is the number of findings that wait to be told, those in the outbox included.
+	// Pending is the number of findings that wait to be announced, including those in the outbox.
 	Pending int `json:"pending,omitempty"`
-	// LastAttempt and LastDelivery are when a message was last handed to the notifier, and last taken.
+	// LastAttempt is when a message was last sent to the notifier. LastDelivery is when a message was last delivered.
 	LastAttempt  time.Time `json:"lastAttempt,omitzero"`
 	LastDelivery time.Time `json:"lastDelivery,omitzero"`
-	// LastMessage is the title of the message that was last taken.
+	// LastMessage is the title of the message that was delivered last.
 	LastMessage string `json:"lastMessage,omitempty"`
-	// NextAttempt is the earliest time to hand anything to the notifier; zero if there is no reason to wait.
+	// NextAttempt is the earliest time of the next attempt; zero if there is nothing to wait for.
 	NextAttempt time.Time `json:"nextAttempt,omitzero"`
-	// Failures is the number of attempts in a row that failed. Being asked to come back later is no failure.
+	// Failures is the number of failed attempts in a row. A rate limited attempt is no failure.
 	Failures int `json:"failures,omitempty"`
-	// Unanswered is the number of attempts since the last delivery that nobody answered: the receiver may have each of these messages.
-	// An attempt counts before it is made, so that a crash counts as well. A refusal takes its own attempt back.
+	// Unanswered is the number of attempts since the last delivery that got no answer: the receiver may have the message of each. An
+	// attempt is counted before it is made, so that a crash counts as unanswered. A refusal uncounts its own attempt.
 	Unanswered int `json:"unanswered,omitempty"`
 	// Unconfirmed describes the messages that were given up since the last delivery; nil if there are none.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
-	// Outbox is the message on its way; nil if there is none. It is stored before it is sent.
+	// Outbox holds the message that is to be delivered; nil if there is none. It is stored before the message is sent.
 	Outbox *Outbox `json:"outbox,omitempty"`
-	// Stopped is set while nothing but a change by the user helps.
+	// Stopped is set while delivery cannot succeed before the user changes something.
 	Stopped *Stopped `json:"stopped,omitempty"`
-	// LastError is why the last attempt failed; nil after a success.
+	// LastError describes the last attempt if it delivered nothing; nil after a delivery.
 	LastError *Trouble `json:"lastError,omitempty"`
 }
 
-// Breadth is what a filter lets pass, apart from changes.
+// Breadth describes how much a filter lets pass, regardless of the kinds of changes.
 type Breadth struct {
 	MinSeverity finding.Severity    `json:"minSeverity"`
 	Unknown     store.UnknownPolicy `json:"unknown"`
 	OnlyFixable bool                `json:"onlyFixable,omitempty"`
-	// Reach rises with the workloads that concern the receiver: those that name it, those too that name none, all.
+	// Reach is greater the more workloads are routed to the receiver: those that name it, also those that name none, or all.
 	Reach int `json:"reach"`
 }
 
-// breadthOf describes a filter.
+// breadthOf returns the breadth of a filter.
 func breadthOf(f store.NewsFilter) Breadth {
 	b := Breadth{MinSeverity: f.MinSeverity, Unknown: f.Unknown, OnlyFixable: f.OnlyFixable, Reach: reachAll}
 	if f.Route != nil {
@@ -77,63 +77,63 @@ const (
 	reachAll
 )
 
-// unknowns says how much each policy for unknown severities lets pass.
+// unknowns ranks the policies for unknown severities by how much they let pass.
 var unknowns = map[store.UnknownPolicy]int{store.UnknownNever: 0, "": 1, store.UnknownIfFixable: 1, store.UnknownAlways: 2}
 
-// widerThan says whether something passes that did not pass before.
+// widerThan reports whether b lets something pass that before did not.
 func (b Breadth) widerThan(before Breadth) bool {
 	return b.MinSeverity < before.MinSeverity || unknowns[b.Unknown] > unknowns[before.Unknown] ||
 		!b.OnlyFixable && before.OnlyFixable || b.Reach > before.Reach
 }
 
-// ToldNotice is a notice that a receiver was told of.
+// ToldNotice is a notice that was announced to the receiver.
 type ToldNotice struct {
 	Notice Notice `json:"notice"`
-	// AbsentSince is when it was first seen not to be true any more; zero while it is.
+	// AbsentSince is when the notice was first found to hold no more; zero while it holds.
 	AbsentSince time.Time `json:"absentSince,omitzero"`
 }
 
-// Phase says how far a baseline is.
+// Phase is the progress of a baseline.
 type Phase string
 
 // Phases of a baseline.
 const (
-	// BaselineNone is the zero value: the receiver has not been seen yet.
+	// BaselineNone is the zero value: nothing was planned for the receiver yet.
 	BaselineNone Phase = ""
-	// BaselineOpen still takes images into the snapshot, or waits for their results.
+	// BaselineOpen means that images still join the snapshot, that their results are awaited, or that the summary is not delivered.
 	BaselineOpen Phase = "Open"
-	// BaselineDone is reached when the receiver knows, or is spared, what was there: from here on differences count.
+	// BaselineDone means that the baseline was announced or recorded silently. From here on, differences are announced.
 	BaselineDone Phase = "Done"
 )
 
-// Baseline is what was there before anything could be called new.
+// Baseline is what is present before anything counts as new.
 type Baseline struct {
 	Phase Phase `json:"phase,omitempty"`
-	// Renewed says that an earlier store was lost.
+	// Renewed is true if an earlier store was lost.
 	Renewed bool `json:"renewed,omitempty"`
-	// EngineBefore is the engine that the receiver was told of until the Scanner got another one, which is why there is
-	// this baseline. Empty for any other, and when the baseline is done.
+	// EngineBefore is set while the baseline is open because the Scanner's engine was changed. It is the engine whose findings were
+	// announced before.
 	EngineBefore string `json:"engineBefore,omitempty"`
-	// ToolBefore is, in the same way, the version of the engine until the Scanner got another one of the same engine, and
-	// FilterBefore what the receiver heard of until it was set to hear of more.
+	// ToolBefore is set while the baseline is open because the engine has another version. It is the previous version. FilterBefore is set
+	// while the baseline is open because the receiver's filter was widened. It is the previous breadth.
 	ToolBefore   string   `json:"toolBefore,omitempty"`
 	FilterBefore *Breadth `json:"filterBefore,omitempty"`
-	// RestoredFrom is, in the same way, when the backup was made that the store was restored from.
+	// RestoredFrom is set while the baseline is open because the store was restored. It is the time of the backup.
 	RestoredFrom time.Time `json:"restoredFrom,omitzero"`
 	Started      time.Time `json:"started,omitzero"`
-	// Images of the snapshot, by key, until the baseline is done.
+	// Images are the keys of the images in the snapshot, until the baseline is done.
 	Images []string `json:"images,omitempty"`
-	// Pulling says that some images had no key yet when they were last looked at.
+	// Pulling is true if some images had no key yet at the last plan, because nodes were still pulling them.
 	Pulling bool `json:"pulling,omitempty"`
 }
 
-// finish ends the baseline.
+// finish marks the baseline as done and clears why it was open.
 func (b *Baseline) finish() {
 	b.Phase, b.Images = BaselineDone, nil
 	b.EngineBefore, b.ToolBefore, b.FilterBefore, b.RestoredFrom = "", "", nil, time.Time{}
 }
 
-// onlyIfUntold says that a summary is worth a message only if there is something in it that the receiver was not told.
+// onlyIfUntold reports whether the summary is sent only if it contains findings that were not announced before.
 func (b *Baseline) onlyIfUntold() bool {
 	return b.EngineBefore == "" && (b.ToolBefore != "" || b.FilterBefore != nil || b.restored())
 }
@@ -146,7 +146,7 @@ func (b *Baseline) restored() bool {
 	return !b.RestoredFrom.IsZero()
 }
 
-// tellsAll says that a summary of all that is there is still to come, or on its way: until then nothing is known silently.
+// tellsAll reports whether a summary of everything present is still to be delivered. Until then nothing becomes known without a message.
 func (b *Baseline) tellsAll() bool { return b.Phase != BaselineDone && !b.onlyIfUntold() }
 
 // followUp is how much of what is recorded of the receiver may be brought up to date now, by what an engine finds. An engine that the
@@ -161,26 +161,26 @@ func (s *State) followUp(engine string) store.Extent {
 	return store.FollowAll
 }
 
-// Outbox holds a message, and what the receiver has heard of once it is delivered. What a summary passes over is
-// too much for it: the store has that under the message's id from the moment that it is composed.
+// Outbox holds a message, and what counts as announced once it is delivered. The findings of a summary are too many to be held here: the
+// store records them under the message's ID when the message is composed.
 type Outbox struct {
 	Digest       Digest       `json:"digest"`
 	Said         []store.Said `json:"said,omitempty"`
 	Repositories []string     `json:"repositories,omitempty"`
-	// Findings is how many count as told by it, those without a key here included.
+	// Findings is the number of findings that count as announced by the message, including those that Said does not list.
 	Findings int `json:"findings,omitempty"`
-	// InDoubt is true while the latest attempt has no answer: the receiver may have the message.
+	// InDoubt is true while the latest attempt has no answer. The receiver may have the message.
 	InDoubt bool `json:"inDoubt,omitempty"`
-	// EarlierInDoubt is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change that.
+	// EarlierInDoubt is true if an attempt before the latest one has no answer. A refusal of the latest attempt does not change it.
 	EarlierInDoubt bool `json:"earlierInDoubt,omitempty"`
-	// RefusedSince is when the first attempt after the latest one without an answer, or after a time without a manager in which the message
-	// became too old, was refused; zero if none was.
+	// RefusedSince is the time of the first refusal after the latest unanswered attempt; zero if there is none. It starts anew when the
+	// message became too old while no manager ran.
 	RefusedSince time.Time `json:"refusedSince,omitzero"`
 }
 
-// keptUntil is how long the message stays as it was composed while its latest attempt was refused, or none was made. News that the receiver
-// certainly does not have is out of date soon. What the receiver may have is refused for a day first: a manager that was away for as long
-// would give it up after a single attempt.
+// keptUntil returns how long the message stays as composed while its latest attempt was refused, or none was made. A KindNews message that
+// the receiver certainly does not have is out of date soon. A message that the receiver may have must first be refused for outboxAge.
+// Otherwise a manager that did not run for that long would give it up after a single attempt.
 func (o *Outbox) keptUntil() time.Time {
 	switch {
 	case o.EarlierInDoubt:
@@ -191,32 +191,32 @@ func (o *Outbox) keptUntil() time.Time {
 	return o.Digest.CreatedAt.Add(outboxAge)
 }
 
-// Unconfirmed describes messages that were sent, never answered, and given up. The receiver may have them or not.
+// Unconfirmed describes messages that were sent, never answered and given up. The receiver may have them or not.
 type Unconfirmed struct {
-	// Count is the number of messages, Since the time when the first of them was given up.
+	// Count is the number of messages. Since is when the first of them was given up.
 	Count int       `json:"count"`
 	Since time.Time `json:"since"`
-	// Title is that of the latest of them.
+	// Title is the title of the latest of these messages.
 	Title string `json:"title"`
 }
 
-// Stopped says why nothing is sent until somebody changes something.
+// Stopped describes why delivery is stopped until the user changes something.
 type Stopped struct {
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
 	Since   time.Time `json:"since"`
-	// Generation of the Scanner that was tried last.
+	// Generation is the Scanner's generation at the last attempt.
 	Generation int64 `json:"generation"`
 }
 
-// Trouble is one failed attempt.
+// Trouble describes one failed attempt.
 type Trouble struct {
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`
 }
 
-// ParseState reads a stored state; nil or empty is that of a receiver that was never seen.
+// ParseState decodes a stored state. Empty data gives the zero State.
 func ParseState(data []byte) (State, error) {
 	var state State
 	if len(data) == 0 {
@@ -228,7 +228,7 @@ func ParseState(data []byte) (State, error) {
 	return state, nil
 }
 
-// Encode returns the form in which a state is stored. ParseState reads it.
+// Encode returns the form in which the state is stored. ParseState decodes it.
 func (s State) Encode() ([]byte, error) {
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// ReceiverStatus is what is shown of a receiver.
+// ReceiverStatus is the part of a receiver's state that users see.
 type ReceiverStatus struct {
-	// Begun says that the receiver was seen with this store: its baseline is open or done. A Scanner may
-	// remember a new store's id only when all its receivers have begun, or the loss would go unsaid.
+	// Begun is true once the receiver's baseline in this store is open or done. A Scanner may record a new store's ID only when all its
+	// receivers have begun. Otherwise the loss of the old store would not be announced.
 	Begun bool
-	// BaselineDone says that the receiver knows, or was spared, what was there at the beginning.
+	// BaselineDone is true once the baseline was announced to the receiver, or was recorded without a message.
 	BaselineDone bool
-	// LastDelivery is when the receiver last took a message; zero if never.
+	// LastDelivery is the time of the last delivered message; zero if there is none.
 	LastDelivery time.Time
 	// LastMessage is the title of that message.
 	LastMessage string
-	// Pending is the number of findings that wait to be told.
+	// Pending is the number of findings that wait to be announced.
 	Pending int
-	// Sending says that a message is on its way.
+	// Sending is true while a message is in the outbox.
 	Sending bool
-	// LastErrorReason (one word) and LastError (for people, at most MaxMessageBytes) are about the last
-	// attempt; empty after a success.
+	// LastErrorReason (one word) and LastError (for people, at most MaxMessageBytes) describe the last attempt and unconfirmed messages.
+	// Both are empty after a delivery.
 	LastErrorReason, LastError string
-	// Stopped says that nothing but a change by the user helps.
+	// Stopped is true while delivery cannot succeed before the user changes something.
 	Stopped      bool
 	StoppedSince time.Time
-	// Unconfirmed describes messages that were given up since the last delivery; nil if there are none. LastError says so as well.
+	// Unconfirmed describes the messages given up since the last delivery; nil if there are none. LastError mentions them too.
 	Unconfirmed *Unconfirmed
 }
 
-// Status reads a receiver's stored state. The state of a receiver that was never seen is empty.
+// Status decodes a receiver's stored state. A receiver without stored state has the zero ReceiverStatus.
 func Status(state []byte) (ReceiverStatus, error) {
 	s, err := ParseState(state)
 	if err != nil {
@@ -57,7 +57,7 @@ func Status(state []byte) (ReceiverStatus, error) {
 	return status, nil
 }
 
-// addUnconfirmed puts the messages that were given up before the error of the last attempt. A reason that the user has to act on stays
+// addUnconfirmed puts the messages that were given up in front of the last attempt's error. A reason that needs action by the user stays
 // the reason.
 func (s *ReceiverStatus) addUnconfirmed() {
 	if s.LastErrorReason == "" || s.LastErrorReason == ReasonAnswerLost {
@@ -70,7 +70,7 @@ func (s *ReceiverStatus) addUnconfirmed() {
 	s.LastError = clip(text, MaxMessageBytes)
 }
 
-// Describe says what happened, and what to do.
+// Describe returns a sentence for users: which messages were never confirmed, and what to check.
 func (u Unconfirmed) Describe() string {
 	return fmt.Sprintf("%s sent since %s and never confirmed, the last one %q: they may be missing in the channel, or be there many times; "+
 		"check the proxy between the notifier and the receiver. What they say counts as announced and is in the log of messages",

@@ -18,23 +18,23 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// testing.T and rapid.T, as far as a story needs them.
+// teller is the part of testing.T and rapid.T that stories need.
 type teller interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
 }
 
-// archive is a store and the accidents that befall it.
+// archive is a store with injected failures and hooks.
 type archive struct {
 	*store.SQLite
-	// broken makes the next writes fail, as a crash before them would.
+	// broken is the number of next writes that fail, as if the process crashed before them.
 	broken int
-	// recordedOnly makes the write fail that comes after one with All.
+	// recordedOnly makes the write fail that follows one with All.
 	recordedOnly bool
-	// looked is called when everything was looked at, saved and marked when a state or what was said is recorded; nil for nothing.
+	// looked is called after Present. saved is called after a state was stored, marked after an announcement was recorded. Each may be nil.
 	looked func()
-	// followed is called when what is recorded is brought up to date; nil for nothing.
+	// followed is called before FollowUp; may be nil.
 	followed func(store.Extent)
 	saved    func(state []byte)
 	marked   func(store.Announced)
@@ -131,31 +131,31 @@ func (a *archive) DecideAndMark(ctx context.Context, scanner, receiver string, d
 	return err
 }
 
-// story is a receiver and the world around it.
+// story is a receiver with its Scanner, store and notifier.
 type story struct {
 	t        teller
 	now      time.Time
 	settings Settings
 	coverage Coverage
 	store    *archive
-	// findings of the image of each repository, by the engine that the Scanner has.
+	// findings of the image of each repository, as the Scanner's engine reports them.
 	findings map[string][]finding.Finding
-	// outcomes that the notifier will answer with; Delivered when there is none left.
+	// outcomes of the next attempts, in order. Further attempts are Delivered.
 	outcomes []Outcome
-	// sent is every message handed to the notifier, delivered or not.
+	// sent is every message that was sent to the notifier, delivered or not.
 	sent []Digest
 	last Progress
-	// taken is called when a message has been taken, before the courier hears of it.
+	// taken is called when the notifier has a message, before it answers; may be nil.
 	taken func()
 	// count is the number of deliveries that is kept outside the store.
 	count int64
 	// data is the version of the vulnerability data.
 	data int
-	// random is the same in every run.
+	// random returns the same numbers in every run.
 	random *rand.ChaCha8
 }
 
-// scannerUID is the Scanner's.
+// scannerUID is the UID of the story's Scanner.
 const scannerUID = "uid"
 
 func newStory(t *testing.T) *story {
@@ -182,7 +182,7 @@ func (s *story) must(err error) {
 	}
 }
 
-// begun is a story whose baseline was silent and is over, with images that are known.
+// begun returns a story with known images, after a silent baseline.
 func begun(t *testing.T, repositories ...string) *story {
 	s := newStory(t)
 	s.settings.FirstScan = FirstScanSilent
@@ -198,7 +198,7 @@ func begun(t *testing.T, repositories ...string) *story {
 	return s
 }
 
-// image sets the state of the one image of a repository. One that is scanned has a report.
+// image sets the state of the only image of a repository. A scanned image gets a report.
 func (s *story) image(repository string, state ImageState) {
 	s.t.Helper()
 	img := Image{Key: "key of " + repository, Repositories: []string{repository}, State: state, Current: true}
@@ -213,7 +213,7 @@ func (s *story) image(repository string, state ImageState) {
 	}
 }
 
-// use has the Scanner run the image of a repository.
+// use records that the Scanner's workloads run the image of a repository.
 func (s *story) use(repository string, workloads ...store.Workload) {
 	s.t.Helper()
 	ctx, engine := context.Background(), s.settings.Filter.Engine
@@ -230,7 +230,7 @@ func (s *story) use(repository string, workloads ...store.Workload) {
 	}))
 }
 
-// report saves what is found in the image of a repository, by the engine and with the data that there are now.
+// report saves the findings of the image of a repository, with the current engine and data.
 func (s *story) report(repository string) {
 	s.t.Helper()
 	_, err := s.store.SaveReport(context.Background(), store.Report{
@@ -246,7 +246,7 @@ func keyOf(repository string) image.Key {
 	return image.Key{Digest: digestOf("index of " + repository), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
 }
 
-// partly has the image of a repository hold what the engine does not cover.
+// partly marks the image of a repository as having content that the engine does not cover.
 func (s *story) partly(repository string) {
 	for i := range s.coverage.Images {
 		s.coverage.Images[i].Partly = s.coverage.Images[i].Partly || s.coverage.Images[i].Repositories[0] == repository
@@ -259,12 +259,12 @@ func (s *story) gone(repository string) {
 	s.must(s.store.Release(context.Background(), scannerUID, keyOf(repository)))
 }
 
-// leave takes the image of a repository from the coverage.
+// leave removes the image of a repository from the coverage.
 func (s *story) leave(repository string) {
 	s.coverage.Images = slices.DeleteFunc(slices.Clone(s.coverage.Images), func(i Image) bool { return i.Repositories[0] == repository })
 }
 
-// find puts findings into an image that is scanned, with ids from a number on. They replace those with the same ids.
+// find adds n findings to the scanned image of a repository, with ascending IDs that begin with from. They replace those with the same IDs.
 func (s *story) find(repository string, severity finding.Severity, from, n int, changes ...func(*finding.Finding)) {
 	s.t.Helper()
 	var found []finding.Finding
@@ -287,14 +287,14 @@ func (s *story) find(repository string, severity finding.Severity, from, n int, 
 	s.image(repository, ImageScanned)
 }
 
-// fixed takes all findings from the image of a repository.
+// fixed removes all findings from the image of a repository.
 func (s *story) fixed(repository string) {
 	s.t.Helper()
 	delete(s.findings, repository)
 	s.report(repository)
 }
 
-// state is the receiver's, as it is stored.
+// state returns the receiver's stored state.
 func (s *story) state() State {
 	s.t.Helper()
 	state, err := ParseState(s.encoded())
@@ -309,7 +309,7 @@ func (s *story) encoded() []byte {
 	return encoded
 }
 
-// untold is the number of findings that the receiver was not told.
+// untold returns the number of findings that were not announced.
 func (s *story) untold() int {
 	s.t.Helper()
 	_, total, err := s.store.News(context.Background(), scannerUID, s.settings.Receiver, s.settings.Filter, 0)
@@ -317,7 +317,7 @@ func (s *story) untold() int {
 	return total
 }
 
-// heard says whether the receiver has heard of a repository.
+// heard reports whether the receiver knows a repository.
 func (s *story) heard(repository string) bool {
 	s.t.Helper()
 	known, err := s.store.KnownRepositories(context.Background(), scannerUID, s.settings.Receiver)
@@ -348,7 +348,7 @@ func (s *story) Send(_ context.Context, d Delivery) Outcome {
 	return outcome
 }
 
-// counted keeps the number of a delivery.
+// counted saves the number of a delivery outside the store.
 func (s *story) counted(ctx context.Context, number int64) {
 	s.t.Helper()
 	if stored, err := s.store.Deliveries(ctx); err != nil || stored != number {
@@ -357,7 +357,7 @@ func (s *story) counted(ctx context.Context, number int64) {
 	s.count = number
 }
 
-// tryVisit lets the courier work once, as a fresh process would: all that it knows is in the ledger.
+// tryVisit calls Courier.Visit once, as a new process would: all its knowledge is in the store.
 func (s *story) tryVisit() error {
 	courier := Courier{Store: s.store, Sender: s, Planner: Planner{Random: s.random}, Now: func() time.Time { return s.now }, Counted: s.counted}
 	progress, err := courier.Visit(context.Background(), scannerUID, s.settings, s.coverage)
@@ -367,7 +367,7 @@ func (s *story) tryVisit() error {
 	return err
 }
 
-// visit returns the messages that were handed to the notifier.
+// visit calls Courier.Visit and returns the messages that were sent to the notifier.
 func (s *story) visit() []Digest {
 	s.t.Helper()
 	before := len(s.sent)
@@ -377,7 +377,7 @@ func (s *story) visit() []Digest {
 	return s.sent[before:]
 }
 
-// next passes the time until the next visit that was asked for, and visits.
+// next lets time pass until the next visit is due, and visits.
 func (s *story) next() []Digest {
 	s.t.Helper()
 	if s.last.Next.IsZero() {
@@ -387,7 +387,7 @@ func (s *story) next() []Digest {
 	return s.visit()
 }
 
-// rest visits until nothing is waited for.
+// rest visits until no further visit is due.
 func (s *story) rest() {
 	s.t.Helper()
 	for s.visit(); !s.last.Next.IsZero(); {
@@ -395,7 +395,7 @@ func (s *story) rest() {
 	}
 }
 
-// wantNext says when the next visit was asked for.
+// wantNext checks when the next visit is due.
 func (s *story) wantNext(d time.Duration) {
 	s.t.Helper()
 	if want := s.now.Add(d); !s.last.Next.Equal(want) {
@@ -403,7 +403,7 @@ func (s *story) wantNext(d time.Duration) {
 	}
 }
 
-// wantIdle says that nothing is waited for.
+// wantIdle checks that no further visit is due and the outbox is empty.
 func (s *story) wantIdle() {
 	s.t.Helper()
 	if !s.last.Next.IsZero() || s.last.After.Outbox != nil {
@@ -411,7 +411,7 @@ func (s *story) wantIdle() {
 	}
 }
 
-// only returns the one message that there must be.
+// only returns the single message that is expected.
 func only(t *testing.T, messages []Digest) Digest {
 	t.Helper()
 	if len(messages) != 1 {
@@ -427,7 +427,8 @@ func none(t *testing.T, messages []Digest, why string) {
 	}
 }
 
-// TestBackByAnotherID: what comes back by another id, while the message that it is fixed is on its way, is told.
+// TestBackByAnotherID: a finding that comes back by another ID, while the message that it is fixed is in the outbox, is announced as
+// regressed.
 func TestBackByAnotherID(t *testing.T) {
 	const advisory = "GHSA-aaaa-bbbb-cccc"
 	s := newStory(t)

@@ -12,12 +12,12 @@ import (
 const (
 	// MaxTitleBytes bounds Digest.Title.
 	MaxTitleBytes = 256
-	// maxTitleID bounds an id in it.
+	// maxTitleID bounds a vulnerability ID in a title.
 	maxTitleID = 64
 )
 
-// Title says in plain words what a message is about, in at most MaxTitleBytes. Names in it are as they came: whoever shows it makes
-// them harmless.
+// Title returns the message's subject in plain words, at most MaxTitleBytes. Names in it are not escaped: the caller must escape them for
+// its output format.
 func (d Digest) Title() string { return clip(d.subject(), MaxTitleBytes) }
 
 func (d Digest) subject() string {
@@ -39,7 +39,7 @@ func (d Digest) subject() string {
 	return fmt.Sprintf("First scan of %s: %s in %s", d.Namespace, findings, images)
 }
 
-// newsTitle names the one vulnerability that a message is about, or counts what is told.
+// newsTitle names the vulnerability if the message is about a single one, and counts the changes otherwise.
 func (d Digest) newsTitle() string {
 	if item, only := d.only(); only {
 		return fmt.Sprintf("%s: %s in %s", changeTitle(item), clip(item.ID, maxTitleID), d.Namespace)
@@ -60,7 +60,7 @@ func (d Digest) newsTitle() string {
 	return title
 }
 
-// only returns an item if everything that is told is one change of one vulnerability.
+// only returns an item and true if the message announces the same change of a single vulnerability throughout.
 func (d Digest) only() (Item, bool) {
 	var items []Item
 	for _, s := range d.Sections {
@@ -93,11 +93,11 @@ func changeTitle(i Item) string {
 	return "New"
 }
 
-// changeCounts says how many there are of each change, such as "2 new findings, 1 fix available, 3 fixed".
+// changeCounts counts the changes by kind, such as "2 new findings, 1 fix available, 3 fixed".
 func (d Digest) changeCounts() string {
 	changes := d.Changes
 	if len(changes) == 0 {
-		// It does not say what has changed: then all that is told is new.
+		// A message without counts by kind has only new findings.
 		changes = map[store.Change]int{store.ChangeNew: d.Totals.Total()}
 	}
 	var parts []string
@@ -109,7 +109,8 @@ func (d Digest) changeCounts() string {
 	return strings.Join(parts, ", ")
 }
 
-// changeCount names findings only where nothing before has done so.
+// changeCount returns a count such as "3 findings fixed". Only the first count of a title contains the word "findings", except for new
+// ones.
 func changeCount(change store.Change, n int, first bool) string {
 	number := fmt.Sprint(n)
 	if first {
@@ -131,7 +132,7 @@ func changeCount(change store.Change, n int, first bool) string {
 	return number + " fixed"
 }
 
-// title is a notice in a few words.
+// title returns a notice in a few words.
 func (n Notice) title() string {
 	images := "images"
 	if n.Count > 0 {
@@ -151,7 +152,7 @@ func (n Notice) title() string {
 	return cmp.Or(words[0], "there is trouble")
 }
 
-// countOf is a number with its noun.
+// countOf returns a number with its noun, in the plural unless n is 1.
 func countOf(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

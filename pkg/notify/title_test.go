@@ -8,7 +8,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestTitles: a title says in plain words what a message is about.
+// TestTitles: a title states in plain words what the message announces.
 func TestTitles(t *testing.T) {
 	told := func(items ...Item) Digest {
 		d := Digest{Kind: KindNews, Sections: []Section{{Items: items}}, Changes: map[store.Change]int{}}

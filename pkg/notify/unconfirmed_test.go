@@ -15,7 +15,7 @@ import (
 
 var answerLost = Outcome{Result: UnknownOutcome, Reason: ReasonAnswerLost, Message: "its answer was lost"}
 
-// silentFor lets time pass in which no message is answered, and counts the copies of each.
+// silentFor leaves all attempts during d without an answer, and returns the number of attempts by message ID.
 func (s *story) silentFor(d time.Duration) (copies map[string]int) {
 	s.t.Helper()
 	copies = map[string]int{}
@@ -29,7 +29,7 @@ func (s *story) silentFor(d time.Duration) (copies map[string]int) {
 	return copies
 }
 
-// log is what the store says was sent, the latest first.
+// log returns the store's log of messages, the latest first.
 func (s *story) log() []store.Message {
 	s.t.Helper()
 	messages, err := s.store.Messages(context.Background(), scannerUID, s.settings.Receiver, 0, 100)
@@ -37,8 +37,8 @@ func (s *story) log() []store.Message {
 	return messages
 }
 
-// TestUnansweredMessageIsGivenUp: a message that the receiver takes and never answers is sent 14 times within hours and then given up.
-// What it says counts as announced. What was found meanwhile follows, with fewer copies.
+// TestUnansweredMessageIsGivenUp: a message that is never answered is sent 14 times within hours and then given up. Its content counts as
+// announced. Later findings follow, with fewer attempts.
 func TestUnansweredMessageIsGivenUp(t *testing.T) {
 	s := onItsWay(t)
 	s.outcomes = []Outcome{answerLost}
@@ -71,8 +71,7 @@ func TestUnansweredMessageIsGivenUp(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestUnconfirmedIsSaid: the receiver's status and its next message say that earlier messages were never confirmed, until a message is
-// confirmed.
+// TestUnconfirmedIsSaid: the receiver's status and the next message mention unconfirmed messages, until a message is confirmed.
 func TestUnconfirmedIsSaid(t *testing.T) {
 	s := onItsWay(t)
 	s.silentFor(24 * time.Hour)
@@ -102,8 +101,8 @@ func TestUnconfirmedIsSaid(t *testing.T) {
 	}
 }
 
-// TestRefusedAfterNoAnswer: a refusal says nothing of the copies before it. While a receiver refuses a message that it may have, the message
-// keeps its id, and is sent again as it is. It is given up when it is a day old, and what was found meanwhile follows.
+// TestRefusedAfterNoAnswer: a refusal does not answer earlier attempts. A refused message that the receiver may have keeps its ID and
+// content. It is given up after a day, and later findings follow.
 func TestRefusedAfterNoAnswer(t *testing.T) {
 	for name, refusal := range map[string]Outcome{
 		"fails":        {Result: Temporary, Reason: ReasonReceiverFailed},
@@ -137,7 +136,8 @@ func TestRefusedAfterNoAnswer(t *testing.T) {
 	}
 }
 
-// TestAnsweredAfterRefusals: a message that the receiver may have and that it refused for hours is delivered once it answers.
+// TestAnsweredAfterRefusals: a message that the receiver may have, and that was refused for hours, is delivered once the receiver accepts
+// it.
 func TestAnsweredAfterRefusals(t *testing.T) {
 	s := onItsWay(t, answerLost)
 	first := only(t, s.next())
@@ -154,8 +154,7 @@ func TestAnsweredAfterRefusals(t *testing.T) {
 	s.wantIdle()
 }
 
-// TestRefusedOnceAfterADayAway: a message that the receiver may have is not given up when a manager that was away for days comes before the
-// notifier does.
+// TestRefusedOnceAfterADayAway: a message that the receiver may have is not given up after a single refusal when no manager ran for days.
 func TestRefusedOnceAfterADayAway(t *testing.T) {
 	s := onItsWay(t, answerLost)
 	first := only(t, s.next())
@@ -173,7 +172,7 @@ func TestRefusedOnceAfterADayAway(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeADayAway: the same for a message that was being refused when the manager went away. The day of refusals begins anew.
+// TestRefusedBeforeADayAway: the same holds if the message was refused before the manager stopped. The day of refusals starts anew.
 func TestRefusedBeforeADayAway(t *testing.T) {
 	refused := Outcome{Result: Temporary, Reason: ReasonReceiverFailed}
 	s := onItsWay(t, answerLost, refused)
@@ -195,8 +194,8 @@ func TestRefusedBeforeADayAway(t *testing.T) {
 	}
 }
 
-// TestUnansweredBetweenRefusals: a receiver that answers every other attempt, and only by refusing it, does not get the same findings for
-// ever.
+// TestUnansweredBetweenRefusals: a receiver that refuses every other attempt and does not answer the rest does not get the same findings
+// without end.
 func TestUnansweredBetweenRefusals(t *testing.T) {
 	s := onItsWay(t)
 	copies := 0
@@ -215,8 +214,8 @@ func TestUnansweredBetweenRefusals(t *testing.T) {
 	}
 }
 
-// TestCrashWithEachAttempt: a process that dies with each attempt has sent the message as often as one whose attempts are not answered, and
-// has not done so sooner.
+// TestCrashWithEachAttempt: a process that crashes during each attempt sends the message as often, and with the same waits, as one whose
+// attempts are not answered.
 func TestCrashWithEachAttempt(t *testing.T) {
 	s := onItsWay(t)
 	s.now = s.last.Next
@@ -232,7 +231,7 @@ func TestCrashWithEachAttempt(t *testing.T) {
 	}
 }
 
-// TestUnansweredSummary: a first summary that is given up ends the baseline: what is found later is new.
+// TestUnansweredSummary: a first summary that is given up ends the baseline. Later findings are new.
 func TestUnansweredSummary(t *testing.T) {
 	s := newStory(t)
 	s.find("web", finding.High, 1, 3)

@@ -15,7 +15,7 @@ const (
 	newTool = "grype 0.111.0"
 )
 
-// toldBy is a story of a receiver that was told of three findings by one version of the engine.
+// toldBy returns a story in which three findings were announced by the old version of the engine.
 func toldBy(t *testing.T, policy FirstScan) *story {
 	t.Helper()
 	s := newStory(t)
@@ -29,7 +29,7 @@ func toldBy(t *testing.T, policy FirstScan) *story {
 	return s
 }
 
-// update gives the engine another version, which has no results yet.
+// update changes the engine's version. The new version has no results yet.
 func (s *story) update(tool string) {
 	s.settings.Tool = tool
 	s.data++
@@ -38,8 +38,8 @@ func (s *story) update(tool string) {
 	}
 }
 
-// TestEngineUpdated: what a new version finds in addition is one summary, which names the worst of it, when all images have a
-// result by it; what is found after that is news.
+// TestEngineUpdated: the additional findings of a new version are one summary with the worst of them. It is sent when all images have a
+// result of that version. Later findings are changes.
 func TestEngineUpdated(t *testing.T) {
 	s := toldBy(t, FirstScanSummary)
 	s.update(newTool)
@@ -65,8 +65,8 @@ func TestEngineUpdated(t *testing.T) {
 	}
 }
 
-// TestEngineUpdatedPolicies: nothing is said of a version that finds nothing in addition; who wants no summary gets none, and who
-// wants everything gets news.
+// TestEngineUpdatedPolicies: a version without additional findings sends no message. With FirstScanSilent there is no summary, and with
+// FirstScanAll the difference is announced as changes.
 func TestEngineUpdatedPolicies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		policy FirstScan
@@ -97,7 +97,7 @@ func TestEngineUpdatedPolicies(t *testing.T) {
 	}
 }
 
-// TestEngineUpdatedPatience: images that get no result by the new version do not hold up everything for ever.
+// TestEngineUpdatedPatience: images without a result of the new version do not delay the summary without end.
 func TestEngineUpdatedPatience(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state ImageState
@@ -124,7 +124,7 @@ func TestEngineUpdatedPatience(t *testing.T) {
 	}
 }
 
-// TestEngineUpdatedAgain: one summary covers versions that follow each other; a version that was taken back was none.
+// TestEngineUpdatedAgain: one summary covers versions in quick succession. A version that is reverted has no effect.
 func TestEngineUpdatedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tools []string
@@ -151,7 +151,7 @@ func TestEngineUpdatedAgain(t *testing.T) {
 	}
 }
 
-// TestEngineChangedAndUpdated: another engine is more than another version, also when that was not summed up yet.
+// TestEngineChangedAndUpdated: a change of the engine takes precedence over a change of its version, even if that was not summarized yet.
 func TestEngineChangedAndUpdated(t *testing.T) {
 	for _, together := range []bool{true, false} {
 		s := toldBy(t, FirstScanSummary)
@@ -174,7 +174,7 @@ func TestEngineChangedAndUpdated(t *testing.T) {
 	}
 }
 
-// TestToolUnknown: a version that is not known for a while is no other one.
+// TestToolUnknown: a version that is unknown for a while is no change.
 func TestToolUnknown(t *testing.T) {
 	s := toldBy(t, FirstScanSummary)
 	for _, tool := range []string{"", oldTool, ""} {
@@ -184,7 +184,7 @@ func TestToolUnknown(t *testing.T) {
 	}
 }
 
-// TestFilterWidened: what was there before the receiver was set to hear of more is one summary, if it is anything.
+// TestFilterWidened: findings that pass only the widened filter and were present before are one summary, if there are any.
 func TestFilterWidened(t *testing.T) {
 	route := func(unassigned bool) *store.Route {
 		return &store.Route{Receiver: "team", Known: []string{"team"}, Unassigned: unassigned}
@@ -231,8 +231,8 @@ func TestFilterWidened(t *testing.T) {
 	}
 }
 
-// TestFilterWidenedPolicies: who wants no summary gets none, and who wants everything gets news. A mistake that is put right at
-// once is none.
+// TestFilterWidenedPolicies: with FirstScanSilent there is no summary, and with FirstScanAll the difference is announced as changes. A
+// change of the filter that is reverted at once has no effect.
 func TestFilterWidenedPolicies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		policy FirstScan
@@ -269,7 +269,8 @@ func TestFilterWidenedPolicies(t *testing.T) {
 	}
 }
 
-// TestChangesInASummaryThatNeverArrived: what had changed of findings that were told long ago is part of the next one.
+// TestChangesInASummaryThatNeverArrived: changes of findings that were announced long ago, in a summary that was never delivered, are part
+// of the next summary.
 func TestChangesInASummaryThatNeverArrived(t *testing.T) {
 	unfixed := func(f *finding.Finding) { f.FixState, f.FixVersions = finding.FixStateNotFixed, nil }
 	s := newStory(t)

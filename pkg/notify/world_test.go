@@ -19,39 +19,39 @@ import (
 )
 
 const (
-	// vulnerabilities that come and go one by one, and those of the bulk, which go together.
+	// singles is the number of vulnerabilities that change one by one. bulk is the number of those that disappear together.
 	singles = 6
 	bulk    = 60
-	// maxMade bounds the images that are ever made, so that the bulk is a large part of all findings.
+	// maxMade bounds the images that are created, so that the bulk stays a large part of all findings.
 	maxMade = 7
 )
 
 // bulkRepository is that of an image that has nothing but the bulk, and runs unless nothing does.
 const bulkRepository = "registry.example.com/bulk"
 
-// repositories whose images come and go.
+// repositories are those whose images are rolled out and removed.
 var repositories = []string{"registry.example.com/a", "registry.example.com/b", "registry.example.com/c"}
 
-// fact is what the vulnerability data says of one vulnerability.
+// fact is what the vulnerability data states about one vulnerability.
 type fact struct {
 	severity           finding.Severity
 	fixable, exploited bool
-	// named says that the data knows the CVE by which others know the GHSA.
+	// named is true if the data has the CVE as well as the GHSA.
 	named bool
 }
 
-// knowledge is what the data says of a vulnerability, and from which version of the engine on it is found.
+// knowledge is what the data states about a vulnerability, and the first version of the engine that finds it.
 type knowledge struct {
 	fact
 	known bool
 	tool  int
 }
 
-// container is an image and what is really in it.
+// container is an image and the vulnerabilities that it really contains.
 type container struct {
 	repository string
 	number     int
-	// workload that runs it.
+	// workload is the name of the workload that runs the image.
 	workload string
 	content  []int
 }
@@ -60,7 +60,7 @@ func (c *container) name() string { return fmt.Sprintf("%s number %d", c.reposit
 
 func (c *container) key() image.Key { return keyOf(c.name()) }
 
-// reportOf is what the last report of an image says, and what was missing in one version of the data only.
+// reportOf is an image's last report, and the vulnerabilities that are missing in only one version of the data.
 type reportOf struct {
 	made    string
 	facts   map[int]fact
@@ -74,7 +74,7 @@ type decision struct {
 	expires    time.Time
 }
 
-// world is a Scanner's images, the data that they are matched with, and what was decided about findings.
+// world is a Scanner's images, the vulnerability data and the exceptions.
 type world struct {
 	rt       *rapid.T
 	path     string
@@ -89,11 +89,11 @@ type world struct {
 	bulk     *container
 	// running are the images that run, and recent those whose last pods have ended, by repository.
 	running, recent map[string][]*container
-	// reports of each engine by image.
+	// reports by engine and image.
 	reports map[string]map[*container]*reportOf
-	// exploited is what the latest report of an engine says of an id.
+	// exploited is whether the engine's latest report with an ID marks it as known exploited, by engine and ID.
 	exploited map[string]bool
-	// suspectSince is when the bulk went from an engine's findings.
+	// suspectSince is when the bulk disappeared from an engine's findings.
 	suspectSince map[string]time.Time
 	decisions    []decision
 	random       *rand.ChaCha8
@@ -160,7 +160,7 @@ func (w *world) open() {
 	}
 }
 
-// restart has another process open the store.
+// restart opens the store again, as another process would.
 func (w *world) restart() {
 	must(w.rt, w.archive.Close())
 	w.open()
@@ -179,7 +179,7 @@ func cveOf(v int) string { return fmt.Sprintf("CVE-2026-%04d", v) }
 
 func ghsaOf(v int) string { return fmt.Sprintf("GHSA-aaaa-bbbb-%04d", v) }
 
-// numberOf is the vulnerability with an id.
+// numberOf returns the number of the vulnerability with an ID.
 func numberOf(id string) (v int) {
 	_, _ = fmt.Sscanf(id[strings.LastIndex(id, "-")+1:], "%d", &v)
 	return v
@@ -192,12 +192,12 @@ func (f fact) ids(v int) []string {
 	return []string{ghsaOf(v)}
 }
 
-// nasty is what nobody should call a version or a package.
+// nasty is a hostile text for names and versions.
 const nasty = "<!channel>\u202e\x00\x1b[31m\"}]{{`*_~\u2028"
 
 func packageOf(v int) string { return fmt.Sprintf("lib%d%s", v%3, nasty) }
 
-// found is how an engine reports a vulnerability.
+// found returns the finding that an engine reports for vulnerability v.
 func (f fact) found(v int) finding.Finding {
 	ids := f.ids(v)
 	found := finding.Finding{
@@ -211,7 +211,7 @@ func (f fact) found(v int) finding.Finding {
 	return found
 }
 
-// finds says whether the engine that there is now reports a vulnerability of an image that has it. Clair does not look everywhere.
+// finds reports whether the current engine finds a vulnerability in an image that contains it. Clair does not find vulnerability 1.
 func (w *world) finds(v int) bool {
 	k := w.knows[v]
 	return k.known && w.tools[w.engine()] >= k.tool && (w.engine() != clair || v != 1)
@@ -219,10 +219,10 @@ func (w *world) finds(v int) bool {
 
 func (w *world) engine() string { return w.settings.Filter.Engine }
 
-// version is that of the data, and of the engine, that reports are made with now.
+// version identifies the current data and engine version.
 func (w *world) version() string { return fmt.Sprintf("%d by %d", w.data, w.tools[w.engine()]) }
 
-// run has an image run, beside others of its repository. What the workload ran before has been replaced.
+// run starts an image beside others of its repository. It replaces what its workload ran before.
 func (w *world) run(c *container) {
 	w.running[c.repository] = append(w.running[c.repository], c)
 	w.recent[c.repository] = slices.DeleteFunc(w.recent[c.repository], func(other *container) bool { return other == c || other.workload == c.workload })
@@ -238,14 +238,14 @@ func (w *world) end(repository string) {
 	delete(w.running, repository)
 }
 
-// start runs again what ended.
+// start runs the images of a repository again whose pods had ended.
 func (w *world) start(repository string) {
 	for _, c := range slices.Clone(w.recent[repository]) {
 		w.run(c)
 	}
 }
 
-// expire has passed as much time as ended images are kept.
+// expire ends the time for which ended images stay in use.
 func (w *world) expire(repository string) {
 	for _, c := range w.recent[repository] {
 		must(w.rt, w.archive.Release(context.Background(), scannerUID, c.key()))
@@ -253,7 +253,7 @@ func (w *world) expire(repository string) {
 	delete(w.recent, repository)
 }
 
-// use tells the store who runs an image, or has run it, by the engine that there is now.
+// use saves the image's workload in the store, for the current engine.
 func (w *world) use(c *container) {
 	used := store.Used{Scanner: scannerUID, Namespace: "shop", Key: c.key(), Engine: w.engine()}
 	workload := store.Workload{
@@ -271,7 +271,7 @@ func (w *world) use(c *container) {
 	must(w.rt, w.archive.SetUsed(ctx, used))
 }
 
-// stop ends all images of a repository.
+// stop removes all running images of a repository.
 func (w *world) stop(repository string) {
 	for _, c := range w.running[repository] {
 		must(w.rt, w.archive.Release(context.Background(), scannerUID, c.key()))
@@ -279,7 +279,7 @@ func (w *world) stop(repository string) {
 	delete(w.running, repository)
 }
 
-// all lists the images in use.
+// all returns the images in use.
 func (w *world) all() []*container {
 	var all []*container
 	for _, repository := range append(slices.Clone(repositories), bulkRepository) {
@@ -288,7 +288,7 @@ func (w *world) all() []*container {
 	return all
 }
 
-// inUse are the images of a repository that run, or have ended recently.
+// inUse returns the images of a repository that run or have ended recently.
 func (w *world) inUse(repository string) []*container {
 	return slices.Concat(w.running[repository], w.recent[repository])
 }
@@ -319,7 +319,7 @@ func (w *world) scan(c *container) {
 	}
 }
 
-// inherit keeps account of what is missing: that is believed when two versions of the data say so.
+// inherit updates what is missing. A vulnerability counts as gone only when it is missing in two versions of the data.
 func (r *reportOf) inherit(before *reportOf) {
 	for v := range before.facts {
 		if _, found := r.facts[v]; !found {
@@ -333,7 +333,7 @@ func (r *reportOf) inherit(before *reportOf) {
 	}
 }
 
-// lookForLosses notices when the bulk goes and when it is back.
+// lookForLosses records when the bulk disappears, and when it is back.
 func (w *world) lookForLosses(before, now *reportOf) {
 	switch {
 	case len(now.facts) > 0:
@@ -343,13 +343,13 @@ func (w *world) lookForLosses(before, now *reportOf) {
 	}
 }
 
-// suspect says that nothing may be said to be fixed.
+// suspect reports whether the data anomaly lasts, in which nothing may be announced as fixed.
 func (w *world) suspect() bool {
 	since, lost := w.suspectSince[w.engine()]
 	return lost && w.now.Before(since.Add(14*24*time.Hour))
 }
 
-// sightings are how a vulnerability is reported of the images of a repository that are in use.
+// sightings returns the facts about a vulnerability in the reports of a repository's images in use.
 func (w *world) sightings(repository string, v int) (sightings []fact) {
 	for _, c := range w.inUse(repository) {
 		if r := w.reports[w.engine()][c]; r != nil {
@@ -362,7 +362,8 @@ func (w *world) sightings(repository string, v int) (sightings []fact) {
 	return sightings
 }
 
-// settled says that a repository runs and all its images in use have a result, and unconfirmed that a vulnerability is missing in one version of the data only.
+// settled reports whether a repository runs and all its images in use have a result. unconfirmed reports whether a vulnerability is missing
+// in only one version of the data.
 func (w *world) settled(repository string) bool {
 	return len(w.running[repository]) > 0 &&
 		!slices.ContainsFunc(w.inUse(repository), func(c *container) bool { return w.reports[w.engine()][c] == nil })
@@ -375,14 +376,14 @@ func (w *world) unconfirmed(repository string, v int) bool {
 	})
 }
 
-// covered says whether an exception is about a finding in a repository.
+// covered reports whether an exception suppresses a finding in a repository.
 func (w *world) covered(repository string, v int, f fact) bool {
 	return slices.ContainsFunc(w.decisions, func(d decision) bool {
 		return (d.expires.IsZero() || w.now.Before(d.expires)) && slices.Contains(f.ids(v), d.id) && (d.repository == "" || d.repository == repository)
 	})
 }
 
-// exceptions are the decisions as the operator hands them on.
+// exceptions returns the decisions as an exception.Set.
 func (w *world) exceptions() exception.Set {
 	var all []exception.Exception
 	for i, d := range w.decisions {
@@ -395,7 +396,7 @@ func (w *world) exceptions() exception.Set {
 	return exception.NewSet(all, w.now)
 }
 
-// passes says whether a receiver wants to hear of a finding.
+// passes reports whether a finding passes the receiver's filter.
 func (w *world) passes(f fact) bool {
 	filter := w.settings.Filter
 	switch {
@@ -407,12 +408,12 @@ func (w *world) passes(f fact) bool {
 	return f.severity >= filter.MinSeverity && (f.fixable || !filter.OnlyFixable)
 }
 
-// passing are the sightings that a receiver wants to hear of and that no exception covers.
+// passing returns the sightings that pass the receiver's filter and are not suppressed.
 func (w *world) passing(repository string, v int) []fact {
 	return slices.DeleteFunc(w.sightings(repository, v), func(f fact) bool { return !w.passes(f) || w.covered(repository, v, f) })
 }
 
-// coverage is what the Scanner knows of the images.
+// coverage returns the Scanner's coverage of the images.
 func (w *world) coverage() Coverage {
 	coverage := Coverage{Known: true, DataSince: noon.Add(-time.Hour)}
 	for _, c := range w.all() {

@@ -1,8 +1,8 @@
-// Package openvex writes what was decided about an image's findings as an OpenVEX document
-// (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md), for tools that filter by such.
+// Package openvex writes the decisions about an image's findings as an OpenVEX document
+// (https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md), for tools that filter findings by such documents.
 //
-// A document says only what somebody decided: of findings that no exception covers it says nothing. It is the same for the
-// same decisions about the same report. It knows no store and no HTTP.
+// A document contains only decisions: findings without an exception are not part of it. The same decisions about the same report give the
+// same document. The package knows no store and no HTTP.
 package openvex
 
 import (
@@ -20,25 +20,25 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// Report is what a document is about.
+// Report is the input for a document.
 type Report struct {
-	// Namespace in which the exceptions hold.
+	// Namespace is the one whose exceptions apply.
 	Namespace string
-	// Repositories by which pods name the image, without tags.
+	// Repositories are those in the pods' image references, without tags.
 	Repositories []string
 	Key          image.Key
-	// MatchedAt is when the findings were found.
+	// MatchedAt is when the image was matched.
 	MatchedAt time.Time
 	Excepted  []Excepted
 }
 
-// Excepted is a finding and the exception that covers it.
+// Excepted is a finding and the exception that suppresses it.
 type Excepted struct {
 	Finding   finding.Finding
 	Exception exception.Exception
 }
 
-// Write writes the document. Errors are those of w, and of exceptions that OpenVEX does not allow.
+// Write writes the document to w. It returns the errors of w, and an error for an exception that OpenVEX does not allow.
 func Write(w io.Writer, r Report) error {
 	document, err := r.document()
 	if err != nil {
@@ -75,7 +75,7 @@ func (r Report) document() (*vex.VEX, error) {
 	return document, nil
 }
 
-// grouped puts together what is one statement: a vulnerability with what one exception says of it.
+// grouped groups findings into statements: each is about one vulnerability and one exception.
 func grouped(excepted []Excepted) [][]Excepted {
 	sorted := slices.Clone(excepted)
 	slices.SortStableFunc(sorted, func(a, b Excepted) int {
@@ -86,7 +86,7 @@ func grouped(excepted []Excepted) [][]Excepted {
 	}))
 }
 
-// chunksBy cuts a slice where neighbours do not belong together.
+// chunksBy splits a slice between neighbors that do not belong together.
 func chunksBy[T any](all []T, together func(a, b T) bool) func(yield func([]T) bool) {
 	return func(yield func([]T) bool) {
 		for start, end := 0, 1; start < len(all); start, end = end, end+1 {
@@ -100,8 +100,8 @@ func chunksBy[T any](all []T, together func(a, b T) bool) func(yield func([]T) b
 	}
 }
 
-// statement is what one exception says of one vulnerability. OpenVEX has a place for the reason with not_affected and one for
-// the action with affected; the reason of all others is a note.
+// statement returns what one exception states about one vulnerability. OpenVEX has a field for the reason only with not_affected, and one
+// for the action only with affected. For other statuses, the reason is part of the status notes.
 func (r Report) statement(group []Excepted) vex.Statement {
 	e := group[0].Exception
 	created := e.Created.UTC()
@@ -151,7 +151,7 @@ func vulnerabilityOf(group []Excepted) vex.Vulnerability {
 	return v
 }
 
-// subcomponentsOf names the packages, each once. A package without a package URL is named by what the engine calls it.
+// subcomponentsOf lists the packages, each once. A package without a package URL is named by its type, name and version.
 func subcomponentsOf(group []Excepted) []vex.Subcomponent {
 	var ids []string
 	for _, e := range group {

@@ -32,7 +32,7 @@ func report(excepted ...Excepted) Report {
 	return Report{Namespace: "shop", Repositories: []string{"registry.example.com/shop/web"}, Key: key, MatchedAt: noon, Excepted: excepted}
 }
 
-// parsed writes a document and reads it as a tool would.
+// parsed writes a document and parses it as a tool would.
 func parsed(t interface{ Fatal(...any) }, r Report) *vex.VEX {
 	var out bytes.Buffer
 	if err := Write(&out, r); err != nil {
@@ -45,7 +45,7 @@ func parsed(t interface{ Fatal(...any) }, r Report) *vex.VEX {
 	return document
 }
 
-// TestStatements: each status says what was decided in the place that OpenVEX has for it.
+// TestStatements: each status has the decision in the field that OpenVEX defines for it.
 func TestStatements(t *testing.T) {
 	base := exception.Exception{UID: "1", Namespace: "shop", Name: "accepted", Reason: "Not reachable.", Created: created}
 	for name, tt := range map[string]struct {
@@ -121,7 +121,7 @@ func TestGrouping(t *testing.T) {
 	}
 }
 
-// TestNothingDecided: a document without statements is one, and says nothing.
+// TestNothingDecided: without decisions, the document has an empty list of statements.
 func TestNothingDecided(t *testing.T) {
 	var out bytes.Buffer
 	if err := Write(&out, report()); err != nil {
@@ -132,7 +132,7 @@ func TestNothingDecided(t *testing.T) {
 	}
 }
 
-// TestRefused: what OpenVEX does not allow is not written, and the error names the exception.
+// TestRefused: a decision that OpenVEX does not allow is an error that names the exception.
 func TestRefused(t *testing.T) {
 	e := exception.Exception{UID: "1", Namespace: "shop", Name: "wrong", Status: "affected", Created: created}
 	err := Write(&bytes.Buffer{}, report(Excepted{found("CVE-2026-0001", "a"), e}))
@@ -141,7 +141,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAnyDecisionCanBeRead: whatever is in an image or an exception, the document can be read, and is the same each time.
+// TestAnyDecisionCanBeRead: whatever an image or an exception contains, the document can be parsed and is the same each time.
 func TestAnyDecisionCanBeRead(t *testing.T) {
 	text := rapid.SampledFrom([]string{"", "a", "\xff", "\u202e", "</script>", "\x00", strings.Repeat("x", 5000)})
 	rapid.Check(t, func(t *rapid.T) {

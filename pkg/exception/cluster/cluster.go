@@ -1,6 +1,6 @@
-// Package cluster reads the exceptions that are in a cluster: VulnerabilityExceptions and ClusterVulnerabilityExceptions.
+// Package cluster reads exceptions from the Kubernetes API: VulnerabilityExceptions and ClusterVulnerabilityExceptions.
 //
-// It only reads. Of namespaces it reads labels, and those only where an exception selects by them.
+// It writes nothing. Of namespaces it reads only the labels, and only if an exception selects namespaces by label.
 package cluster
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/exception"
 )
 
-// Source gives the exceptions of a namespace. It may be used by several at once.
+// Source returns the exceptions of a namespace. It is safe for concurrent use.
 type Source struct {
-	// Reader reads exceptions, and metadata of namespaces. With a cache a question costs no request.
+	// Reader reads exceptions and the metadata of namespaces. With a cached reader, no method sends a request.
 	Reader client.Reader
 	Clock  clock.PassiveClock
 }
 
-// InForce returns the exceptions that are in force in a namespace now: its own, and those of the cluster that select it. next is
-// when the first of them ends; zero if none ever does. A namespace that is not there (yet) has no labels.
+// InForce returns the exceptions that are in force in a namespace now: its own, and cluster-wide ones that select it. next is when the
+// first of them expires; zero if none does. A namespace that does not exist has no labels.
 func (s Source) InForce(ctx context.Context, namespace string) (set exception.Set, next time.Time, err error) {
 	all, err := s.read(ctx, namespace)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s Source) InForce(ctx context.Context, namespace string) (set exception.Se
 	return set, next, nil
 }
 
-// Everywhere reads the exceptions of all namespaces at once. The function that it returns gives what is in force in one of them at
-// this moment; it reads nothing, and is for one goroutine at a time.
+// Everywhere reads the exceptions of all namespaces at once. The returned function gives the exceptions of one namespace that are in force
+// at the time of the call of Everywhere. It reads nothing and must not be called concurrently.
 func (s Source) Everywhere(ctx context.Context) (func(namespace string) exception.Set, error) {
 	all, err := s.read(ctx, metav1.NamespaceAll)
 	if err != nil {
@@ -58,7 +58,8 @@ func (s Source) Everywhere(ctx context.Context) (func(namespace string) exceptio
 	}, nil
 }
 
-// Selects says for each namespace whether an exception of the cluster is about it, as namespaces are labelled now.
+// Selects returns a function that reports whether a cluster-wide exception selects a namespace, by the namespaces' current labels. An
+// exception with an invalid selector selects none.
 func (s Source) Selects(ctx context.Context, e *v1alpha1.ClusterVulnerabilityException) (func(namespace string) bool, error) {
 	selector, err := Selector(e)
 	if err != nil {
@@ -71,11 +72,11 @@ func (s Source) Selects(ctx context.Context, e *v1alpha1.ClusterVulnerabilityExc
 	return func(namespace string) bool { return selector.Matches(known[namespace]) }, err
 }
 
-// everything is what was read at one moment.
+// everything holds the result of one read.
 type everything struct {
 	own         map[string][]exception.Exception // by namespace
 	clusterWide []clusterWide
-	labels      map[string]labels.Set // of the namespaces, if any exception asks for them
+	labels      map[string]labels.Set // of the namespaces, if any exception selects by labels
 }
 
 type clusterWide struct {
@@ -83,7 +84,7 @@ type clusterWide struct {
 	selector labels.Selector
 }
 
-// of are the exceptions that are about a namespace, whether they are in force or not.
+// of returns the exceptions that apply to a namespace, including expired ones.
 func (e *everything) of(namespace string) []exception.Exception {
 	about := append([]exception.Exception(nil), e.own[namespace]...)
 	for _, c := range e.clusterWide {
@@ -94,7 +95,7 @@ func (e *everything) of(namespace string) []exception.Exception {
 	return about
 }
 
-// read reads what is about a namespace, or about any. The objects are the cache's own, and nobody changes them.
+// read reads what applies to a namespace, or to all. The objects belong to the cache and must not be changed.
 func (s Source) read(ctx context.Context, namespace string) (*everything, error) {
 	all := &everything{own: map[string][]exception.Exception{}, labels: map[string]labels.Set{}}
 	var own v1alpha1.VulnerabilityExceptionList
@@ -114,7 +115,7 @@ func (s Source) read(ctx context.Context, namespace string) (*everything, error)
 		e := &wide.Items[i]
 		selector, err := Selector(e)
 		if err != nil {
-			continue // it is said in its status
+			continue // the status of the exception reports the error
 		}
 		all.clusterWide = append(all.clusterWide, clusterWide{Of(&e.ObjectMeta, &e.Spec.ExceptionSpec), selector})
 		choosy = choosy || !selector.Empty()
@@ -152,8 +153,8 @@ func (s Source) readLabels(ctx context.Context, into map[string]labels.Set) erro
 	return nil
 }
 
-// Selector says which namespaces an exception of the cluster is about: all if it does not say.
-// With an error it is about none.
+// Selector returns the selector for the namespaces to which a cluster-wide exception applies. Without a selector it applies to all, with an
+// invalid one (an error) to none.
 func Selector(e *v1alpha1.ClusterVulnerabilityException) (labels.Selector, error) {
 	if e.Spec.NamespaceSelector == nil {
 		return labels.Everything(), nil
@@ -161,7 +162,7 @@ func Selector(e *v1alpha1.ClusterVulnerabilityException) (labels.Selector, error
 	return metav1.LabelSelectorAsSelector(e.Spec.NamespaceSelector)
 }
 
-// Of is an exception of the API as it is compared with findings. It shares the spec's lists.
+// Of converts an exception of the API into one that can be compared with findings. Both share the spec's lists.
 func Of(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Exception {
 	e := exception.Exception{
 		UID: string(object.UID), Namespace: object.Namespace, Name: object.Name,
@@ -174,7 +175,7 @@ func Of(object *metav1.ObjectMeta, spec *v1alpha1.ExceptionSpec) exception.Excep
 	if spec.ExpirationTime != nil {
 		e.Expires = spec.ExpirationTime.Time
 		if e.Expires.IsZero() {
-			e.Expires = time.Unix(0, 0) // to be zero means to never end, and the year 1 is over as well
+			e.Expires = time.Unix(0, 0) // Expires must not be zero, which means never: the year 1 has passed too
 		}
 	}
 	return e

@@ -63,7 +63,7 @@ func names(set exception.Set) (found []string) {
 	return found
 }
 
-// TestInForce: what is about a namespace at a moment, asked for alone and with all others.
+// TestInForce: InForce and Everywhere return the same exceptions for a namespace.
 func TestInForce(t *testing.T) {
 	production := &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "production"}}
 	s := sourceOf(t,
@@ -96,7 +96,7 @@ func TestInForce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // what was found out is remembered
+		for range 2 { // the second call is answered from memory
 			if again := everywhere(namespace); again.Key() != set.Key() {
 				t.Errorf("%s: asked for with all others it has %q", namespace, names(again))
 			}
@@ -104,7 +104,7 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// TestNothingEnds: a namespace without exceptions, or with none that end.
+// TestNothingEnds: next is zero if no exception of a namespace expires, or if there is none.
 func TestNothingEnds(t *testing.T) {
 	s := sourceOf(t, own("shop", "forever", 0))
 	for namespace, want := range map[string]int{"shop": 1, "play": 0} {
@@ -115,7 +115,7 @@ func TestNothingEnds(t *testing.T) {
 	}
 }
 
-// TestEndedLongAgo: an end in the year 1, which Go's zero time is, is an end.
+// TestEndedLongAgo: an expiration time in the year 1, which equals Go's zero time, means expired.
 func TestEndedLongAgo(t *testing.T) {
 	first := own("shop", "first", 0)
 	first.Spec.ExpirationTime = &metav1.Time{}
@@ -124,7 +124,7 @@ func TestEndedLongAgo(t *testing.T) {
 	}
 }
 
-// TestOf: nothing of an exception is lost on the way.
+// TestOf: the conversion keeps all fields of an exception.
 func TestOf(t *testing.T) {
 	made, ends := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon)
 	got := cluster.Of(&metav1.ObjectMeta{UID: "uid", Namespace: "shop", Name: "openssl", CreationTimestamp: made}, &v1alpha1.ExceptionSpec{

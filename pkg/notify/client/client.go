@@ -1,7 +1,7 @@
-// Package client brings messages from the manager to the notifier.
+// Package client sends messages from the manager to the notifier.
 //
-// It promises that every attempt ends within its deadline with an outcome, and that the outcome is honest: a
-// message that may have been sent is never reported as not sent. It knows nothing of receivers.
+// Every attempt ends within its deadline with an outcome, and the outcome is honest: a message that may have been sent is never reported as
+// not sent. The package knows nothing about receivers.
 package client
 
 import (
@@ -24,26 +24,25 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify"
 )
 
-// Deadline bounds one attempt. It is longer than the notifier's own limit for the same (it waits at most 5 s
-// for its budget and 15 s for the receiver), so that the notifier's answer is normally heard.
+// Deadline bounds one attempt. It is longer than the notifier's own limit (at most 5 s of waiting for its budget and 15 s for the
+// receiver), so that the notifier's answer normally arrives.
 const Deadline = 30 * time.Second
 
-// maxAnswerBytes bounds what is read of an answer: an Outcome is far smaller.
+// maxAnswerBytes bounds how much of an answer is read. An Outcome is far smaller.
 const maxAnswerBytes = 64 << 10
 
-// maxErrorBytes bounds what is told of an error, so that the whole message stays below notify.MaxMessageBytes.
+// maxErrorBytes bounds the text of an error, so that the whole message stays below notify.MaxMessageBytes.
 const maxErrorBytes = 512
 
-// Config says where the notifier is and how to prove who asks.
+// Config holds the notifier's address and the client's credentials.
 type Config struct {
-	// URL of the notifier without a path, such as "https://scanner-operator-notifier.scanner-operator-system.svc".
+	// URL is the notifier's address without a path, such as "https://scanner-operator-notifier.scanner-operator-system.svc".
 	URL string
-	// CA returns the certificates that the notifier's must be signed by. It is asked for every connection, so
-	// that they can be rotated.
+	// CA returns the CA certificates to verify the notifier with. It is called for every connection, so that they can be rotated.
 	CA func() (*x509.CertPool, error)
 	// TokenFile holds the token for notify.NotifierAudience. It is read for every request, since the kubelet renews it.
 	TokenFile string
-	// Deadline of one attempt; 0 means the constant Deadline.
+	// Deadline bounds one attempt; 0 means the constant Deadline.
 	Deadline time.Duration
 }
 
@@ -53,17 +52,17 @@ type Client struct {
 	http   *http.Client
 }
 
-// New returns a client; nothing is connected yet.
+// New returns a Client. It opens no connection.
 func New(config Config) *Client {
 	if config.Deadline == 0 {
 		config.Deadline = Deadline
 	}
 	transport := &http.Transport{
 		DialTLSContext: dialer(config.CA),
-		// The notifier is in the same cluster: a proxy for the internet does not lead there.
+		// The notifier runs in the same cluster, which a proxy to the internet does not reach.
 		Proxy: nil,
-		// A message every few minutes is not worth an open connection, and a fresh one makes it certain
-		// whether a request left.
+		// Messages are minutes apart, so that an open connection gains nothing. With a new connection it is certain whether the request was
+		// sent.
 		DisableKeepAlives: true,
 	}
 	return &Client{config: config, http: &http.Client{
@@ -72,7 +71,7 @@ func New(config Config) *Client {
 	}}
 }
 
-// dialer connects over TLS with the certificates that are valid now.
+// dialer returns a function that connects over TLS, with the CA certificates at the time of the connection.
 func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		pool, err := ca()
@@ -84,13 +83,13 @@ func dialer(ca func() (*x509.CertPool, error)) func(ctx context.Context, network
 	}
 }
 
-// Send asks the notifier to deliver a message and waits for the outcome.
+// Send asks the notifier to deliver a message and waits for the outcome, at most for the deadline.
 func (c *Client) Send(ctx context.Context, d notify.Delivery) notify.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
 	defer cancel()
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// From the first written byte on, the notifier may have the message.
+		// Once the headers are written, the notifier may have the message.
 		WroteHeaders: func() { sent.Store(true) },
 	})
 	request, err := c.request(ctx, d)
@@ -132,7 +131,7 @@ func (c *Client) request(ctx context.Context, d notify.Delivery) (*http.Request,
 	return request, nil
 }
 
-// outcome reads the notifier's answer. Statuses are those of notify.PathDigests.
+// outcome decodes the notifier's answer. notify.PathDigests documents the status codes.
 func outcome(status int, body []byte) notify.Outcome {
 	switch status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusUnprocessableEntity, http.StatusBadGateway, http.StatusGatewayTimeout:
@@ -140,7 +139,7 @@ func outcome(status int, body []byte) notify.Outcome {
 		if err := json.Unmarshal(body, &o); err == nil && agrees(status, o.Result) {
 			return o
 		}
-		// Somebody between us and the notifier answered, or the notifier is another version.
+		// A proxy between manager and notifier answered, or the notifier has another version.
 		return lost(fmt.Errorf("status %d without an outcome", status))
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return unavailable(fmt.Errorf("the notifier does not accept the manager's token (status %d): see its flag --manager-service-account", status))
@@ -150,7 +149,7 @@ func outcome(status int, body []byte) notify.Outcome {
 	return unavailable(fmt.Errorf("the notifier answers with status %d: see its log", status))
 }
 
-// agrees keeps a confused answer from being taken for a delivery.
+// agrees reports whether the status code fits the result, so that a contradictory answer does not count as a delivery.
 func agrees(status int, result notify.Result) bool {
 	switch result {
 	case notify.Delivered:
@@ -175,7 +174,7 @@ func lost(err error) notify.Outcome {
 	return notify.Outcome{Result: notify.UnknownOutcome, Reason: notify.ReasonAnswerLost, Message: "the notifier's answer was lost: " + text(err)}
 }
 
-// text is an error for people.
+// text returns an error's text for people, at most maxErrorBytes and an ellipsis.
 func text(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer in time"

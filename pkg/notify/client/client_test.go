@@ -26,7 +26,7 @@ var someDelivery = notify.Delivery{
 	Digest:   notify.Digest{ID: strings.Repeat("0", 32), Kind: notify.KindNews},
 }
 
-// notifierThat is a notifier with a handler of its own, and a client for it.
+// notifierThat starts a notifier with the given handler and returns a client configuration for it.
 func notifierThat(t *testing.T, handler http.HandlerFunc) (*httptest.Server, client.Config) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -51,7 +51,7 @@ func tokenFile(t *testing.T, token string) string {
 	return path
 }
 
-// TestSend: the notifier gets the message with the token of the moment, and its outcome comes back whole.
+// TestSend: the notifier gets the message with the current token, and the client returns the whole outcome.
 func TestSend(t *testing.T) {
 	want := notify.Outcome{Result: notify.RateLimited, Reason: notify.ReasonReceiverLimited, Message: "later", RetryAfter: 17 * time.Second}
 	var tokens []string
@@ -80,7 +80,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestAnswers: every answer has its meaning; only one that says so is a delivery.
+// TestAnswers: each answer has its result. Only an answer with a matching outcome is a delivery.
 func TestAnswers(t *testing.T) {
 	said := func(result notify.Result) string { return fmt.Sprintf(`{"result":%q}`, result) }
 	for name, tt := range map[string]struct {
@@ -117,7 +117,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestUnreachable: what certainly was not sent is temporary.
+// TestUnreachable: a message that was certainly not sent is Temporary.
 func TestUnreachable(t *testing.T) {
 	server, good := notifierThat(t, func(http.ResponseWriter, *http.Request) { t.Error("the notifier was asked, want that it is not") })
 	stopped := httptest.NewTLSServer(nil)
@@ -147,7 +147,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestLost: what was sent and not answered is unknown, within the deadline.
+// TestLost: a message that was sent and not answered is UnknownOutcome, within the deadline.
 func TestLost(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },

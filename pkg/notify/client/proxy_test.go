@@ -9,7 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/notify/client"
 )
 
-// TestMain gives the whole process a proxy, as the manager may have one: Go reads it once. Nobody listens there.
+// TestMain sets a proxy for the whole process, as the manager may have one, since Go reads these variables once. No server listens there.
 func TestMain(m *testing.M) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
 		os.Setenv(name, "http://robot:s3cret@127.0.0.1:1")
@@ -18,8 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNeverThroughAProxy: the notifier is in the cluster, where a proxy for the internet does not lead, whatever
-// NO_PROXY says.
+// TestNeverThroughAProxy: the client never uses a proxy, whatever NO_PROXY is, since the notifier is in the cluster.
 func TestNeverThroughAProxy(t *testing.T) {
 	_, config := notifierThat(t, nil)
 	config.URL = "https://notifier.invalid"
