@@ -1,8 +1,8 @@
-// Package backend is the contract between the controllers and the engines that find vulnerabilities.
+// Package backend is the contract between the controllers and the scan engines, such as Grype and Clair.
 //
-// An engine first lists what is in an image, once, and then matches that list with what is known about
-// vulnerabilities, again whenever that changes. Engines bring their reports to the store themselves; the
-// controllers only ask whether it is done. A backend knows nothing of Scanners' status or of notifications.
+// An engine catalogs an image once. It then matches the catalog with its vulnerability data, and again whenever that data changes.
+// Engines write catalogs and reports to the store themselves: the controllers only ask for progress.
+// A backend knows nothing of Scanner status or notifications.
 package backend
 
 import (
@@ -16,45 +16,45 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Backend turns images into reports. Index and Match are level-triggered: they are called again, possibly
-// after a restart, until they say Done, and never wait for anything themselves.
+// Backend turns images into reports. Index and Match are level-triggered: callers repeat them, possibly after a restart, until they return
+// Done. They never block on scan work.
 type Backend interface {
-	// Engine is the name under which catalogues, reports and data versions are stored: the engine's in lower case, and where
-	// there are several instances of it, which one. What has different names is never mixed.
+	// Engine returns the name under which the store keeps catalogs, reports and data versions. It is the engine's name in lower case. With
+	// several instances of one engine, it also identifies the instance. Results of different names are never mixed.
 	Engine() string
-	// Index makes sure that the image's content is listed. A *Failure says that it can't be, and why; any
-	// other error is the operator's own trouble and says nothing about the image.
+	// Index starts cataloging the image unless it is cataloged. A *Failure means that the image cannot be cataloged, and says why. Any
+	// other error is a problem of the operator and says nothing about the image.
 	Index(ctx context.Context, img Image) (Progress, error)
-	// Match makes sure that the image, which is indexed, has a report made with the current data. Errors are those of Index.
+	// Match makes sure that an indexed image has a report made with the current data. Its errors are those of Index.
 	Match(ctx context.Context, img Image) (Progress, error)
-	// DataVersion is the vulnerability data in use. A *Failure says that there is none, and why.
+	// DataVersion returns the vulnerability data in use. A *Failure means that there is none, and says why.
 	DataVersion(ctx context.Context) (store.DataVersion, error)
 }
 
-// ErrWorkerReplaced refuses a worker whose version of the engine another worker's has replaced while the manager runs.
+// ErrWorkerReplaced refuses a worker whose engine version was replaced by that of another worker since the manager started.
 var ErrWorkerReplaced = errors.New("another build of the worker image with another version of the engine has replaced this one: " +
 	"name the image by its digest, or restart the manager to go back")
 
-// DataReporter is a Backend that can say how its vulnerability data fares.
+// DataReporter is a Backend that reports the health and age of its vulnerability data.
 type DataReporter interface {
-	// DataProblem says in one line what is wrong with the data in use, which is the zero value if there is none: that it
-	// is old, or why newer data is not in use. Empty if there is no such trouble.
+	// DataProblem describes in one line what is wrong with the data: that it is old, or why newer data is not in use. It returns "" if
+	// there is no problem. The argument is the data in use, or the zero value if there is none.
 	DataProblem(current store.DataVersion) string
-	// MaxDataAge is the age from which on the data in use is too old; 0 if that cannot be said.
+	// MaxDataAge returns the age above which the data in use is too old, or 0 if it is unknown.
 	MaxDataAge() time.Duration
 }
 
-// Chooser gives the backend for a Scanner, by what the Scanner says about its engine. It never fails: what is wrong with the
-// settings, calls of the backend say.
+// Chooser returns the Backend for a Scanner according to its backend settings. It never fails: invalid settings are reported by the calls
+// of the Backend that it returns.
 type Chooser func(*v1alpha1.Scanner) Backend
 
-// Always is the Chooser of an engine that is the same for all Scanners.
+// Always returns a Chooser that returns the same Backend for all Scanners.
 func Always(b Backend) Chooser { return func(*v1alpha1.Scanner) Backend { return b } }
 
-// Choosers are the engines that the operator runs with.
+// Choosers holds the Chooser of each engine that the operator runs with.
 type Choosers map[v1alpha1.BackendType]Chooser
 
-// For returns the backend for a Scanner; nil if the operator runs without it.
+// For returns the Backend for a Scanner, or nil if the operator runs without that engine.
 func (c Choosers) For(scanner *v1alpha1.Scanner) Backend {
 	if choose := c[scanner.Spec.Backend.Type]; choose != nil {
 		return choose(scanner)
@@ -62,73 +62,73 @@ func (c Choosers) For(scanner *v1alpha1.Scanner) Backend {
 	return nil
 }
 
-// Prompted is a Backend that can look for newer vulnerability data at once.
+// Prompted is a Backend that can check for newer vulnerability data on request.
 type Prompted interface {
-	// Prompt hints that there may be newer data, which counts for all images as always: those whose findings are of the
-	// current data version stay as they are. It returns at once; hints that come often cost nothing more.
+	// Prompt hints that newer vulnerability data may exist. If it does, all images that were matched with older data are matched again.
+	// Prompt returns at once. Frequent hints cause no extra load.
 	Prompt(ctx context.Context) error
 }
 
-// Partial is a Backend that does not analyse everything that images commonly hold.
+// Partial is a Backend that does not analyze all ecosystems that images commonly contain.
 type Partial interface {
-	// NotCovered names the ecosystems that are not analysed in any image, in a fixed order. Reports have these as well, after
-	// what is not analysed of what their image holds.
+	// NotCovered returns the ecosystems that the engine does not analyze in any image, in a fixed order. Each report ends its own
+	// NotCovered with these names, after the gaps that are specific to the image.
 	NotCovered() []string
 }
 
-// Holder is a Backend that keeps something elsewhere on behalf of Scanners, which has to be undone.
+// Holder is a Backend that keeps data in another system on behalf of Scanners. That data has to be deleted when the Scanners are.
 type Holder interface {
-	// Release undoes what is kept elsewhere only for images that the Scanner (by UID) has. It is called until it returns
-	// nothing: the time until it makes sense to ask again, and what is waited for.
+	// Release deletes what is kept elsewhere only for images of the Scanner, given by UID. Callers repeat Release until wait is 0.
+	// Otherwise wait is the time until the next call makes sense, and message says what Release is waiting for.
 	Release(ctx context.Context, scanner string) (wait time.Duration, message string, err error)
-	// Holds says whether anything is kept for the Scanner.
+	// Holds reports whether anything is kept for the Scanner, given by UID.
 	Holds(ctx context.Context, scanner string) (bool, error)
 }
 
-// Image is an image to scan, and what is allowed for it.
+// Image is an image to scan, with the credentials and Job settings that may be used for it.
 type Image struct {
 	Key image.Key
-	// Scope in which a listing may come from elsewhere and may serve others.
+	// Scope is the credential scope: a catalog may come from this scope, and the result serves this scope.
 	Scope store.Scope
-	// Namespace and UID of the Scanner on whose behalf this is.
+	// Namespace and UID of the Scanner that the image is scanned for.
 	Namespace, Scanner string
-	// PullReferences, best first, by digest.
+	// PullReferences are pull references by digest, best first.
 	PullReferences []string
 	// PullSecrets are the names of the Secrets, in Namespace, that pods pull the image with. Empty in cluster scope.
 	PullSecrets []string
-	// ServiceAccounts are the names of those, in Namespace, that pods with the image run as.
+	// ServiceAccounts are the names of the ServiceAccounts, in Namespace, of the pods that run the image.
 	ServiceAccounts []string
-	// Job shapes Jobs in Namespace; nil if the Scanner says nothing.
+	// Job customizes Jobs that run in Namespace; nil if the Scanner has no such settings.
 	Job *v1alpha1.CatalogJob
 }
 
-// Progress says how far a step is.
+// Progress is the state of an Index or Match call.
 type Progress struct {
-	// Done says that there is nothing left to do.
+	// Done means that nothing is left to do.
 	Done bool
-	// Reason and Message tell people what is waited for, if not done.
+	// Reason and Message tell users what an unfinished step is waiting for.
 	Reason, Message string
-	// CheckAgain is when to ask again if nothing else happens before; always more than 0 if not done.
+	// CheckAgain is the time after which the caller repeats the call if no event comes first. It is positive unless Done.
 	CheckAgain time.Duration
 }
 
-// Waiting is a Progress that is not done.
+// Waiting returns a Progress that is not done.
 func Waiting(reason, message string, checkAgain time.Duration) Progress {
 	return Progress{Reason: reason, Message: message, CheckAgain: checkAgain}
 }
 
-// Done is a Progress that is.
+// Done is the Progress of a finished step: nothing is left to do.
 var Done = Progress{Done: true}
 
-// Failure says that an image could not be scanned. It is shown to users.
+// Failure is the reason why an image could not be scanned. It is shown to users.
 type Failure struct {
 	// Reason is one CamelCase word.
 	Reason string
-	// Message says what went wrong and what to do. It holds no credentials.
+	// Message says what went wrong and what to do. It contains no credentials.
 	Message string
-	// RetryAfter is the least time before another attempt makes sense; 0 if the caller may choose.
+	// RetryAfter is the minimum time before another attempt makes sense; 0 leaves the delay to the caller.
 	RetryAfter time.Duration
-	// Registry is the host that wants to be left alone for that time; empty with all other reasons.
+	// Registry is the host that throttles requests for RetryAfter; empty with any other reason.
 	Registry string
 }
 

@@ -1,12 +1,12 @@
-// Package clair speaks the HTTP API of Clair 4.9 (https://github.com/quay/clair, httptransport): indexer, matcher and
-// notifier, the tokens of its pre-shared key and the body of its webhooks.
+// Package clair is a client of the HTTP API of Clair 4.9 (https://github.com/quay/clair, httptransport): indexer, matcher and notifier. It
+// also handles the tokens of Clair's pre-shared key and the body of its webhooks.
 //
-// It promises that every request ends within its deadline, that no answer takes more memory than its bound, that an
-// answer is either whole and about what was asked or an *Error, and that no error tells a credential. It retries
-// nothing: whoever calls it knows what is due. It knows nothing of Kubernetes, the store or findings.
+// Every request ends within its deadline, and no answer takes more memory than its bound. An answer is either complete and about what was
+// requested, or an *Error. No error contains a credential. The client never retries: its callers decide about that. The package knows
+// nothing of Kubernetes, the store or findings.
 //
-// The payloads are claircore's types. Clair's own Go client is not used: its Index wants a 200 where the server says
-// 201, and its Scan posts to a route that only takes GET.
+// The payloads are claircore's types. Clair's own Go client is not used: its Index expects status 200 where the server sends 201, and its
+// Scan posts to a route that accepts only GET.
 package clair
 
 import (
@@ -25,42 +25,42 @@ import (
 const (
 	// DefaultTimeout is for a request whose answer Clair has or computes at once: milliseconds, seconds under load.
 	DefaultTimeout = time.Minute
-	// DefaultIndexTimeout is for indexing a manifest, during which Clair fetches and reads all its layers. Clair has no
-	// limit of its own, and waits for ever when its database is away.
+	// DefaultIndexTimeout is for indexing a manifest, during which Clair fetches and reads all its layers. Clair has no limit of its own,
+	// and waits forever while its database is unavailable.
 	DefaultIndexTimeout = 10 * time.Minute
-	// DefaultMaxAnswerBytes bounds a report: about a kilobyte for each finding.
+	// DefaultMaxAnswerBytes bounds a report, which has about a kilobyte for each finding.
 	DefaultMaxAnswerBytes = 32 << 20
 
 	// maxSmallBytes bounds answers that do not grow with an image.
 	maxSmallBytes = 1 << 20
-	// maxRefusalBytes is what is read of an answer that is an error.
+	// maxRefusalBytes is how much of an error answer is read.
 	maxRefusalBytes = 64 << 10
 )
 
-// Options of a Client.
+// Options configure a Client.
 type Options struct {
-	// URL of Clair, such as "http://clair:6060", in any spelling that CanonicalURL takes.
+	// URL of Clair, such as "http://clair:6060", in any spelling that CanonicalURL accepts.
 	URL string
-	// CABundle are PEM certificates of authorities that Clair's may be signed by, beside the well-known ones; may be empty.
+	// CABundle holds PEM certificates of CAs to trust for Clair, in addition to the system's; may be empty.
 	CABundle string
-	// Auth gives the pre-shared key; nil for a Clair without authentication. It is asked for every request, so that the
-	// key can change. Its errors are returned as they are.
+	// Auth returns the pre-shared key; nil for a Clair without authentication. It is called for every request, so that the key can change.
+	// Its errors are returned unchanged.
 	Auth func(context.Context) (Auth, error)
-	// Timeout bounds every request but Index with its whole answer; 0 means DefaultTimeout.
+	// Timeout bounds every request except Index, including the whole answer; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// IndexTimeout does so for Index; 0 means DefaultIndexTimeout.
+	// IndexTimeout bounds Index, including the whole answer; 0 means DefaultIndexTimeout.
 	IndexTimeout time.Duration
 	// MaxAnswerBytes bounds one answer after decompression; 0 means DefaultMaxAnswerBytes.
 	MaxAnswerBytes int64
-	// Readings has room for as many index reports as may be in memory at a time; nil for no bound.
+	// Readings has the capacity of the number of index reports that may be in memory at a time; nil for no bound.
 	Readings chan struct{}
-	// Network holds the connections that clients share; nil for some of this client's own.
+	// Network holds the connections that clients share; nil gives the client connections of its own.
 	Network *Network
 	// Clock dates the tokens; nil for the real one.
 	Clock clock.PassiveClock
 }
 
-// Client asks one Clair. It is safe for concurrent use.
+// Client sends requests to one Clair. It is safe for concurrent use.
 type Client struct {
 	options Options
 	url     string
@@ -68,7 +68,7 @@ type Client struct {
 	http    *http.Client
 }
 
-// New returns a client, or says which option is not usable. Nothing is connected yet.
+// New returns a client, or an error that names the invalid option. It does not connect.
 func New(options Options) (*Client, error) {
 	address, err := parseURL(options.URL)
 	if err != nil {
@@ -96,38 +96,38 @@ func New(options Options) (*Client, error) {
 	return c, nil
 }
 
-// URL is the canonical address, by which this Clair is known.
+// URL returns the canonical address, which identifies this Clair.
 func (c *Client) URL() string { return c.url }
 
 // call is one request.
 type call struct {
 	method string
-	// path with its query, after the address.
+	// path is relative to the address and includes the query.
 	path string
 	// body is sent as JSON; nil for none.
 	body any
-	// etag of what is known already; may be empty.
+	// etag of the previous answer; may be empty.
 	etag    string
 	timeout time.Duration
 	limit   int64
-	// accept are the statuses that answer the question.
+	// accept holds the status codes of a successful answer.
 	accept []int
-	// secrets must not stand in an error, although Clair may quote them.
+	// secrets must not appear in an error, although Clair may quote them.
 	secrets []string
-	// large says that the answer takes one of Options.Readings, from before it is read until use has returned.
+	// large means that the answer needs a slot of Options.Readings, from before it is read until use has returned.
 	large bool
-	// use is given the answer; may be nil.
+	// use processes the answer; may be nil.
 	use func(*answer) error
 }
 
-// answer is a whole answer of an accepted status.
+// answer is a complete answer with an accepted status.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// do makes a request and has its whole answer used.
+// do sends a request and passes its complete answer to use.
 func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 	if call.timeout == 0 {
 		call.timeout = c.options.Timeout
@@ -144,7 +144,7 @@ func (c *Client) do(ctx context.Context, call call) (*answer, error) {
 	}
 	defer response.Body.Close()
 	if !slices.Contains(call.accept, response.StatusCode) {
-		// Clair breaks the connection off after some of its errors: the status counts, whatever there is to read.
+		// Clair closes the connection after some of its errors: the status counts, even if the body cannot be read.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusalBytes))
 		return nil, c.refusal(call, response, body)
 	}
@@ -174,14 +174,14 @@ func (c *Client) read(ctx context.Context, call call, response *http.Response) (
 	case err != nil:
 		return nil, c.invalid(response.StatusCode, "the answer broke off: "+clean(err.Error(), call.secrets))
 	}
-	// What goes wrong in Clair after the status line is told here only, once the body has been read.
+	// Errors in Clair after the status line are reported only in this trailer, which is known once the body was read.
 	if text := response.Trailer.Get("Clair-Error"); text != "" {
 		return nil, c.invalid(response.StatusCode, "Clair could not finish its answer: "+clean(text, call.secrets))
 	}
 	return &answer{status: response.StatusCode, header: response.Header, body: body}, nil
 }
 
-// request makes the HTTP request with a fresh token.
+// request builds the HTTP request with a new token.
 func (c *Client) request(ctx context.Context, call call) (*http.Request, error) {
 	var body io.Reader
 	if call.body != nil {
@@ -217,7 +217,7 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 	return request, nil
 }
 
-// decode reads the JSON of an answer. Content types are not looked at: Clair sends wrong ones.
+// decode parses the JSON of an answer. It ignores content types, because Clair sends wrong ones.
 func (c *Client) decode(from *answer, into any) error {
 	if err := json.Unmarshal(from.body, into); err != nil {
 		return c.invalid(from.status, "the answer cannot be read: "+clean(err.Error(), nil))
@@ -225,11 +225,11 @@ func (c *Client) decode(from *answer, into any) error {
 	return nil
 }
 
-// errNoAnswer is the cause of a deadline of this package.
+// errNoAnswer is the cause when a deadline of this package ends a request.
 type errNoAnswer struct{ after time.Duration }
 
-// Error says how long was waited.
+// Error implements error.
 func (e errNoAnswer) Error() string { return fmt.Sprintf("no whole answer within %s", e.after) }
 
-// Is makes it the same as the deadline of a context.
+// Is makes errNoAnswer match context.DeadlineExceeded.
 func (e errNoAnswer) Is(target error) bool { return target == context.DeadlineExceeded }

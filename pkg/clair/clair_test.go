@@ -37,7 +37,7 @@ var (
 	notification = uuid.MustParse("368084e0-418d-41b1-8f3a-906bf4dc51e2")
 )
 
-// Requests of each kind; what they return beside the error is tested elsewhere.
+// Requests of each kind. Other tests check their results.
 var (
 	indexState  = func(ctx context.Context, c *clair.Client) error { _, err := c.IndexState(ctx); return err }
 	index       = func(ctx context.Context, c *clair.Client) error { _, err := c.Index(ctx, manifest()); return err }
@@ -74,7 +74,7 @@ func manifest() claircore.Manifest {
 	}}}
 }
 
-// TestRecorded: what Clair said to each kind of request, and what it means.
+// TestRecorded: Clair's recorded answer to each kind of request, and the resulting error.
 func TestRecorded(t *testing.T) {
 	for name, test := range map[string]struct {
 		ask   func(context.Context, *clair.Client) error
@@ -85,7 +85,7 @@ func TestRecorded(t *testing.T) {
 		"index_state":                        {ask: indexState},
 		"index_report_created":               {ask: index},
 		"index_report_unknown":               {ask: indexReport, kind: clair.NotIndexed},
-		"index_report_underway":              {ask: indexReport, kind: clair.Invalid}, // another digest than was asked for
+		"index_report_underway":              {ask: indexReport, kind: clair.Invalid}, // another digest than requested
 		"vulnerability_report":               {ask: report},
 		"vulnerability_report_no_data":       {ask: report, kind: clair.NoData},
 		"vulnerability_report_unknown":       {ask: report, kind: clair.NotIndexed},
@@ -127,7 +127,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestBroken: whatever is asked, a Clair that answers like this gives an error of this kind.
+// TestBroken: for every request, a Clair that answers like this gives an error of this kind.
 func TestBroken(t *testing.T) {
 	bomb := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -146,7 +146,7 @@ func TestBroken(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		kind    clair.Kind
-		without []string // requests of which such an answer is none
+		without []string // requests for which such an answer is no error
 	}{
 		"endless":              {endless(http.StatusOK), clair.TooLarge, []string{"index", "delete one", "delete a notification"}},
 		"endless and an error": {endless(http.StatusInternalServerError), clair.Unavailable, nil},
@@ -194,12 +194,12 @@ func endless(status int) http.HandlerFunc {
 	}
 }
 
-// TestDeadlines: before and in the middle of an answer, each with its own deadline, which the error tells.
+// TestDeadlines: each deadline ends a request before or during the answer, and the error names it.
 func TestDeadlines(t *testing.T) {
 	for name, begin := range map[string]string{"silent": "", "slow": `{"state":`} {
 		t.Run(name, func(t *testing.T) {
 			handler := func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body) // only then the server sees that the client has gone
+				io.Copy(io.Discard, r.Body) // only after this read does the server detect that the client has gone
 				if begin != "" {
 					w.Write([]byte(begin))
 					http.NewResponseController(w).Flush()
@@ -224,7 +224,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestNoCredentialInErrors: Clair quotes addresses, and something between might quote headers.
+// TestNoCredentialInErrors: Clair quotes addresses, and a proxy might quote headers.
 func TestNoCredentialInErrors(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		var posted struct {
@@ -254,7 +254,7 @@ func TestNoCredentialInErrors(t *testing.T) {
 	}
 }
 
-// TestRegistryTextDecidesNothing: a registry may write into its answers what it likes.
+// TestRegistryTextDecidesNothing: quoted text of a registry does not change the classification.
 func TestRegistryTextDecidesNothing(t *testing.T) {
 	const text = `{"code":"internal-error","message":"failed to start scan: failed to fetch layers: fetcher: encountered errors: unexpected status code: 503 Service Unavailable (body starts: \"unexpected status code: 404, \\\"unknown content-type\\\" validation failed\")"}`
 	var e *clair.Error
@@ -263,7 +263,7 @@ func TestRegistryTextDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOthersAreNotTold: Clair asks hosts that images name, which need not be registries.
+// TestAnswersOfOthersAreNotTold: Clair contacts hosts that images name, which may not be registries, so their answers are removed.
 func TestAnswersOfOthersAreNotTold(t *testing.T) {
 	for name, text := range map[string]string{
 		"a body":        `unexpected status code: 403 Forbidden (body starts: "internal: \"role\" (admin)")`,
@@ -281,7 +281,7 @@ func TestAnswersOfOthersAreNotTold(t *testing.T) {
 	}
 }
 
-// TestSeveralLayers: one layer that can never be had decides, whatever happened to the others.
+// TestSeveralLayers: one layer that can never be fetched determines the cause, regardless of the others.
 func TestSeveralLayers(t *testing.T) {
 	for text, want := range map[string]clair.LayerCause{
 		"unexpected status code: 401 Unauthorized\nunexpected status code: 404 Not Found":      clair.LayerMissing,
@@ -297,7 +297,7 @@ func TestSeveralLayers(t *testing.T) {
 	}
 }
 
-// TestFailureIsClean: Clair quotes what registries answer, who may quote what they were sent.
+// TestFailureIsClean: Clair quotes the answers of registries, which may quote the credentials that they received.
 func TestFailureIsClean(t *testing.T) {
 	for sent, secrets := range map[string][]string{
 		"Bearer s3cret": {"s3cret"},
@@ -350,7 +350,7 @@ func TestIndexReports(t *testing.T) {
 	}
 }
 
-// okWriter sends the recorded answer to a POST as one to a GET.
+// okWriter sends the recorded answer to a POST as the answer to a GET.
 type okWriter struct{ http.ResponseWriter }
 
 func (w okWriter) WriteHeader(int) { w.ResponseWriter.WriteHeader(http.StatusOK) }
@@ -368,12 +368,12 @@ func TestVulnerabilityReport(t *testing.T) {
 	}
 }
 
-// TestReadings: index reports are neither read nor decoded while there is no room for them.
+// TestReadings: index reports are neither read nor decoded while no slot is free.
 func TestReadings(t *testing.T) {
 	readings := make(chan struct{}, 1)
 	answer := recorded(t, "index_report_created")
 	c := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(okWriter{w}, r) }), func(o *clair.Options) { o.Readings = readings })
-	for range 2 { // the room is given back
+	for range 2 { // the slot is released
 		if _, err := c.IndexReport(t.Context(), goImage); err != nil {
 			t.Fatal(err)
 		}
@@ -492,11 +492,11 @@ func TestNotifications(t *testing.T) {
 		t.Errorf("want 35 notifications of both pages, got %d: %+v", len(got), got)
 	}
 	for range client.Notifications(t.Context(), notification) {
-		break // whoever stops in the middle is not called again
+		break // the iterator is not called again after a break
 	}
 }
 
-// TestNotificationsEnd: pages that go round in circles end, as do pages that are too much together, and odd ones.
+// TestNotificationsEnd: circular pages, too much data in total, and invalid pages end the sequence.
 func TestNotificationsEnd(t *testing.T) {
 	const next = `"page":{"next":"aa1cb988-05b8-4771-9423-87e989557a8c"}`
 	one := fmt.Sprintf(`{"manifest":%q,"reason":"added"}`, goImage)
@@ -522,7 +522,7 @@ func TestNotificationsEnd(t *testing.T) {
 	}
 }
 
-// TestDeletes: one digest by its path, several in a body.
+// TestDeletes: one digest is sent in the path, several in a body.
 func TestDeletes(t *testing.T) {
 	one, several := recorded(t, "deleted"), recorded(t, "deleted_several")
 	var asked []string
@@ -547,7 +547,7 @@ func TestDeletes(t *testing.T) {
 	}
 }
 
-// TestRedirectsAreNotFollowed: what was sent to Clair is for nobody else.
+// TestRedirectsAreNotFollowed: requests to Clair are not sent to another server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s came elsewhere", r.Method, r.URL)
@@ -612,8 +612,8 @@ func otherAuthority(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// TestNetworkSharesConnections: clients of one network use the same connection, as far as they trust the same
-// authorities; so many of them that old ones are dropped still work.
+// TestNetworkSharesConnections: clients of one Network share connections if they trust the same CAs. Clients that were evicted from the
+// Network still work.
 func TestNetworkSharesConnections(t *testing.T) {
 	ports := map[string]bool{}
 	answer := recorded(t, "index_state")

@@ -11,73 +11,73 @@ import (
 	"time"
 )
 
-// Kind says what an Error means for whoever asked.
+// Kind classifies an Error for the caller.
 type Kind string
 
 const (
-	// NotIndexed says: Clair has no finished index report of this digest. With its database away Clair says the same of every
-	// digest, so it proves nothing.
+	// NotIndexed means that Clair has no finished index report of this digest. Clair also reports this for every digest while its database
+	// is unavailable, so it proves nothing.
 	NotIndexed Kind = "NotIndexed"
-	// NoData says: Clair has no vulnerability data yet. It says so of digests that it does not know, too.
+	// NoData means that Clair has no vulnerability data yet. Clair also reports this for unknown digests.
 	NoData Kind = "NoData"
-	// Unauthorized says: Clair does not take the token, or wants one.
+	// Unauthorized means that Clair requires a token or rejects the one that was sent.
 	Unauthorized Kind = "Unauthorized"
-	// Throttled says: too many requests at once; see RetryAfter.
+	// Throttled means too many concurrent requests; see RetryAfter.
 	Throttled Kind = "Throttled"
-	// BadManifest says: Clair cannot read the manifest, and never will.
+	// BadManifest means that Clair cannot read the manifest, and never will.
 	BadManifest Kind = "BadManifest"
-	// LayerFailed says: Clair could not get or read a layer; see Layer.
+	// LayerFailed means that Clair could not fetch or read a layer; see Layer.
 	LayerFailed Kind = "LayerFailed"
-	// Unavailable says: no connection, no answer in time, or Clair or something before it is broken.
+	// Unavailable means that there is no connection or no answer in time, or that Clair or a proxy before it is broken.
 	Unavailable Kind = "Unavailable"
-	// Invalid says: the answer is not whole, not Clair's, or not about what was asked.
+	// Invalid means that the answer is incomplete, not Clair's, or not about what was requested.
 	Invalid Kind = "Invalid"
-	// TooLarge says: the answer takes more than it may.
+	// TooLarge means that the answer exceeds its bound.
 	TooLarge Kind = "TooLarge"
 )
 
-// LayerCause says why Clair has no use of a layer.
+// LayerCause is why Clair cannot use a layer.
 type LayerCause string
 
 const (
-	// LayerRefused says: the registry wants other credentials, or refuses the request otherwise.
+	// LayerRefused means that the registry requires other credentials, or refuses the request for another reason.
 	LayerRefused LayerCause = "Refused"
-	// LayerUnreachable says: the registry cannot be reached, is broken, or has no time.
+	// LayerUnreachable means that the registry cannot be reached, is broken, or is overloaded.
 	LayerUnreachable LayerCause = "Unreachable"
-	// LayerUnscannable says: Clair has the layer and failed to read its contents, or to store what it read.
+	// LayerUnscannable means that Clair has the layer but failed to read its contents, or to store the result.
 	LayerUnscannable LayerCause = "Unscannable"
-	// LayerMissing says: the registry has no such blob.
+	// LayerMissing means that the registry has no such blob.
 	LayerMissing LayerCause = "Missing"
-	// LayerCorrupt says: what the registry gives does not have the digest.
+	// LayerCorrupt means that the registry's content does not have the digest.
 	LayerCorrupt LayerCause = "Corrupt"
-	// LayerUnsupported says: its content type, compression, format or address is none that this Clair takes.
+	// LayerUnsupported means that this Clair does not support the layer's content type, compression, format or address.
 	LayerUnsupported LayerCause = "Unsupported"
 )
 
-// Error is what every method returns when it has no answer.
+// Error is the error of every method that got no usable answer.
 type Error struct {
 	Kind Kind
-	// Host of the Clair that was asked, with its port.
+	// Host of the Clair that was contacted, with its port.
 	Host string
 	// Status of the HTTP answer; 0 if there was none.
 	Status int
-	// Layer says more about LayerFailed.
+	// Layer is the cause of LayerFailed.
 	Layer LayerCause
-	// RetryAfter is how long Clair wants to be left alone; 0 if it does not say.
+	// RetryAfter is how long Clair asks the caller to wait; 0 if it does not say.
 	RetryAfter time.Duration
 	// Message is one bounded line without credentials.
 	Message string
 	cause   error
 }
 
-// Error names the host and what happened.
+// Error returns the host and what happened.
 func (e *Error) Error() string { return fmt.Sprintf("Clair at %s: %s", e.Host, e.Message) }
 
-// Unwrap gives the error of the context, if that is what ended the request.
+// Unwrap returns the cause of the ended context, if that ended the request.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Final says that the image itself is the reason, so that the same request fails the same way until the image, the
-// registry's copy of it or Clair's configuration is another one.
+// Final reports whether the image itself is the reason. The same request then fails the same way until the image, the registry's copy of
+// it or Clair's configuration changes.
 func (e *Error) Final() bool {
 	switch e.Layer {
 	case LayerMissing, LayerCorrupt, LayerUnsupported:
@@ -86,7 +86,7 @@ func (e *Error) Final() bool {
 	return e.Kind == BadManifest
 }
 
-// KindOf is the kind of an Error; empty for any other error and for none.
+// KindOf returns the kind of an Error, or "" for nil and any other error.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -103,7 +103,7 @@ func (c *Client) invalid(status int, message string) *Error {
 	return c.failure(Invalid, status, message)
 }
 
-// unavailable is an error of the transport, in which the address is not repeated.
+// unavailable converts a transport error and removes the address from it.
 func (c *Client) unavailable(ctx context.Context, err error, secrets []string) *Error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -117,13 +117,13 @@ func (c *Client) unavailable(ctx context.Context, err error, secrets []string) *
 	return e
 }
 
-// refusal tells what a status means that is not the one hoped for.
+// refusal converts an answer with a status that is not accepted.
 func (c *Client) refusal(call call, response *http.Response, body []byte) *Error {
 	code, text := said(body)
 	e := c.invalid(response.StatusCode, clean(statusText(response.StatusCode)+": "+text, call.secrets))
 	indexing := call.method == http.MethodPost && code != ""
 	switch status := response.StatusCode; {
-	// Any other 404 is of a server that is no Clair, or of another path of it.
+	// Any other 404 comes from a server that is not Clair, or from another path of Clair.
 	case status == http.StatusNotFound && code == "not-found":
 		e.Kind = NotIndexed
 	case status == http.StatusAccepted:
@@ -151,7 +151,7 @@ func (c *Client) authAdvice() string {
 	return "it does not take the token: key and issuer must be those of auth.psk in its configuration, and the clocks agree"
 }
 
-// said reads Clair's error document; for any other body the code is empty.
+// said parses Clair's error document. For any other body the code is empty.
 func said(body []byte) (code, text string) {
 	var document struct{ Code, Message string }
 	switch err := json.Unmarshal(body, &document); {
@@ -163,13 +163,13 @@ func said(body []byte) (code, text string) {
 	return "", "not Clair's answer, is the URL right?"
 }
 
-// statusText is a status in the words of the standard, whatever the server's are.
+// statusText returns a status with the standard text, whatever text the server sent.
 func statusText(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
 
-// maxRetryAfter bounds a wish, which may be a mistake.
+// maxRetryAfter bounds Retry-After, which may be a mistake.
 const maxRetryAfter = time.Hour
 
-// retryAfter reads the header of that name: seconds or a date (RFC 9110, section 10.2.3).
+// retryAfter parses the Retry-After header: seconds or a date (RFC 9110, section 10.2.3).
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	value := header.Get("Retry-After")
 	var wait time.Duration

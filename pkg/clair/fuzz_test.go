@@ -12,7 +12,7 @@ import (
 	"github.com/quay/claircore"
 )
 
-// FuzzAnswers: whatever Clair sends is refused, or can be walked through without looking for nil.
+// FuzzAnswers: any answer of Clair is refused, or contains no nil where callers do not expect one.
 func FuzzAnswers(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.http")
 	if err != nil || len(files) == 0 {

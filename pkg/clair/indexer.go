@@ -16,24 +16,23 @@ const (
 	pathIndexReport = "/indexer/api/v1/index_report"
 )
 
-// States of an index report (claircore, indexer/controller/state.go). All others are on the way between these.
+// Final states of an index report (claircore, indexer/controller/state.go). All other states are intermediate.
 const (
 	StateFinished = "IndexFinished"
 	StateError    = "IndexError"
 )
 
-// errNoDigest keeps a forgotten digest from asking for something else.
+// errNoDigest is returned for an empty digest, which would address another resource.
 var errNoDigest = errors.New("no digest to ask Clair about")
 
-// Finished says whether the image was indexed. Any other report, those of successful requests included, is of an image
-// that was not: with StateError see Failure; with any other state, the empty one included, somebody is at work or was
-// interrupted, which only another Index ends.
+// Finished reports whether the image was indexed. Reports of successful requests may be unfinished too. For StateError see Failure. In any
+// other state, including the empty one, indexing is in progress or was interrupted, and only another Index completes it.
 func Finished(report *claircore.IndexReport) bool {
 	return report != nil && report.State == StateFinished && report.Success
 }
 
-// Failure tells why the index report of a manifest has StateError, as an *Error; nil if it has another state. The manifest
-// is as it was given to Index: what is secret in it is not told.
+// Failure returns why the index report of a manifest has StateError, as an *Error; nil for any other state. The manifest must be the one
+// given to Index: its secrets are removed from the message.
 func (c *Client) Failure(report *claircore.IndexReport, manifest claircore.Manifest) error {
 	if report == nil || report.State != StateError {
 		return nil
@@ -45,8 +44,8 @@ func (c *Client) Failure(report *claircore.IndexReport, manifest claircore.Manif
 	return e
 }
 
-// IndexState returns the opaque version of everything that decides what is in an index report. Reports made under
-// another one are to be made again.
+// IndexState returns an opaque version of everything that determines the content of an index report. Reports made in another state are
+// outdated.
 func (c *Client) IndexState(ctx context.Context) (string, error) {
 	got, err := c.do(ctx, call{method: http.MethodGet, path: pathIndexState, limit: maxSmallBytes, accept: []int{http.StatusOK}})
 	if err != nil {
@@ -62,12 +61,12 @@ func (c *Client) IndexState(ctx context.Context) (string, error) {
 	return document.State, nil
 }
 
-// maxOpaqueBytes bounds what is kept of Clair's as it is: states and ETags have some 40 bytes.
+// maxOpaqueBytes bounds opaque values that are kept: states and ETags have some 40 bytes.
 const maxOpaqueBytes = 256
 
-// Index has Clair fetch and read the layers that it does not know yet, and returns when it has: see Finished. If the
-// request ends before, Clair stops, and keeps a report with an empty state. Layers come base to top, each with the
-// headers that the registry wants.
+// Index has Clair fetch and index the layers that it does not know yet. It returns when that is over: see Finished. If the request ends
+// early, Clair stops and keeps a report with an empty state. Layers are ordered from base to top, each with the headers that the registry
+// requires.
 func (c *Client) Index(ctx context.Context, manifest claircore.Manifest) (*claircore.IndexReport, error) {
 	if manifest.Hash.String() == "" {
 		return nil, errNoDigest
@@ -79,7 +78,7 @@ func (c *Client) Index(ctx context.Context, manifest claircore.Manifest) (*clair
 	})
 }
 
-// secretsOf are the values of the layers' headers, what stands after the name of a scheme in them, and passwords.
+// secretsOf returns the values of the layers' headers, their credentials without the scheme, and passwords.
 func secretsOf(manifest claircore.Manifest) []string {
 	seen := map[string]bool{}
 	var secrets []string
@@ -101,7 +100,7 @@ func secretsOf(manifest claircore.Manifest) []string {
 	return secrets
 }
 
-// IndexReport returns what Clair has of a digest, in whatever state: see Finished.
+// IndexReport returns Clair's index report of a digest, in whatever state: see Finished.
 func (c *Client) IndexReport(ctx context.Context, digest claircore.Digest) (*claircore.IndexReport, error) {
 	if digest.String() == "" {
 		return nil, errNoDigest
@@ -139,7 +138,7 @@ func (c *Client) decodeIndexReport(got *answer, digest claircore.Digest) (*clair
 	return &report, nil
 }
 
-// about makes sure that a report is about what was asked and can be walked through without looking for nil.
+// about checks that a report is about the requested digest and contains no null where callers would have to check for nil.
 func (c *Client) about(got *answer, hash, digest claircore.Digest, malformed error) error {
 	switch {
 	case hash.String() != digest.String():
@@ -170,7 +169,7 @@ func noNullLists[V any](field string, of map[string][]*V) error {
 	return nil
 }
 
-// Delete has Clair forget these digests. Those that it does not know are fine. Layers that other manifests share stay.
+// Delete has Clair delete these digests. Unknown digests are no error. Layers that other manifests share stay.
 func (c *Client) Delete(ctx context.Context, digests ...claircore.Digest) error {
 	for _, digest := range digests {
 		if digest.String() == "" {

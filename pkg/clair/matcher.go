@@ -16,15 +16,15 @@ const (
 	pathUpdateOperation     = "/matcher/api/v1/internal/update_operation"
 )
 
-// VulnerabilityReport matches an indexed manifest against the data that Clair has now. Until every expected updater has
-// run, see UpdateOperations, the report is silently incomplete.
+// VulnerabilityReport matches an indexed manifest with Clair's current data. The report is silently incomplete until every expected
+// updater has run, see UpdateOperations.
 func (c *Client) VulnerabilityReport(ctx context.Context, digest claircore.Digest) (*claircore.VulnerabilityReport, error) {
 	if digest.String() == "" {
 		return nil, errNoDigest
 	}
 	got, err := c.do(ctx, call{
 		method: http.MethodGet, path: pathVulnerabilityReport + digest.String(), limit: c.options.MaxAnswerBytes,
-		// The server says 200, its description of the API 201.
+		// The server sends 200, its API description has 201.
 		accept: []int{http.StatusOK, http.StatusCreated},
 	})
 	if err != nil {
@@ -49,13 +49,13 @@ func (c *Client) vulnerabilityReport(got *answer, digest claircore.Digest) (*cla
 	return &report, nil
 }
 
-// DataKind tells the two kinds of data apart that Clair updates. Each has an ETag of its own.
+// DataKind is one of the two kinds of data that Clair updates. Each has its own ETag.
 type DataKind string
 
 const (
 	// Vulnerabilities are advisories.
 	Vulnerabilities DataKind = "vulnerability"
-	// Enrichments are what is known about advisories besides, such as CVSS scores.
+	// Enrichments are additional data about advisories, such as CVSS scores.
 	Enrichments DataKind = "enrichment"
 )
 
@@ -63,23 +63,23 @@ const (
 type UpdateOperation struct {
 	Ref     uuid.UUID `json:"ref"`
 	Updater string    `json:"updater"`
-	// Fingerprint is what the updater knows its source by, often an ETag.
+	// Fingerprint identifies the version of the updater's source, often an ETag.
 	Fingerprint string    `json:"fingerprint"`
 	Date        time.Time `json:"date"`
 }
 
-// Updates are the data of one kind that Clair has.
+// Updates describes Clair's data of one kind.
 type Updates struct {
-	// Latest operation of each updater, by its name. Nil if nothing changed.
+	// Latest holds the last operation of each updater, by name; nil if the answer was "not modified".
 	Latest map[string]UpdateOperation
-	// ETag for the next question; empty while there are no data.
+	// ETag for the next request; empty while Clair has no data.
 	ETag string
-	// Changed says that the data are others than those of the ETag that was given.
+	// Changed means that the data differs from that of the given ETag.
 	Changed bool
 }
 
-// UpdateOperations tells which updaters have run and when they last found something new. The ETag is that of the last
-// answer; may be empty.
+// UpdateOperations returns which updaters have run and when they last found something new. etag is that of the previous answer; may be
+// empty.
 func (c *Client) UpdateOperations(ctx context.Context, kind DataKind, etag string) (Updates, error) {
 	accept := []int{http.StatusOK}
 	if etag != "" {

@@ -16,23 +16,22 @@ import (
 	"time"
 )
 
-// maxNetworkClients bounds a Network: authorities come from users, who may change them as often as they like.
+// maxNetworkClients bounds the HTTP clients of a Network, whatever addresses and authorities callers use.
 const maxNetworkClients = 256
 
-// Network holds the connections to all Clairs: one HTTP client for each address and authorities. It is safe for
-// concurrent use.
+// Network holds the connections to all Clair instances: one HTTP client for each address and set of CAs. It is safe for concurrent use.
 type Network struct {
-	// Through wraps the way to every Clair, if it is set before the first client is made.
+	// Through wraps the transport of every client. It must be set before the first client is created; may be nil.
 	Through func(http.RoundTripper) http.RoundTripper
 
 	mutex   sync.Mutex
 	clients map[[2]string]*http.Client
 }
 
-// NewNetwork returns a network without connections. It finds proxies in the environment.
+// NewNetwork returns a Network without connections. It takes proxies from the environment.
 func NewNetwork() *Network { return &Network{clients: map[[2]string]*http.Client{}} }
 
-// client returns the one for this address with these authorities.
+// client returns the HTTP client for an address and PEM certificates of CAs, and creates it if needed.
 func (n *Network) client(address, authorities string) (*http.Client, error) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
@@ -48,7 +47,7 @@ func (n *Network) client(address, authorities string) (*http.Client, error) {
 		client.Transport = n.Through(client.Transport)
 	}
 	if len(n.clients) >= maxNetworkClients {
-		// Whoever holds one of them keeps it; the others cost a new connection.
+		// Callers that hold an evicted client can continue to use it. Others open new connections.
 		for _, old := range n.clients {
 			old.CloseIdleConnections()
 		}
@@ -81,14 +80,14 @@ func newHTTPClient(authorities string) (*http.Client, error) {
 	}
 	return &http.Client{
 		Transport: transport,
-		// Clair redirects nowhere, and a redirect would carry the token and the layers' credentials elsewhere.
+		// Clair never redirects, and a redirect would send the token and the layers' credentials to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// CanonicalURL is the one spelling by which a Clair is known and compared with the allow-list: scheme and host in lower
-// case, no default port, no slash at the end. The error says what the address must be, and does not quote it: it may
-// hold credentials.
+// CanonicalURL returns the only spelling of a Clair's URL that is stored and compared with the configured instances: scheme and host in
+// lower case, without default port and trailing slash. Errors say what the URL must be. They do not quote it, because it may contain
+// credentials.
 func CanonicalURL(text string) (string, error) {
 	address, err := parseURL(text)
 	if err != nil {
@@ -113,7 +112,7 @@ func parseURL(text string) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Escaped or relative parts would give one place several spellings.
+	// Escaped or relative parts would allow several spellings of one path.
 	prefix := strings.TrimSuffix(parsed.Path, "/")
 	if parsed.RawPath != "" || prefix != "" && path.Clean(prefix) != prefix || (&url.URL{Path: prefix}).EscapedPath() != prefix {
 		return nil, errors.New("must have a path without empty, relative or escaped parts, or none")
@@ -121,7 +120,7 @@ func parseURL(text string) (*url.URL, error) {
 	return &url.URL{Scheme: parsed.Scheme, Host: host, Path: prefix}, nil
 }
 
-// canonicalHost is the host with its port, if that is not the scheme's.
+// canonicalHost returns the host, with its port unless that is the default of the scheme.
 func canonicalHost(address *url.URL) (string, error) {
 	host := strings.ToLower(address.Hostname())
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() == "" {
@@ -145,7 +144,7 @@ func canonicalHost(address *url.URL) (string, error) {
 	return host + ":" + strconv.FormatUint(port, 10), nil
 }
 
-// isName says whether a lower-case text can be a host name.
+// isName reports whether a lower-case text can be a host name.
 func isName(text string) bool {
 	for label := range strings.SplitSeq(text, ".") {
 		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {

@@ -19,32 +19,32 @@ import (
 // pathNotification of the API (clair, httptransport/server.go).
 const pathNotification = "/notifier/api/v1/notification/"
 
-// Bounds of one notification: the first update of an updater tells of every manifest that it concerns.
+// Bounds of one notification: the first run of an updater affects every manifest with one of its vulnerabilities.
 const (
 	notificationsPerPage = 500
 	maxNotificationPages = 1000
-	// maxNotificationAnswers is how many answers of the largest size all pages may take together.
+	// maxNotificationAnswers bounds the size of all pages together, in answers of the maximum size.
 	maxNotificationAnswers = 16
 )
 
-// Reason says what happened to a vulnerability of a manifest. In Clair's summaries, which are its default, it may be
-// wrong when one vulnerability was added and another one removed.
+// Reason is what happened to a vulnerability of a manifest. In Clair's summaries, which are its default, the reason may be wrong when one
+// vulnerability was added and another one removed.
 type Reason string
 
-// The reasons that Clair has (clair, notifier/notification.go).
+// Reasons that Clair defines (clair, notifier/notification.go).
 const (
 	ReasonAdded   Reason = "added"
 	ReasonRemoved Reason = "removed"
 	ReasonChanged Reason = "changed"
 )
 
-// Notification says that the vulnerabilities of a manifest are others than before.
+// Notification means that the vulnerabilities of a manifest have changed.
 type Notification struct {
 	Manifest claircore.Digest `json:"manifest"`
 	Reason   Reason           `json:"reason"`
 }
 
-// notificationPage is one answer; what it tells of vulnerabilities is not read.
+// notificationPage is one answer. Its details of vulnerabilities are not decoded.
 type notificationPage struct {
 	Page struct {
 		Next string `json:"next"`
@@ -52,8 +52,8 @@ type notificationPage struct {
 	Notifications []Notification `json:"notifications"`
 }
 
-// Notifications reads all pages of a notification, one at a time. A manifest may come up many times. The last element
-// may be an error, after which there is nothing more. Of an id that Clair does not know, there are none.
+// Notifications reads all pages of a notification, one at a time. A manifest may occur many times. The last element may be an error, which
+// ends the sequence. An ID that Clair does not know gives an empty sequence.
 func (c *Client) Notifications(ctx context.Context, id uuid.UUID) iter.Seq2[Notification, error] {
 	return func(yield func(Notification, error) bool) {
 		next, read, limit := "", int64(0), maxNotificationAnswers*c.options.MaxAnswerBytes
@@ -79,9 +79,9 @@ func (c *Client) Notifications(ctx context.Context, id uuid.UUID) iter.Seq2[Noti
 	}
 }
 
-// notificationPage reads the page that the one before it named, and says how many bytes it took.
+// notificationPage reads one page; next is the page that the previous one named. It also returns the size of the answer in bytes.
 func (c *Client) notificationPage(ctx context.Context, id uuid.UUID, next string) (*notificationPage, int64, error) {
-	// The size has to be said on every page.
+	// Every request needs the page size.
 	query := url.Values{"page_size": {strconv.Itoa(notificationsPerPage)}}
 	if next != "" {
 		query.Set("next", next)
@@ -123,8 +123,7 @@ func (p *notificationPage) check() error {
 	return nil
 }
 
-// DeleteNotification has Clair forget a notification, once everything in it has been taken care of. One that is not
-// there any more is fine.
+// DeleteNotification has Clair delete a notification, after its manifests were processed. A missing notification is no error.
 func (c *Client) DeleteNotification(ctx context.Context, id uuid.UUID) error {
 	_, err := c.do(ctx, call{method: http.MethodDelete, path: pathNotification + id.String(), limit: maxSmallBytes, accept: []int{http.StatusOK}})
 	var refused *Error
@@ -143,9 +142,8 @@ type Webhook struct {
 	NotificationID uuid.UUID
 }
 
-// ParseWebhook reads the body of a webhook: one JSON object of at most 8 KiB with an id. Fields that it does not know
-// are left to later versions of Clair. The callback, which says where the notification is, is not read: whoever sends a
-// webhook chooses it.
+// ParseWebhook parses the body of a webhook: one JSON object of at most 8 KiB with an ID. Unknown fields are ignored, since later versions
+// of Clair may add some. The callback, which is the notification's URL, is ignored too, because any sender of a webhook can choose it.
 func ParseWebhook(body io.Reader) (*Webhook, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxWebhookBytes+1))
 	switch {
@@ -167,7 +165,7 @@ func ParseWebhook(body io.Reader) (*Webhook, error) {
 	return &Webhook{NotificationID: id}, nil
 }
 
-// parseID reads the one form of a UUID that Clair writes.
+// parseID accepts only the form of a UUID that Clair writes.
 func parseID(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err == nil && id.String() != strings.ToLower(text) {

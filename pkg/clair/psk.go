@@ -14,53 +14,52 @@ import (
 )
 
 const (
-	// tokenLifetime is more than the way to Clair takes.
+	// tokenLifetime is longer than a request takes to reach Clair.
 	tokenLifetime = time.Minute
-	// tokenLeeway is Clair's for clocks that differ (clair, middleware/auth/httpauth_psk.go).
+	// tokenLeeway is Clair's own tolerance for differing clocks (clair, middleware/auth/httpauth_psk.go).
 	tokenLeeway = 15 * time.Second
-	// minKeyBytes is what HS256 wants (RFC 7518, section 3.2). Clair takes shorter keys, which can be guessed.
+	// minKeyBytes is the minimum for HS256 (RFC 7518, section 3.2). Clair accepts shorter keys, which can be guessed.
 	minKeyBytes = 32
-	// maxTokenBytes bounds what is parsed: Clair's tokens have some 200 bytes.
+	// maxTokenBytes bounds tokens before parsing: Clair's have some 200 bytes.
 	maxTokenBytes = 4 << 10
 )
 
-// NotifierIssuer is what Clair calls itself in the tokens of its webhooks (clair, initialize/services.go).
+// NotifierIssuer is the issuer in the tokens of Clair's webhooks (clair, initialize/services.go).
 const NotifierIssuer = "clair-notifier"
 
-// Auth is a pre-shared key with the name under which Clair knows whoever uses it: auth.psk of Clair's configuration.
+// Auth is a pre-shared key and the issuer that Clair knows its user by: auth.psk of Clair's configuration.
 type Auth struct {
-	// Key as ParseKey gives it.
+	// Key is the decoded key, see ParseKey.
 	Key []byte
 	// Issuer must be among auth.psk.iss.
 	Issuer string
 }
 
-// ParseKey reads a key as it stands in Clair's configuration, in base64. White space around it does not count: files
-// end with a line break.
+// ParseKey decodes a key from the base64 in Clair's configuration. White space around it is ignored, because files end with a line break.
 func ParseKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	switch {
 	case err != nil:
-		return nil, errors.New("must be the base64 of auth.psk.key in Clair's configuration") // the error may quote it
+		return nil, errors.New("must be the base64 of auth.psk.key in Clair's configuration") // the decoder's error may quote the key
 	case len(key) < minKeyBytes:
 		return nil, fmt.Errorf("must have at least %d bytes: give Clair's auth.psk.key as many", minKeyBytes)
 	}
 	return key, nil
 }
 
-// SecretKey is the key of a Secret under which the pre-shared key stands.
+// SecretKey is the key of a Secret that holds the pre-shared key.
 const SecretKey = "key"
 
 const (
-	// secretIssuer is the key of a Secret under which the issuer may stand.
+	// secretIssuer is the key of a Secret that may hold the issuer.
 	secretIssuer = "issuer"
-	// defaultIssuer is what the operator calls itself if none stands there.
+	// defaultIssuer is the issuer if the Secret has none.
 	defaultIssuer = "scanner-operator"
-	// maxIssuerBytes bounds a header of each request to Clair.
+	// maxIssuerBytes bounds the issuer, since it is part of a header of each request to Clair.
 	maxIssuerBytes = 256
 )
 
-// ParseAuth reads what a Secret holds. Errors are those of ParseKey, about SecretKey, or name what stands beside it.
+// ParseAuth reads the data of a Secret. Errors are those of ParseKey, about SecretKey, or about the issuer.
 func ParseAuth(secret map[string][]byte) (Auth, error) {
 	key, err := ParseKey(string(secret[SecretKey]))
 	if err != nil {
@@ -73,7 +72,7 @@ func ParseAuth(secret map[string][]byte) (Auth, error) {
 	return Auth{Key: key, Issuer: issuer}, nil
 }
 
-// token signs a token for one request.
+// token returns a signed token for one request.
 func (a Auth) token(now time.Time) (string, error) {
 	if len(a.Key) < minKeyBytes || a.Issuer == "" {
 		return "", fmt.Errorf("the pre-shared key for Clair must have at least %d bytes, and a name of the issuer", minKeyBytes)
@@ -82,15 +81,15 @@ func (a Auth) token(now time.Time) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("token for Clair: %w", err)
 	}
-	// Dated back as Clair's own are: its clock may be late.
+	// The token is backdated, as Clair's own are: the server's clock may be behind.
 	return jwt.Signed(signer).Claims(jwt.Claims{
 		Issuer: a.Issuer, IssuedAt: jwt.NewNumericDate(now.Add(-tokenLifetime)),
 		NotBefore: jwt.NewNumericDate(now.Add(-tokenLifetime)), Expiry: jwt.NewNumericDate(now.Add(tokenLifetime)),
 	}).Serialize()
 }
 
-// VerifyToken makes sure that a token was made with this key by one of these issuers and is valid now, as Clair does;
-// a token that never expires, which Clair takes, is refused. Signatures are compared in constant time.
+// VerifyToken checks that a token was signed with this key by one of these issuers and is valid now, as Clair does. Unlike Clair, it
+// refuses a token that never expires. Signatures are compared in constant time.
 func VerifyToken(token string, key []byte, issuers []string, now time.Time) error {
 	switch {
 	case len(key) < minKeyBytes:
@@ -100,7 +99,7 @@ func VerifyToken(token string, key []byte, issuers []string, now time.Time) erro
 	}
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.HS256, jose.HS384, jose.HS512})
 	if err != nil {
-		return errors.New("not a token that is signed with HS256, HS384 or HS512") // the error may quote it
+		return errors.New("not a token that is signed with HS256, HS384 or HS512") // the parser's error may quote the token
 	}
 	var claims jwt.Claims
 	if err := parsed.Claims(padded(key), &claims); err != nil {
@@ -118,8 +117,8 @@ func VerifyToken(token string, key []byte, issuers []string, now time.Time) erro
 	return nil
 }
 
-// padded is the same key for HMAC, which fills it with zeros itself (RFC 2104, section 2), in the length that go-jose
-// wants for HS512.
+// padded returns a key that is equivalent for HMAC, which pads with zeros itself (RFC 2104, section 2). It has the length that go-jose
+// requires for HS512.
 func padded(key []byte) []byte {
 	return append(slices.Clone(key), make([]byte, max(0, 64-len(key)))...)
 }

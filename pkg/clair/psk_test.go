@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	key = bytes.Repeat([]byte("k"), 36) // as long as in Clair's own example
+	key = bytes.Repeat([]byte("k"), 36) // as long as the key in Clair's own example
 	now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
@@ -30,7 +30,7 @@ func withKey(o *clair.Options) {
 	}
 }
 
-// TestEveryRequestIsSigned with a token that Clair takes, even if its clock differs by a minute.
+// TestEveryRequestIsSigned: every request has a token that Clair accepts, even if its clock differs by a minute.
 func TestEveryRequestIsSigned(t *testing.T) {
 	asked := 0
 	client := asking(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func TestEveryRequestIsSigned(t *testing.T) {
 	}
 }
 
-// TestAuthFails: without a key nothing is sent, and whoever should give it says why.
+// TestAuthFails: without a key no request is sent, and the error of Auth is returned.
 func TestAuthFails(t *testing.T) {
 	away := errors.New("no such Secret")
 	for name, auth := range map[string]func(context.Context) (clair.Auth, error){
@@ -74,7 +74,7 @@ func TestAuthFails(t *testing.T) {
 	}
 }
 
-// signed makes a token as Clair's notifier does, changed by a test.
+// signed returns a token as Clair's notifier makes it, with changed claims.
 func signed(t *testing.T, algorithm jose.SignatureAlgorithm, key any, change func(*jwt.Claims)) string {
 	t.Helper()
 	claims := jwt.Claims{
@@ -148,7 +148,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// TestParseAuth: an issuer is optional, and no longer than a header can well be.
+// TestParseAuth: the issuer is optional and its length is bounded.
 func TestParseAuth(t *testing.T) {
 	for issuer, want := range map[string]string{
 		"": "scanner-operator", " quay\n": "quay", strings.Repeat("x", 256): strings.Repeat("x", 256), strings.Repeat("x", 257): "", //nolint:gocritic // the white space is what is tested

@@ -18,7 +18,7 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// recorded answers every request as Clair did.
+// recorded answers every request with a recorded answer of Clair.
 func recorded(t *testing.T, name string) http.HandlerFunc {
 	t.Helper()
 	content, err := testdata.ReadFile("testdata/" + name + ".http")
@@ -35,7 +35,7 @@ func recorded(t *testing.T, name string) http.HandlerFunc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header.Del("Transfer-Encoding") // the server makes its own
+	header.Del("Transfer-Encoding") // the server sets its own
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for name, values := range header {
 			w.Header()[name] = values
@@ -49,7 +49,7 @@ func recorded(t *testing.T, name string) http.HandlerFunc {
 	}
 }
 
-// answering sends a text.
+// answering answers every request with a status and a text.
 func answering(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// maxMessageBytes bounds what is told of an error.
+// maxMessageBytes bounds the message of an error.
 const maxMessageBytes = 512
 
 var (
@@ -18,15 +18,14 @@ var (
 	tokens      = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)+`)
 	quoted      = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 	statusCode  = regexp.MustCompile(`unexpected status code: (\d{3})`)
-	// answered is what Clair tells of an HTTP answer, to the end of the line: its status line and, quoted, the first bytes
-	// of its body (claircore, internal/httputil/responsechecker.go).
+	// answered matches Clair's description of an HTTP answer, to the end of the line: the status line and, quoted, the first bytes of the
+	// body (claircore, internal/httputil/responsechecker.go).
 	answered = regexp.MustCompile(`(unexpected status code: \d{3})[^\n]*`)
 )
 
-// clean makes one bounded line of a text that Clair or the network wrote, without credentials: those that are known to
-// have been sent, what looks like a token, and what may stand in an address beside host and path. Of what other hosts
-// answered to Clair it leaves the status code: images say which hosts are asked, and who reads messages need not be one
-// whom those would answer.
+// clean returns a text by Clair or the network as one bounded line without credentials. It removes the given secrets, text that looks like
+// a token, and everything in a URL except scheme, host and path. Of other hosts' answers to Clair it keeps only the status code: images
+// determine which hosts Clair contacts, and the reader of a message may have no access to these.
 func clean(text string, secrets []string) string {
 	text = answered.ReplaceAllString(text, "$1")
 	for _, secret := range secrets {
@@ -43,7 +42,7 @@ func clean(text string, secrets []string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// bare is an address without user, query and fragment.
+// bare removes user, query and fragment from a URL.
 func bare(text string) string {
 	parsed, err := url.Parse(text)
 	if err != nil {
@@ -52,8 +51,8 @@ func bare(text string) string {
 	return (&url.URL{Scheme: parsed.Scheme, Host: parsed.Host, Path: parsed.Path}).String()
 }
 
-// layerCause reads Clair's text about a failed index (claircore, indexer/controller and libindex/fetcher.go); empty if
-// it is not about a layer. What is quoted there may come from the registry, and decides nothing.
+// layerCause classifies Clair's text about a failed index (claircore, indexer/controller and libindex/fetcher.go). It returns "" if the
+// text is not about a layer. Quoted parts may come from the registry and are ignored.
 func layerCause(text string) LayerCause {
 	text = quoted.ReplaceAllString(text, `""`)
 	switch {
@@ -79,7 +78,7 @@ func layerCause(text string) LayerCause {
 	return statusCause(text)
 }
 
-// statusCause looks for what registries answered. With several layers the one counts that no other credentials mend.
+// statusCause classifies the status codes of registries. With several layers, a failure that no other credentials can fix takes precedence.
 func statusCause(text string) LayerCause {
 	cause := LayerUnreachable
 	for _, match := range statusCode.FindAllStringSubmatch(text, -1) {

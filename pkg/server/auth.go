@@ -21,7 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Extra attributes that the API server adds to the user of a token which is bound to a pod
+// Extra attributes that the API server adds to the user of a token bound to a pod
 // (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens).
 const (
 	extraPodName = "authentication.kubernetes.io/pod-name"
@@ -34,7 +34,7 @@ const serviceAccountPrefix = "system:serviceaccount:"
 type refusal struct {
 	status int
 	text   string
-	// retryAfter asks the caller to come back, if it is not zero.
+	// retryAfter asks the caller to retry after this time; 0 means that a retry is pointless.
 	retryAfter time.Duration
 }
 
@@ -44,37 +44,37 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// putOff is a refusal of something that may be granted later.
+// putOff returns a refusal of a request that may succeed later.
 func putOff(status int, after time.Duration, text string) error {
 	return &refusal{status: status, text: text, retryAfter: after}
 }
 
-// Bounds of what is remembered of tokens, by their hash. A token or pod that has gone counts for no longer than knownTime more, and
-// its Job is looked up each time.
+// Bounds of the token caches, which are keyed by hash. A token or pod that is deleted stays valid for at most knownTime. Its Job is looked
+// up at every request.
 const (
 	maxTokens     = 4096
 	knownTime     = time.Minute
 	refusedTime   = 10 * time.Second
 	maxTokenBytes = 16 << 10
-	// maxReviews is how many questions about tokens the API server has at a time, and maxClientReviews how many of them are for one client
-	// address; others wait, no longer than reviewTime.
+	// maxReviews is how many token reviews run at a time, and maxClientReviews how many of them for one client address. Further requests
+	// wait, at most reviewTime.
 	maxReviews       = 32
 	maxClientReviews = 4
 	reviewTime       = 15 * time.Second
 )
 
-// errReviews puts off a caller whose token could not be reviewed in time.
+// errReviews refuses a caller whose token could not be reviewed within reviewTime.
 var errReviews = putOff(http.StatusServiceUnavailable, spoolRetry, "too many tokens to review at once")
 
-// authenticator finds the Job that a request comes from. It keeps no token, only hashes.
+// authenticator finds the Job that a request comes from. It keeps only hashes of tokens.
 type authenticator struct {
 	client client.Client // creates TokenReviews
-	reader client.Reader // reads pods, uncached: a pod may be seconds old
+	reader client.Reader // reads pods without a cache, since a pod may be seconds old
 	jobs   store.Jobs
-	worker string // the image of Jobs that may do something
+	worker string // the image of current Jobs
 
-	known   *cache.LRUExpireCache // identity by hash
-	refused *cache.LRUExpireCache // *refusal by hash, apart, so that made-up tokens push no worker out
+	known   *cache.LRUExpireCache // identity by token hash
+	refused *cache.LRUExpireCache // *refusal by token hash; separate, so that invented tokens do not evict those of workers
 	asking  *clientSlots
 }
 
@@ -85,11 +85,11 @@ func newAuthenticator(i *Ingest) authenticator {
 	}
 }
 
-// identity is what a token says: a pod that a Job controls.
+// identity is the pod that a token belongs to, and the Job that controls the pod.
 type identity struct{ namespace, podUID, jobUID string }
 
-// job returns the manager's record of the Job whose pod sent the request. The pod must be the first that spoke
-// for this Job: its owner reference leads to the record, but is not believed for more than one pod.
+// job returns the manager's record of the Job whose pod sent the request. The pod's owner reference leads to the record. It can be forged,
+// so it is accepted only for the first pod that makes a request for the Job.
 func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Job, error) {
 	caller, err := a.identify(r)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *authenticator) job(r *http.Request, purpose store.JobPurpose) (store.Jo
 	return record, err
 }
 
-// identify asks the API server whose token it is, or remembers what it answered.
+// identify returns the identity of the request's token. It caches the API server's answers.
 func (a *authenticator) identify(r *http.Request) (identity, error) {
 	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !found || token == "" || len(token) > maxTokenBytes {
@@ -142,7 +142,8 @@ func (a *authenticator) identify(r *http.Request) (identity, error) {
 	return caller, err
 }
 
-// clientAddress is the address that a request comes from, without its port: the IP of a pod, or of a node that hides its pods' IPs.
+// clientAddress returns the address that a request comes from, without the port. That is the IP of a pod, or of a node that hides its
+// pods' IPs.
 func clientAddress(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -151,7 +152,7 @@ func clientAddress(r *http.Request) string {
 	return host
 }
 
-// ask has the API server review a client's token, and reads the pod that the token is bound to.
+// ask has the API server review a client's token and reads the pod that the token is bound to. It waits at most reviewTime.
 func (a *authenticator) ask(ctx context.Context, client, token string) (identity, error) {
 	bounded, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
@@ -185,7 +186,7 @@ func (a *authenticator) askInTime(ctx context.Context, client, token string) (id
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 
-// review asks the API server whose token it is.
+// review returns the user that the API server authenticates for a token.
 func (a *authenticator) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	review := &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{workerapi.Audience}},
@@ -193,14 +194,14 @@ func (a *authenticator) review(ctx context.Context, token string) (authenticatio
 	if err := a.client.Create(ctx, review); err != nil {
 		return authenticationv1.UserInfo{}, fmt.Errorf("reviewing a token: %w", err)
 	}
-	// An API server that does not know audiences answers without any: such a token may be meant for anybody.
+	// An API server without audience support returns no audiences: such a token may be meant for any service.
 	if !review.Status.Authenticated || len(review.Status.Audiences) != 1 || review.Status.Audiences[0] != workerapi.Audience {
 		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the token is not valid here")
 	}
 	return review.Status.User, nil
 }
 
-// pod returns the live pod that a token is bound to.
+// pod returns the existing pod that a token is bound to.
 func (a *authenticator) pod(ctx context.Context, user authenticationv1.UserInfo) (*corev1.Pod, error) {
 	account, isAccount := strings.CutPrefix(user.Username, serviceAccountPrefix)
 	namespace, _, _ := strings.Cut(account, ":")

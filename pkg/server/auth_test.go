@@ -12,14 +12,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestWhoMaySpeak: everything that a request may be short of, and what it is told.
+// TestWhoMaySpeak: each reason for which a request can be refused, and the answer.
 func TestWhoMaySpeak(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(a *ingestAPI, w *worker)
 		status int
 		text   string
 	}{
-		"the pod of a catalog Job": {func(*ingestAPI, *worker) {}, http.StatusBadRequest, "was announced"}, // it gets as far as the body
+		"the pod of a catalog Job": {func(*ingestAPI, *worker) {}, http.StatusBadRequest, "was announced"}, // the request is refused only for its body
 		"no token":                 {func(_ *ingestAPI, w *worker) { w.token = "" }, http.StatusUnauthorized, "a bearer token is needed"},
 		"an unknown token":         {func(_ *ingestAPI, w *worker) { w.token = "forged" }, http.StatusUnauthorized, "the token is not valid here"},
 		"a token for somebody else": {func(a *ingestAPI, w *worker) {
@@ -80,7 +80,7 @@ func TestWhoMaySpeak(t *testing.T) {
 	}
 }
 
-// changes what the API server says of a worker's token.
+// changes changes the API server's review of a worker's token.
 func (w *worker) changes(change func(*authenticationv1.TokenReviewStatus)) {
 	status := w.review()
 	change(&status)
@@ -94,8 +94,8 @@ func (w *worker) owned(change func(*corev1.Pod)) {
 	w.api.must(w.api.cluster.Update(w.api.t.Context(), w.pod))
 }
 
-// TestForgedOwner: a second pod that says that it belongs to a Job is turned away, in the Job's namespace and
-// elsewhere; the first goes on.
+// TestForgedOwner: a second pod with a forged owner reference to a Job is refused, in the Job's namespace and elsewhere. The first pod
+// continues.
 func TestForgedOwner(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	first := a.job(store.JobCatalog, "catalog")
@@ -108,7 +108,7 @@ func TestForgedOwner(t *testing.T) {
 	first.catalogs()
 }
 
-// TestForeignNamespaceClaimsNothing: a pod of another namespace that comes first does not take the Job from its own pod.
+// TestForeignNamespaceClaimsNothing: a pod of another namespace that makes the first request does not take the Job from its own pod.
 func TestForeignNamespaceClaimsNothing(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	own := a.job(store.JobCatalog, "catalog")
@@ -131,7 +131,7 @@ func TestPurpose(t *testing.T) {
 	catalog.catalogs()
 }
 
-// TestOtherPaths: what the API does not have is not there, with any method.
+// TestOtherPaths: unknown paths and methods are refused.
 func TestOtherPaths(t *testing.T) {
 	w := newIngestAPI(t, Limits{}).job(store.JobCatalog, "catalog")
 	w.want(w.send(http.MethodGet, "/", http.NoBody), http.StatusNotFound, "")

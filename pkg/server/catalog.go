@@ -21,28 +21,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// maxText bounds what a worker says in words about an image.
+// maxText bounds texts of a worker about an image, in bytes.
 const maxText = 256
 
-// maxHeader bounds the line that begins a catalog Job's upload.
+// maxHeader bounds the JSON line at the start of a catalog Job's upload, in bytes.
 const maxHeader = 64 << 10
 
 // errTaken refuses a second result of a Job.
 var errTaken = refuse(http.StatusConflict, "this Job has brought another result already")
 
-// putResult takes everything that a catalog Job brings, in one request and one temporary file. Each Job has one result.
+// putResult receives the result of a catalog Job in one request and one temporary file. Each Job has one result.
 func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job) (err error) {
 	defer drain(r.Body)
 	digest := r.Header.Get(workerapi.DigestHeader)
 	switch job.Result {
 	case "":
-	case digest: // the answer to it got lost
+	case digest: // a retry: the answer to the first request got lost
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	default:
 		return errTaken
 	}
-	// A deadline that is over has the body, or whatever waits for its sender, end at once.
+	// An expired deadline aborts reading the body at once.
 	if err := i.spool.enter(job.UID, func() { allowReading(w, -time.Minute) }); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (i *Ingest) putResult(w http.ResponseWriter, r *http.Request, job store.Job
 	return nil
 }
 
-// namespaceOf is the namespace in whose budgets an upload counts: the one on whose behalf the Job was made.
+// namespaceOf returns the namespace whose budgets an upload counts for: the one on whose behalf the Job was created.
 func namespaceOf(job store.Job) string {
 	if job.Scope != store.Cluster {
 		return string(job.Scope)
@@ -73,7 +73,7 @@ func namespaceOf(job store.Job) string {
 	return job.ScannerNamespace
 }
 
-// isFinal says that an upload was refused for what is in it, rather than for a lack of room or time.
+// isFinal reports whether an upload was refused for its content, and not for a lack of space or time.
 func isFinal(err error) bool {
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -83,7 +83,7 @@ func isFinal(err error) bool {
 	return errors.As(err, &tooLarge) || errors.Is(err, errContentTooLarge)
 }
 
-// saveResult checks an upload and stores it under the image that the manager's record names.
+// saveResult checks an upload and stores it for the image that the manager's record of the Job names.
 func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload, digest string) error {
 	release, err := i.checking.acquire(ctx)
 	if err != nil {
@@ -120,7 +120,7 @@ func (i *Ingest) saveResult(ctx context.Context, job store.Job, received *upload
 	return nil
 }
 
-// notSaved says what the store has against a result.
+// notSaved translates an error of the store into a refusal.
 func (i *Ingest) notSaved(err error, job store.Job) error {
 	switch {
 	case errors.Is(err, store.ErrOverBudget):
@@ -136,14 +136,14 @@ func (i *Ingest) notSaved(err error, job store.Job) error {
 	return err
 }
 
-// brought is an upload, taken apart.
+// brought is a parsed upload.
 type brought struct {
 	result           workerapi.CatalogResult
 	manifests        []*io.SectionReader
 	sbom, matchInput *io.SectionReader
 }
 
-// readBrought takes an upload apart. Nothing of it may be missing and nothing may follow.
+// readBrought splits an upload into its documents. Missing or trailing bytes are an error.
 func readBrought(file *os.File) (*brought, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -163,7 +163,7 @@ func readBrought(file *os.File) (*brought, error) {
 	return b, nil
 }
 
-// cut finds the documents between two places of a file.
+// cut sets the documents, which fill the file from one offset to another.
 func (b *brought) cut(file io.ReaderAt, at, end int64) error {
 	if n := len(b.result.ManifestSizes); n < 1 || n > workerapi.MaxManifests {
 		return fmt.Errorf("manifestSizes: %d documents, want 1 to %d", n, workerapi.MaxManifests)
@@ -195,7 +195,7 @@ func (b *brought) cut(file io.ReaderAt, at, end int64) error {
 	return nil
 }
 
-// checkContents decompresses both documents, and leaves them at their start.
+// checkContents decompresses both documents to verify them, and rewinds them.
 func (i *Ingest) checkContents(b *brought) error {
 	if err := verifyZstd(b.sbom, i.Limits.SBOMContent); err != nil {
 		return err
@@ -208,7 +208,8 @@ func (i *Ingest) checkContents(b *brought) error {
 	return errors.Join(sbomErr, inputErr)
 }
 
-// platformDigest is the digest of the platform's manifest, to which the documents must lead from the digest that was asked for.
+// platformDigest returns the digest of the platform's manifest. It fails unless the uploaded documents lead from the requested digest to
+// that manifest.
 func (b *brought) platformDigest(key image.Key) (string, error) {
 	root, err := v1.NewHash(key.Digest)
 	if err != nil {
@@ -228,7 +229,7 @@ func (b *brought) platformDigest(key image.Key) (string, error) {
 	return digest.String(), nil
 }
 
-// checkResult refuses what cannot be about the Job's image, and what no match worker could hold.
+// checkResult refuses a result that cannot be about the Job's image, or that no match worker could hold in memory.
 func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	if result.Packages < 0 || result.Packages > workerapi.MaxPackages {
 		return refuse(http.StatusUnprocessableEntity, "packages: %d, want 0 to %d; exclude the image if it has more", result.Packages, workerapi.MaxPackages)
@@ -243,5 +244,5 @@ func checkResult(result workerapi.CatalogResult, job store.Job) error {
 	return nil
 }
 
-// clip cuts a text, and what is left of a character that does not fit.
+// clip cuts a text to maxText bytes, without a partial character at its end.
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }

@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// spooled are the files of uploads.
+// spooled returns the number of files in the spool.
 func (a *ingestAPI) spooled() int {
 	a.t.Helper()
 	files, err := os.ReadDir(a.spool)
@@ -32,7 +32,7 @@ func (a *ingestAPI) spooled() int {
 	return len(files)
 }
 
-// stored reads an SBOM as it is stored.
+// stored returns an artifact as stored.
 func (a *ingestAPI) stored(platformDigest string, scope store.Scope, artifact store.Artifact) []byte {
 	a.t.Helper()
 	content, size, err := a.store.OpenArtifact(a.t.Context(), platformDigest, scope, artifact)
@@ -46,14 +46,15 @@ func (a *ingestAPI) stored(platformDigest string, scope store.Scope, artifact st
 	return stored
 }
 
-// catalogued says whether the image "web" is in the store.
+// catalogued reports whether the image "web" is in the store.
 func (a *ingestAPI) catalogued(scope store.Scope) bool {
 	a.t.Helper()
 	_, err := a.store.Catalogued(a.t.Context(), "grype", web, scope)
 	return err == nil
 }
 
-// TestCatalogStory: a Job brings all in one request, under the image that the manager's record names and the manifest that the manager found.
+// TestCatalogStory: a Job uploads its result in one request. The result is stored for the image in the manager's record, and for the
+// manifest that the manager itself verified.
 func TestCatalogStory(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
@@ -78,7 +79,7 @@ func TestCatalogStory(t *testing.T) {
 	a.spoolHolds(0, 0)
 }
 
-// TestUploadsThatAreRefused: nothing of them stays.
+// TestUploadsThatAreRefused: a refused upload leaves nothing behind.
 func TestUploadsThatAreRefused(t *testing.T) {
 	text := []byte(strings.Repeat("an SBOM, ", 1000))
 	whole := compressed(t, text)
@@ -135,13 +136,13 @@ func TestUploadsThatAreRefused(t *testing.T) {
 	}
 }
 
-// inputOf is a match input of so many packages, each as small as can be, and of other lists that do not count.
+// inputOf returns a match input with this many packages of minimal size, and with other lists that do not count.
 func inputOf(t *testing.T, packages int) []byte {
 	t.Helper()
 	return compressed(t, []byte(`{"source":{"artifacts":[1,2,3]},"artifacts":[`+strings.Repeat(`{"a":[{}]},`, packages-1)+`{}],"artifactRelationships":[{},{}]}`))
 }
 
-// TestDamagedUploads: a body that is not the one that was announced is refused, whatever is in it.
+// TestDamagedUploads: a body that does not have the announced digest is refused, whatever its content.
 func TestDamagedUploads(t *testing.T) {
 	body := aParcel(t).body(t)
 	for name, tt := range map[string]struct {
@@ -165,14 +166,15 @@ func TestDamagedUploads(t *testing.T) {
 	}
 }
 
-// damaged has one bit that is another.
+// damaged flips one bit.
 func damaged(body []byte) []byte {
 	body = bytes.Clone(body)
 	body[len(body)/2] ^= 1
 	return body
 }
 
-// windowOf asks the decoder for two to that power bytes of memory (https://datatracker.ietf.org/doc/html/rfc8878#name-window-descriptor).
+// windowOf returns a frame that requires 2^power bytes of decoder memory
+// (https://datatracker.ietf.org/doc/html/rfc8878#name-window-descriptor).
 func windowOf(power byte) []byte {
 	body := binary.LittleEndian.AppendUint32(nil, 0xFD2FB528) // magic number
 	body = append(body, 0)                                    // frame header: a window descriptor follows, no size
@@ -194,7 +196,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 	a.eventuallyHolds(0)
 }
 
-// TestResultsThatAreRefused: what cannot be about the Job's image, or is too much for a match worker.
+// TestResultsThatAreRefused: results that cannot be about the Job's image, or are too much for a match worker, are refused.
 func TestResultsThatAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*workerapi.CatalogResult)
@@ -225,14 +227,14 @@ func TestResultsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestManifestsThatAreRefused: an SBOM counts for the platform's manifest to which the manager itself gets from the digest of the pod.
+// TestManifestsThatAreRefused: an SBOM is stored for the platform manifest that the manager itself reaches from the pod's digest.
 func TestManifestsThatAreRefused(t *testing.T) {
 	nested := index(grandchildren(webIndex))
 	victim, victims := manifest("victim"), index(child(manifest("victim"), "amd64"))
 	for name, tt := range map[string]struct {
-		root      []byte // the image that the Job is for
+		root      []byte // the image of the Job
 		manifests [][]byte
-		want      string // the platform's digest; empty if it is refused
+		want      string // the platform's digest; empty if the upload is refused
 	}{
 		"the index's manifest":                   {webIndex, [][]byte{webIndex, webManifest}, webPlatform},
 		"the manifest itself":                    {webManifest, [][]byte{webManifest}, webPlatform},
@@ -263,7 +265,7 @@ func TestManifestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAJobReplacesNoOtherImagesSBOM: a second image with the same platform manifest leads to what the first one's Job stored.
+// TestAJobReplacesNoOtherImagesSBOM: a second image with the same platform manifest uses the SBOM that the first image's Job stored.
 func TestAJobReplacesNoOtherImagesSBOM(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.job(store.JobCatalog, "victim").catalogs()
@@ -286,7 +288,8 @@ func TestAJobReplacesNoOtherImagesSBOM(t *testing.T) {
 	}
 }
 
-// TestOneResult: a Job brings one. The same again is answered as before, since its answer may have got lost, and changes nothing.
+// TestOneResult: a Job has one result. An identical upload gets the same answer and changes nothing, because the first answer may have got
+// lost.
 func TestOneResult(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
@@ -302,7 +305,7 @@ func TestOneResult(t *testing.T) {
 	}
 }
 
-// TestRefusedUploads: a Job whose uploads were refused a few times is not listened to any more. Others are.
+// TestRefusedUploads: after a few refused uploads of a Job, further ones are not read. Other Jobs are not affected.
 func TestRefusedUploads(t *testing.T) {
 	a := newIngestAPI(t, Limits{Catalog: 512 << 10, SBOMContent: 1 << 20, MatchInputContent: 4 << 20, JSON: 1 << 10})
 	w := a.job(store.JobCatalog, "catalog")
@@ -350,7 +353,7 @@ func TestAfterTheJob(t *testing.T) {
 	w.want(w.brings(aParcel(t)), http.StatusForbidden, "has ended")
 }
 
-// TestSpoolIsEmptiedAtStart: what a former process left belongs to nobody.
+// TestSpoolIsEmptiedAtStart: files of an earlier process are deleted.
 func TestSpoolIsEmptiedAtStart(t *testing.T) {
 	s := newSpool(t.TempDir()+"/spool", 1, 1, newMetrics(nil, 1, 1).spooled)
 	for range 2 {
@@ -366,7 +369,7 @@ func TestSpoolIsEmptiedAtStart(t *testing.T) {
 	}
 }
 
-// TestMemory: an SBOM of 100 MB goes through the manager and back without ever being in its memory.
+// TestMemory: an SBOM of 100 MB is uploaded and read without ever being in memory as a whole.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("uploads 100 MB")
@@ -387,7 +390,7 @@ func TestMemory(t *testing.T) {
 	_, err = io.Copy(sum, body())
 	a.must(err)
 
-	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that the heap is little more than what is needed
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // keeps the heap close to what is needed
 	peak := watchHeap(t)
 	w.want(w.send(http.MethodPut, workerapi.PathCatalogResult, body(), workerapi.DigestHeader, digestOf(sum)), http.StatusNoContent, "")
 	content, stored, err := a.store.OpenArtifact(t.Context(), webPlatform, store.Cluster, store.ArtifactSBOM)
@@ -403,10 +406,10 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// frameSize is that of one frame with a raw block.
+// frameSize is the size of one frame with a raw block.
 const frameSize = 64 << 10
 
-// frames is zstd that cannot be made smaller, frame after frame, made while it is read.
+// frames generates incompressible zstd while it is read, frame after frame.
 type frames struct {
 	left int
 	rest []byte
@@ -433,7 +436,7 @@ func (f *frames) Read(p []byte) (int, error) {
 
 var encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 
-// watchHeap returns a function that says how much the heap has grown at most since.
+// watchHeap returns a function that returns the maximum growth of the heap since the call.
 func watchHeap(t *testing.T) (peak func() uint64) {
 	t.Helper()
 	var stats runtime.MemStats

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// clientSlots are slots of which each client holds a share at most. Whoever waits for a slot of a share holds none of the others, so that a
-// client with many requests delays only its own.
+// clientSlots are slots of which each client holds at most its share. A request that waits for a slot of its client's share holds none of
+// the common slots, so a client with many requests delays only its own.
 type clientSlots struct {
 	all   slots
 	share int
@@ -15,7 +15,7 @@ type clientSlots struct {
 	clients map[string]*clientShare
 }
 
-// clientShare is the share of a client. It exists while a request of the client waits for a slot, or holds one.
+// clientShare is the share of a client. It exists while a request of the client waits for a slot or holds one.
 type clientShare struct {
 	slots
 	requests int
@@ -46,7 +46,7 @@ func (c *clientSlots) acquire(ctx context.Context, client string) (release func(
 	}, nil
 }
 
-// join counts a request of a client.
+// join counts a request of a client and returns the client's share.
 func (c *clientSlots) join(client string) *clientShare {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *clientSlots) join(client string) *clientShare {
 	return share
 }
 
-// leave forgets the share of a client with its last request.
+// leave ends a request of a client. It removes the client's share with the last request.
 func (c *clientSlots) leave(client string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

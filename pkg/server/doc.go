@@ -1,6 +1,6 @@
-// Package server is what the manager serves over HTTPS: the ingest API, by which workers bring what they found.
+// Package server implements the ingest API, with which workers deliver their results to the manager over HTTPS.
 //
-// It trusts nothing that a request says about itself. Who speaks is asked of the API server (TokenReview);
-// which image a worker may speak of follows from the manager's own record of the Job that it made. Bodies are
-// bounded, before and after decompression, and go to disk in pieces.
+// It trusts nothing that a request says about itself. The API server authenticates the caller (TokenReview). The manager's own record of
+// the Job determines which image a worker may report on. Request bodies are bounded before and after decompression, and are spooled to
+// disk in pieces.
 package server

@@ -43,9 +43,9 @@ const (
 )
 
 var (
-	noon  = time.Now().Truncate(time.Second) // certificates are checked by the real time
+	noon  = time.Now().Truncate(time.Second) // certificates are verified at the real time
 	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
-	// webManifest is what the image "web" is on amd64, by webIndex.
+	// webManifest is the manifest of the image "web" for amd64. webIndex is its index.
 	webManifest = manifest("web")
 	webIndex    = index(child(webManifest, "amd64"), child(manifest("web for arm64"), "arm64"))
 	web         = image.Key{Digest: digest(string(webIndex)), Platform: amd64}
@@ -60,10 +60,10 @@ const (
 
 func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
 
-// recordingEngine takes what workers bring, and does with it what a backend would.
+// recordingEngine records what workers deliver, and stores it as a backend would.
 type recordingEngine struct {
 	store store.Store
-	// wanted and current are the builds that a worker should have, and may match with.
+	// wanted is the build that a worker should have, and current the one that it may match with.
 	wanted, current time.Time
 	err             error
 
@@ -124,21 +124,22 @@ func (e *recordingEngine) FailMatch(ctx context.Context, lease store.Lease, fail
 	return e.store.FailMatch(ctx, lease.ID, lease.Holder, store.MatchFailure{Reason: failure.Reason, Message: failure.Message, RetryAt: noon.Add(time.Hour)})
 }
 
-// tokens are safe for concurrent use: requests of one worker go on while the test makes another one.
+// tokens holds the review of each token. It is safe for concurrent use, because requests of one worker continue while the test makes
+// another one.
 type tokens struct{ known sync.Map }
 
 func (t *tokens) set(token string, status authenticationv1.TokenReviewStatus) {
 	t.known.Store(token, status)
 }
 
-// status of an unknown token is empty: it is not authenticated.
+// status returns the review of a token. That of an unknown token is empty: it is not authenticated.
 func (t *tokens) status(token string) authenticationv1.TokenReviewStatus {
 	status, _ := t.known.Load(token)
 	known, _ := status.(authenticationv1.TokenReviewStatus)
 	return known
 }
 
-// ingestAPI serves the API over TLS beside a cluster that knows tokens and pods.
+// ingestAPI serves the API over TLS with a fake cluster that has tokens and pods.
 type ingestAPI struct {
 	t       testing.TB
 	url     string
@@ -149,10 +150,10 @@ type ingestAPI struct {
 	clock   *clocktesting.FakeClock
 	cluster client.Client
 	spool   string
-	// tokens are what the API server says about them.
+	// tokens holds the API server's reviews.
 	tokens    tokens
 	reviewErr error
-	// reviews counts the questions about tokens.
+	// reviews counts the token reviews.
 	reviews atomic.Int32
 }
 
@@ -176,7 +177,7 @@ func newIngestAPI(t testing.TB, limits Limits) *ingestAPI {
 	return a
 }
 
-// serve has clients verify the server as workers do: by the operator's own authority and the Service's name.
+// serve starts the server. Clients verify it as workers do: with the operator's own CA and the Service's name.
 func (a *ingestAPI) serve(handler http.Handler) {
 	a.t.Helper()
 	authority := &certificate.Authority{Client: a.cluster, Reader: a.cluster, Clock: a.clock, Namespace: operatorNamespace, Secret: "authority"}
@@ -186,7 +187,7 @@ func (a *ingestAPI) serve(handler http.Handler) {
 	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.GetCertificate}
 	server.StartTLS()
 	a.t.Cleanup(server.Close)
-	// StartTLS adds a certificate of its own, which would be found first.
+	// StartTLS adds its own certificate, which would take precedence.
 	server.TLS.Certificates = nil
 	a.url = server.URL
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool(), ServerName: hostName, MinVersion: tls.VersionTLS13}}
@@ -225,7 +226,7 @@ type worker struct {
 	token string
 }
 
-// job has the operator make a Job, and the Job controller its pod.
+// job records a Job and creates its pod.
 func (a *ingestAPI) job(purpose store.JobPurpose, name string) *worker {
 	a.t.Helper()
 	a.must(a.store.SaveJob(a.t.Context(), store.Job{
@@ -234,7 +235,7 @@ func (a *ingestAPI) job(purpose store.JobPurpose, name string) *worker {
 	return a.worker(operatorNamespace, name+"-pod", "uid-of-"+name)
 }
 
-// tenant has the operator make a catalog Job of an image in a namespace, which controls its pod and token.
+// tenant records a catalog Job in a tenant's namespace and creates its pod. The tenant controls that pod and its token.
 func (a *ingestAPI) tenant(namespace, name string, key image.Key) *worker {
 	a.t.Helper()
 	uid := "uid-of-" + namespace + "-" + name
@@ -244,7 +245,7 @@ func (a *ingestAPI) tenant(namespace, name string, key image.Key) *worker {
 	return a.worker(namespace, name+"-pod", uid)
 }
 
-// worker is a pod that says that it belongs to a Job.
+// worker creates a pod with an owner reference to a Job.
 func (a *ingestAPI) worker(namespace, name, job string) *worker {
 	a.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -257,7 +258,7 @@ func (a *ingestAPI) worker(namespace, name, job string) *worker {
 	return w
 }
 
-// review is what the API server says of the pod's token.
+// review returns the API server's review of the pod's token.
 func (w *worker) review() authenticationv1.TokenReviewStatus {
 	return authenticationv1.TokenReviewStatus{
 		Authenticated: true, Audiences: []string{workerapi.Audience},
@@ -268,7 +269,7 @@ func (w *worker) review() authenticationv1.TokenReviewStatus {
 	}
 }
 
-// answer is what the API said.
+// answer is an answer of the API.
 type answer struct {
 	status     int
 	body       string
@@ -277,7 +278,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, strings.TrimSpace(a.body)) }
 
-// send makes a request with the worker's token.
+// send sends a request with the worker's token.
 func (w *worker) send(method, path string, body io.Reader, header ...string) answer {
 	w.api.t.Helper()
 	request, err := http.NewRequestWithContext(w.api.t.Context(), method, w.api.url+path, body)
@@ -296,7 +297,7 @@ func (w *worker) send(method, path string, body io.Reader, header ...string) ans
 	return answer{response.StatusCode, string(text), response.Header.Get("Retry-After")}
 }
 
-// post sends a value as JSON and reads the answer into another one, if there is one.
+// post sends a value as JSON and decodes the answer into another one, unless that is nil.
 func (w *worker) post(path string, value, into any) answer {
 	w.api.t.Helper()
 	body, err := json.Marshal(value)
@@ -314,7 +315,7 @@ func (w *worker) put(path string, body []byte) answer {
 	return w.send(http.MethodPut, path, bytes.NewReader(body), workerapi.DigestHeader, digest(string(body)))
 }
 
-// compressed is zstd.
+// compressed returns the content as zstd.
 func compressed(t testing.TB, content []byte, options ...zstd.EOption) []byte {
 	t.Helper()
 	body, err := compress(content, options...)
@@ -333,11 +334,11 @@ func compress(content []byte, options ...zstd.EOption) ([]byte, error) {
 	if _, err := encoder.Write(content); err != nil {
 		return nil, err
 	}
-	err = encoder.Close() // first, because it writes the rest
+	err = encoder.Close() // closed first, because Close writes the rest
 	return body.Bytes(), err
 }
 
-// catalogs has a worker bring everything about the image "web".
+// catalogs has a worker upload a valid result for the image "web".
 func (w *worker) catalogs() {
 	w.api.t.Helper()
 	w.want(w.brings(aParcel(w.api.t)), http.StatusNoContent, "")
@@ -349,16 +350,16 @@ func (w *worker) brings(p parcel) answer {
 	return w.put(workerapi.PathCatalogResult, p.body(w.api.t))
 }
 
-// parcel is what a catalog Job brings.
+// parcel is the result of a catalog Job.
 type parcel struct {
 	result           workerapi.CatalogResult
 	manifests        [][]byte
 	sbom, matchInput []byte
-	// mistake changes what the parcel says of its parts; nil for none.
+	// mistake changes the header of the upload; nil for none.
 	mistake func(*workerapi.CatalogResult)
 }
 
-// aParcel is about the image "web".
+// aParcel returns a result for the image "web".
 func aParcel(t testing.TB, changes ...func(*parcel)) parcel {
 	t.Helper()
 	p := parcel{
@@ -371,10 +372,10 @@ func aParcel(t testing.TB, changes ...func(*parcel)) parcel {
 	return p
 }
 
-// anInput is a match input of one package.
+// anInput returns a match input with one package.
 func anInput(t testing.TB) []byte { return compressed(t, []byte(`{"artifacts":[{}]}`)) }
 
-// body is a parcel as it is sent.
+// body returns the parcel as it is sent.
 func (p parcel) body(t testing.TB) []byte {
 	t.Helper()
 	header := p.result
@@ -392,24 +393,24 @@ func (p parcel) body(t testing.TB) []byte {
 	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(p.manifests, nil), p.sbom, p.matchInput}, nil)
 }
 
-// manifest of a platform, which nothing else has the name of.
+// manifest returns an image manifest that is unique to the name.
 func manifest(name string) []byte {
 	return fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","size":2,"digest":%q},"layers":[],"annotations":{"name":%q}}`,
 		digest("{}"), name)
 }
 
-// index of manifests and other indexes.
+// index returns an image index of manifests and other indexes.
 func index(children ...string) []byte {
 	return fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}`, strings.Join(children, ","))
 }
 
-// child is how an index names a manifest.
+// child returns the entry of a manifest in an index.
 func child(manifest []byte, architecture string) string {
 	return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":%d,"digest":%q,"platform":{"os":"linux","architecture":%q}}`,
 		len(manifest), digest(string(manifest)), architecture)
 }
 
-// grandchildren is how an index names another one.
+// grandchildren returns the entry of an index in another one.
 func grandchildren(index []byte) string {
 	return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.index.v1+json","size":%d,"digest":%q}`, len(index), digest(string(index)))
 }
@@ -431,7 +432,7 @@ func (a *ingestAPI) uses() {
 	}))
 }
 
-// leases has a match worker ask for work.
+// leases requests leases for a match worker.
 func (w *worker) leases() workerapi.LeaseResponse {
 	w.api.t.Helper()
 	var response workerapi.LeaseResponse
@@ -439,7 +440,7 @@ func (w *worker) leases() workerapi.LeaseResponse {
 	return response
 }
 
-// leased is a match worker that has the image "web", and the paths of its lease.
+// leased returns a match worker that holds a lease of the image "web", and the paths of the lease.
 func (a *ingestAPI) leased() (w *worker, input, report, failure string) {
 	a.t.Helper()
 	a.uses()
@@ -453,7 +454,7 @@ func (a *ingestAPI) leased() (w *worker, input, report, failure string) {
 	return w, at(workerapi.PathLeaseInput), at(workerapi.PathLeaseReport), at(workerapi.PathLeaseFailure)
 }
 
-// reportBody is a report as a worker sends it.
+// reportBody returns a report as a worker sends it.
 func reportBody(t testing.TB, report workerapi.Report) []byte {
 	t.Helper()
 	text, err := json.Marshal(report)

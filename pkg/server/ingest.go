@@ -19,18 +19,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Engine is what the ingest API needs of the backend whose workers it serves.
+// Engine is the part of a backend that the ingest API for its workers needs.
 type Engine interface {
 	Engine() string
-	// Catalogued takes note that a catalog Job brought its result.
+	// Catalogued is called after a catalog Job delivered its result.
 	Catalogued(ctx context.Context, job store.Job)
-	// RecordOverBudget records that what a catalog Job brought found no room in its namespace's budget.
+	// RecordOverBudget records that the result of a catalog Job did not fit into its namespace's storage budget.
 	RecordOverBudget(job store.Job)
-	// DatabaseReported takes note of a worker's vulnerability database and returns the build that it should have.
+	// DatabaseReported records the status of a worker's vulnerability database and returns the build that the worker should have.
 	DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error)
-	// Wanted says which build a worker should have, and whether it may match with the one that it has.
+	// Wanted returns the build that a worker should have. ok means that the worker may match with the build that it has.
 	Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error)
-	// RecordContact records that a match worker has made a request.
+	// RecordContact records that a match worker made a request.
 	RecordContact(job store.Job)
 	// SaveReport and FailMatch end a lease.
 	SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error
@@ -43,36 +43,36 @@ type Ingest struct {
 	Engine Engine
 	Clock  clock.WithTicker
 	Log    logr.Logger
-	// Client creates TokenReviews; Reader reads pods without a cache. Anybody who reaches the API makes it ask, so the rate of both should be
-	// limited apart from that of the operator's own work.
+	// Client creates TokenReviews. Reader reads pods without a cache. Everyone who reaches the API can cause such requests, so both should
+	// have rate limits separate from the operator's own work.
 	Client client.Client
 	Reader client.Reader
-	// SpoolDir takes uploads until they are stored. It is emptied at the start.
+	// SpoolDir holds uploads until they are stored. It is emptied at start.
 	SpoolDir string
-	// SpoolBytes bounds what is in SpoolDir at any time, and SpoolShare what is there on behalf of one namespace.
+	// SpoolBytes bounds the bytes in SpoolDir at any time. SpoolShare bounds those on behalf of one namespace.
 	SpoolBytes, SpoolShare int64
 	// StoreBytes bounds what is stored on behalf of one namespace (store.StoredBytes); 0 for no bound.
 	StoreBytes int64
-	// LeaseTime is how long a worker may take for one image.
+	// LeaseTime is how long a worker may hold the lease of an image.
 	LeaseTime time.Duration
-	// WorkerImage is what Jobs run. Jobs that were made with another one may do nothing.
+	// WorkerImage is the image of current Jobs. Requests of Jobs with another image are refused.
 	WorkerImage string
-	// Limits of bodies. The zero value stands for those that package workerapi promises.
+	// Limits bound request bodies. The zero value means the limits that package workerapi promises.
 	Limits Limits
-	// Metrics is where this API's are registered, if anywhere.
+	// Metrics is where the API registers its metrics; may be nil.
 	Metrics prometheus.Registerer
 
 	auth    authenticator
 	spool   *spool
 	metrics metrics
-	// decoding has room for as many reports as are in memory at once, and checking for as many uploads as are decompressed.
+	// decoding has a slot for each report in memory, and checking for each upload being decompressed.
 	decoding, checking slots
 }
 
-// maxDecoding is how many reports are in memory at once; others wait before their first byte is read.
+// maxDecoding is how many reports may be in memory at once. Further requests wait before their first byte is read.
 const maxDecoding = 2
 
-// maxChecking is how many uploads of catalog Jobs are checked and stored at once. Each takes a processor for seconds at most.
+// maxChecking is how many uploads of catalog Jobs are checked and stored at once. Each takes a CPU for seconds at most.
 const maxChecking = 2
 
 // How long a caller may take to send a body, or to read an artifact.
@@ -83,7 +83,7 @@ const (
 	artifactTime  = 10 * time.Minute
 )
 
-// Limits are the most bytes that a body may have, as sent and after decompression.
+// Limits are the maximum bytes of a body, as sent and after decompression.
 type Limits struct {
 	Catalog, SBOMContent, MatchInputContent, Report, ReportContent, JSON int64
 }
@@ -93,7 +93,7 @@ var promisedLimits = Limits{
 	Report: workerapi.MaxReportBytes, ReportContent: workerapi.MaxReportContentBytes, JSON: workerapi.MaxJSONBytes,
 }
 
-// slots bound how many do something at once. Who waits first is first.
+// slots bound concurrency. Waiters get a slot in the order in which they came.
 type slots chan struct{}
 
 // acquire waits for a slot until the context ends. The slot is held until release is called.
@@ -106,12 +106,12 @@ func (s slots) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Handler returns the API's handler.
+// Handler empties the spool and returns the API's handler.
 func (i *Ingest) Handler() (http.Handler, error) {
 	if i.Limits == (Limits{}) {
 		i.Limits = promisedLimits
 	}
-	// A body that never fits is refused as too large, instead of being put off for ever.
+	// An upload that can never fit is refused as too large, instead of being told to retry forever.
 	i.Limits.Catalog = min(i.Limits.Catalog, i.SpoolBytes, i.SpoolShare)
 	i.auth = newAuthenticator(i)
 	i.metrics = newMetrics(i.Metrics, i.SpoolShare, i.StoreBytes)
@@ -146,8 +146,8 @@ func (i *Ingest) Handler() (http.Handler, error) {
 	return mux, nil
 }
 
-// answer turns an error into a status. Callers get the text of a refusal, and of anything else only that the
-// manager is in trouble: that is for its own log.
+// answer calls serve and translates its error into an HTTP status. The text of a refusal goes to the caller. The text of any other error
+// is only logged, and the caller is told that the manager cannot serve the request now.
 func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() error) {
 	err := serve()
 	var refused *refusal
@@ -169,7 +169,7 @@ func (i *Ingest) answer(w http.ResponseWriter, r *http.Request, serve func() err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		http.Error(w, "the body was not sent in time", http.StatusRequestTimeout)
 	case r.Context().Err() != nil:
-		// The worker has gone; nobody reads an answer.
+		// The worker closed the connection: nobody reads an answer.
 	default:
 		i.Log.Error(err, "Serving a worker", "method", r.Method, "path", r.URL.Path)
 		http.Error(w, "the manager cannot do that now, see its log", http.StatusServiceUnavailable)
@@ -190,21 +190,21 @@ func (i *Ingest) decode(w http.ResponseWriter, r *http.Request, into any) error 
 	return nil
 }
 
-// allowReading gives the caller that long from now to send its body. It is the connection's own time, whatever
-// the clock of the rest is. Writers without a connection have no deadline.
+// allowReading gives the caller the given time to send its body. The deadline belongs to the connection, so it uses the real time instead
+// of the injected clock. Writers without a connection have no deadline.
 func allowReading(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
 }
 
-// allReceived ends the time for the body. It is needed before anything that takes long: net/http goes on
-// reading to notice that the caller leaves, and would take a deadline for that.
+// allReceived removes the deadline for the body. Callers need it before any long operation: net/http continues to read in order to detect
+// a closed connection, and would take an expired deadline for one.
 func allReceived(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// Tidy breaks off the uploads of Jobs that have ended, and counts what is stored on behalf of each namespace.
+// Tidy aborts the uploads of ended Jobs, and updates the metrics of what is stored on behalf of each namespace.
 func (i *Ingest) Tidy(ctx context.Context) error {
-	// Uploads first: a Job that has one was recorded before, so it is missing from the list only if it has ended.
+	// The uploads are listed first. A Job with an upload was recorded before, so it is missing from LiveJobs only if it has ended.
 	uploading := i.spool.jobs()
 	live, err := i.Store.LiveJobs(ctx)
 	if err != nil {
@@ -229,5 +229,5 @@ func writeJSON(w http.ResponseWriter, value any) error {
 	return json.NewEncoder(w).Encode(value)
 }
 
-// drain reads what is left, so that the connection can be used again; not more than a little.
+// drain reads up to 64 KiB of the rest of a body, so that the connection can be reused.
 func drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, 64<<10) }

@@ -15,13 +15,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Bounds of what a worker may ask for at once.
+// Bounds of one lease request.
 const (
 	maxLeases = 100
 	maxWait   = time.Minute
 )
 
-// leasePoll is how often a waiting request looks for work.
+// leasePoll is how often a waiting request checks the queue.
 const leasePoll = time.Second
 
 func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Job) error {
@@ -39,14 +39,14 @@ func (i *Ingest) postDatabase(w http.ResponseWriter, r *http.Request, _ store.Jo
 	return writeJSON(w, workerapi.DatabaseOrder{Wanted: wanted})
 }
 
-// postAlive does nothing more: each request is a contact.
+// postAlive does nothing more, because every request of a match worker is recorded as a contact.
 func (i *Ingest) postAlive(w http.ResponseWriter, _ *http.Request, _ store.Job) error {
 	allReceived(w)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// postLeases lends images, waiting for some if there are none.
+// postLeases leases images to a match worker. It waits for some if the queue is empty.
 func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Job) error {
 	var request workerapi.LeaseRequest
 	if err := i.decode(w, r, &request); err != nil {
@@ -73,7 +73,7 @@ func (i *Ingest) postLeases(w http.ResponseWriter, r *http.Request, job store.Jo
 	}
 }
 
-// lend gives out images, or says that the worker's database is not the one to match with.
+// lend leases up to limit images, or returns the database build that the worker has to install first.
 func (i *Ingest) lend(ctx context.Context, job store.Job, built time.Time, limit int) (workerapi.LeaseResponse, error) {
 	response := workerapi.LeaseResponse{Leases: []workerapi.Lease{}}
 	wanted, ok, err := i.Engine.Wanted(ctx, built)
@@ -112,7 +112,7 @@ func (i *Ingest) getLeaseInput(w http.ResponseWriter, r *http.Request, job store
 		return err
 	}
 	defer content.Close()
-	// Nothing is to be received here, and a reader that stalls is left alone after a time.
+	// No body is expected. A client that stops reading is disconnected after artifactTime.
 	allReceived(w)
 	connection := http.NewResponseController(w)
 	_ = connection.SetWriteDeadline(time.Now().Add(artifactTime))
@@ -125,14 +125,14 @@ func (i *Ingest) getLeaseInput(w http.ResponseWriter, r *http.Request, job store
 	return nil
 }
 
-// putReport stores a report if it is whole and made with the data that reports are made with now.
+// putReport stores a complete report that was made with the current data.
 func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job) error {
 	defer drain(r.Body)
 	lease, err := i.lease(r, job)
 	if err != nil {
 		return err
 	}
-	// Until the report is stored: that is how long it is in memory.
+	// The slot is held until the report is stored, because the report is in memory that long.
 	release, err := i.decoding.acquire(r.Context())
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (i *Ingest) putReport(w http.ResponseWriter, r *http.Request, job store.Job
 	return nil
 }
 
-// checkData refuses a report that was made with other data than reports are made with now. The lease ends as a
-// failure of the data that it was lent for, so that the image can be lent again at once with newer data.
+// checkData refuses a report that was made with other data than the current one. The lease ends with a match failure for the data version
+// of the lease. The image can therefore be leased again at once with newer data.
 func (i *Ingest) checkData(ctx context.Context, lease store.Lease, report workerapi.Report) error {
 	current, err := i.Store.DataVersion(ctx, i.Engine.Engine())
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

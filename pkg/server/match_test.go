@@ -20,7 +20,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestMatchStory: a worker says what it has, gets an image, reads what is in it, and brings its report once.
+// TestMatchStory: a worker reports its database, leases an image, reads the match input and delivers one report.
 func TestMatchStory(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, report, failure := a.leased()
@@ -46,7 +46,7 @@ func TestMatchStory(t *testing.T) {
 	}
 }
 
-// TestLeasesOfOthers: a lease serves only who holds it, and only for its time.
+// TestLeasesOfOthers: a lease is valid only for its holder, and only until it ends.
 func TestLeasesOfOthers(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, report, failure := a.leased()
@@ -74,7 +74,7 @@ func TestLeasesOfOthers(t *testing.T) {
 	}
 }
 
-// TestReportsThatAreRefused: the lease stays, so that the worker can do better.
+// TestReportsThatAreRefused: after a refused report the lease continues, so that the worker can send a correct one.
 func TestReportsThatAreRefused(t *testing.T) {
 	whole := reportBody(t, aReport)
 	text, err := json.Marshal(aReport)
@@ -123,7 +123,7 @@ func TestReportsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestFailures: a worker that cannot match an image says why, within bounds.
+// TestFailures: a worker that cannot match an image reports the reason, whose size is bounded.
 func TestFailures(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, _, _, failure := a.leased()
@@ -142,7 +142,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestReportOfAnotherTool: what another version of the engine has found is not mixed with what the current one finds.
+// TestReportOfAnotherTool: a report of another engine version than the current one is refused.
 func TestReportOfAnotherTool(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, _, report, _ := a.leased()
@@ -153,7 +153,7 @@ func TestReportOfAnotherTool(t *testing.T) {
 	}
 }
 
-// TestWorkerThatWasReplaced: it is refused for good, with what to do, so that it ends.
+// TestWorkerThatWasReplaced: a replaced worker is refused for good, so that it ends. The answer says what to do.
 func TestWorkerThatWasReplaced(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.engine.err = fmt.Errorf("%w (grype 0.110.0)", backend.ErrWorkerReplaced)
@@ -161,7 +161,7 @@ func TestWorkerThatWasReplaced(t *testing.T) {
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{Tool: "grype 0.110.0"}, nil), http.StatusForbidden, "name the image by its digest")
 }
 
-// TestEachRequestIsAContact: each request of a match worker shows that it is alive, also one that does nothing else.
+// TestEachRequestIsAContact: every request of a match worker is recorded as a contact, even one that does nothing else.
 func TestEachRequestIsAContact(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
@@ -173,7 +173,7 @@ func TestEachRequestIsAContact(t *testing.T) {
 	}
 }
 
-// TestForgottenImage: an image that was swept meanwhile has no input any more, and the worker goes on with others.
+// TestForgottenImage: the match input of an image that was swept is gone, and the worker continues with other images.
 func TestForgottenImage(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, input, _, _ := a.leased()
@@ -187,7 +187,7 @@ func TestForgottenImage(t *testing.T) {
 	}
 }
 
-// TestWhatToMatchWith: a worker with another database is told which to install, and gets no image.
+// TestWhatToMatchWith: a worker with another database gets no image and is told which build to install.
 func TestWhatToMatchWith(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.leasable()
@@ -204,14 +204,14 @@ func TestWhatToMatchWith(t *testing.T) {
 	w.want(w.post(workerapi.PathLeases, workerapi.LeaseRequest{Built: noon}, nil), http.StatusServiceUnavailable, "see its log")
 }
 
-// leasable has one image that can be lent.
+// leasable adds one image that can be leased.
 func (a *ingestAPI) leasable() {
 	a.t.Helper()
 	a.uses()
 	a.job(store.JobCatalog, "catalog").catalogs()
 }
 
-// waits sends a request that waits for work, and returns where its answer will be.
+// waits sends a lease request that waits for work. It returns the channel of the answer.
 func (w *worker) waits(ctx context.Context, seconds int) <-chan answer {
 	w.api.t.Helper()
 	answers := make(chan answer, 1)
@@ -234,7 +234,7 @@ func (w *worker) waits(ctx context.Context, seconds int) <-chan answer {
 	return answers
 }
 
-// receives an answer, which is not waited for for ever.
+// receives returns the answer, with a timeout.
 func (a *ingestAPI) receives(answers <-chan answer) answer {
 	a.t.Helper()
 	select {
@@ -246,7 +246,7 @@ func (a *ingestAPI) receives(answers <-chan answer) answer {
 	}
 }
 
-// steps the clock when the server waits for it.
+// steps advances the clock once the server waits for it.
 func (a *ingestAPI) steps(d time.Duration) {
 	a.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !a.clock.HasWaiters(); {
@@ -257,7 +257,7 @@ func (a *ingestAPI) steps(d time.Duration) {
 	a.clock.Step(d)
 }
 
-// TestWaitingForWork: the answer comes with the first image, or with none when the time is over.
+// TestWaitingForWork: the answer comes with the first image, or without one when the wait is over.
 func TestWaitingForWork(t *testing.T) {
 	t.Run("work comes", func(t *testing.T) {
 		a := newIngestAPI(t, Limits{})
@@ -297,7 +297,7 @@ func TestWaitingForWork(t *testing.T) {
 	})
 }
 
-// TestNumbersOfLeases: more than a worker may have, less than one, and numbers that overflow.
+// TestNumbersOfLeases: requests for too many leases, for less than one, and with numbers that overflow.
 func TestNumbersOfLeases(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.leasable()
@@ -312,7 +312,7 @@ func TestNumbersOfLeases(t *testing.T) {
 	w.want(w.send(http.MethodPost, workerapi.PathLeases, strings.NewReader(`{"pad":"`+strings.Repeat("x", 2<<20)+`"}`)), http.StatusRequestEntityTooLarge, "too large")
 }
 
-// FuzzDecodeWhole: whatever a worker sends, it is a whole report that says its database, or refused.
+// FuzzDecodeWhole: any body is either a complete report with its database or refused.
 func FuzzDecodeWhole(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"database":{"built":"2026-01-01T00:00:00Z"}}`, `{"database":{"built":"2026-01-01T00:00:00Z"}} x`, `[]`, ``, `{"findings":[{}]`} {
 		f.Add([]byte(seed))

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics count requests by route, which is a pattern and nothing that a worker sends, and bytes by budget.
+// metrics count requests by route, and bytes by budget. The route label is the pattern and never a path that a worker sent.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
@@ -53,14 +53,14 @@ func newMetrics(registry prometheus.Registerer, spoolShare, storeLimit int64) me
 	}
 }
 
-// counted counts what goes to a route.
+// counted wraps a handler with the request metrics of its route.
 func (m metrics) counted(route string, handler http.HandlerFunc) http.Handler {
 	labels := prometheus.Labels{"route": route}
 	return promhttp.InstrumentHandlerCounter(m.requests.MustCurryWith(labels),
 		promhttp.InstrumentHandlerDuration(m.seconds.MustCurryWith(labels), handler))
 }
 
-// putOff counts an upload that found the spool full.
+// putOff counts an upload that was refused because the spool was full.
 func (m metrics) putOff(err error) {
 	switch {
 	case errors.Is(err, errSpoolFull):
@@ -70,7 +70,7 @@ func (m metrics) putOff(err error) {
 	}
 }
 
-// store shows what is stored on behalf of each namespace.
+// store sets the metrics of what is stored on behalf of each namespace.
 func (m metrics) store(byNamespace map[string]int64) {
 	m.stored.Reset()
 	for namespace, bytes := range byNamespace {

@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestRequestsAreCounted: by route and status. What a worker sends names no time series.
+// TestRequestsAreCounted: requests are counted by route and status. Nothing that a worker sends creates a time series.
 func TestRequestsAreCounted(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	registry := prometheus.NewRegistry()
@@ -36,7 +36,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// TestBudgetsAreCounted: what is stored for each namespace, what is in the spool, and what found no room.
+// TestBudgetsAreCounted: the metrics have what is stored for each namespace, what is in the spool, and what was refused for lack of space.
 func TestBudgetsAreCounted(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	registry := prometheus.NewRegistry()
@@ -74,7 +74,7 @@ func TestBudgetsAreCounted(t *testing.T) {
 	}
 }
 
-// counted are the metrics whose names begin so, with their labels' values.
+// counted returns the metrics whose names have the prefix, by name and label values.
 func (a *ingestAPI) counted(registry *prometheus.Registry, prefix string) map[string]float64 {
 	a.t.Helper()
 	families, err := registry.Gather()

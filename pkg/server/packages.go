@@ -9,8 +9,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// verifyMatchInput reads a match input to its end: it must be whole zstd of at most limit bytes, and a document of syft-json with no more
-// packages and relationships than a match worker can hold. A few bytes of it can become a thousand in the worker's memory, whatever the size says.
+// verifyMatchInput reads a match input to its end. It must be complete zstd of at most limit bytes, and a syft-json document with no more
+// packages and relationships than a match worker can hold. The number of entries matters because a few bytes of input can take a thousand
+// in the worker's memory.
 func verifyMatchInput(compressed io.Reader, limit int64) error {
 	content, err := decompress(compressed, limit)
 	if err != nil {
@@ -20,7 +21,7 @@ func verifyMatchInput(compressed io.Reader, limit int64) error {
 	pieces := &pieceReader{from: content}
 	err = (&entryCounter{json: json.NewDecoder(pieces), pieces: pieces, entries: map[string]int{}}).read()
 	if err == nil {
-		// The end of the document is not yet that of the content.
+		// The end of the document may come before the end of the content.
 		_, err = io.Copy(io.Discard, content)
 	}
 	var refused *refusal
@@ -30,14 +31,14 @@ func verifyMatchInput(compressed io.Reader, limit int64) error {
 	return refuse(http.StatusBadRequest, "the match input is not whole: %v", err)
 }
 
-// bounded are the lists of which a match worker holds all entries, with what these are.
+// bounded names the lists whose entries a match worker holds in memory, with a description of the entries.
 var bounded = map[string]string{"artifacts": "packages", "artifactRelationships": "packages that belong to another one"}
 
-// entryCounter walks through a document token by token, so that nothing of it is in memory as a whole.
+// entryCounter reads a document token by token, so that it is never in memory as a whole.
 type entryCounter struct {
 	json   *json.Decoder
 	pieces *pieceReader
-	// entries counts those of the lists that are bounded, by name.
+	// entries counts the entries of the bounded lists, by name.
 	entries map[string]int
 }
 
@@ -62,11 +63,11 @@ func (c *entryCounter) read() error {
 	return err
 }
 
-// maxNesting bounds how deep lists and objects may lie in each other: the decoder keeps eight bytes for each level, for which few bytes of
-// zstd are enough. json.Unmarshal has the same bound.
+// maxNesting bounds the nesting of lists and objects. The decoder keeps eight bytes for each level, and a few bytes of zstd can encode
+// many levels. json.Unmarshal has the same bound.
 const maxNesting = 10_000
 
-// value reads a value of any kind, which the document has under that name.
+// value reads the value of a field of the document, whatever its type.
 func (c *entryCounter) value(name string) error {
 	what, counted := bounded[name]
 	for depth := 0; ; {

@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestTokensAreRemembered: the API server is asked about a token once a minute, and of one that it refused every ten seconds.
+// TestTokensAreRemembered: the API server reviews a valid token once a minute, and a refused one every ten seconds.
 func TestTokensAreRemembered(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
@@ -33,7 +33,7 @@ func TestTokensAreRemembered(t *testing.T) {
 	asks(http.StatusOK, 1)
 	a.clock.Step(59 * time.Second)
 	asks(http.StatusOK, 0)
-	a.tokens.set(w.token, authenticationv1.TokenReviewStatus{}) // it has expired
+	a.tokens.set(w.token, authenticationv1.TokenReviewStatus{}) // the token has expired
 	a.clock.Step(2 * time.Second)
 	asks(http.StatusUnauthorized, 1)
 	a.tokens.set(w.token, w.review())
@@ -41,12 +41,12 @@ func TestTokensAreRemembered(t *testing.T) {
 	a.clock.Step(11 * time.Second)
 	asks(http.StatusOK, 1)
 
-	// The Job is looked up each time.
+	// The Job is looked up at every request.
 	a.must(a.store.EndJob(t.Context(), operatorNamespace, "match", noon, true))
 	asks(http.StatusForbidden, 0)
 }
 
-// TestTroubleIsNotRemembered: what the API server could not say is asked again.
+// TestTroubleIsNotRemembered: a failed review is not cached.
 func TestTroubleIsNotRemembered(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
@@ -56,7 +56,7 @@ func TestTroubleIsNotRemembered(t *testing.T) {
 	w.want(w.post(workerapi.PathDatabase, workerapi.DatabaseStatus{}, nil), http.StatusOK, "")
 }
 
-// TestMadeUpTokens: however many there are, they push no worker out of what is remembered.
+// TestMadeUpTokens: any number of invented tokens does not evict workers' tokens from the cache.
 func TestMadeUpTokens(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobMatch, "match")
@@ -76,7 +76,7 @@ func TestMadeUpTokens(t *testing.T) {
 	}
 }
 
-// TestReviewsAreLimited: while too many tokens are reviewed, others wait for a bounded time. Who is known does not wait.
+// TestReviewsAreLimited: while too many tokens are reviewed, others wait for a bounded time. Cached tokens do not wait.
 func TestReviewsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := authenticator{asking: newClientSlots(1, 1)}
@@ -95,8 +95,8 @@ func TestReviewsAreLimited(t *testing.T) {
 	})
 }
 
-// TestTokensOfOneClientDelayNoOther: however many tokens one client makes up, others do not wait for their review. A client that has gone takes
-// no memory.
+// TestTokensOfOneClientDelayNoOther: any number of invented tokens of one client does not delay other clients. A client without requests
+// takes no memory.
 func TestTokensOfOneClientDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asking := newClientSlots(maxReviews, maxClientReviews)
@@ -130,7 +130,7 @@ func TestTokensOfOneClientDelayNoOther(t *testing.T) {
 	})
 }
 
-// TestClientAddress: a client's requests count together whatever port they come from.
+// TestClientAddress: a client's requests count together, regardless of their port.
 func TestClientAddress(t *testing.T) {
 	for remote, want := range map[string]string{"192.0.2.1:4711": "192.0.2.1", "[2001:db8::1]:4711": "2001:db8::1", "": ""} {
 		if got := clientAddress(&http.Request{RemoteAddr: remote}); got != want {

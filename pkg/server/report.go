@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// receiveReport reads a compressed report to its end, finding by finding: its JSON is never whole in memory. The
-// digest is what was announced of the body as sent.
+// receiveReport decodes a compressed report finding by finding, so that its JSON is never in memory as a whole. digest is the announced
+// digest of the body as sent.
 func receiveReport(sent io.Reader, digest string, contentLimit int64) (report workerapi.Report, err error) {
 	sum := sha256.New()
 	body := io.TeeReader(sent, sum)
@@ -25,7 +25,7 @@ func receiveReport(sent io.Reader, digest string, contentLimit int64) (report wo
 	if err := decodeWhole(content, &report); err != nil {
 		return report, err
 	}
-	// The end of the content is not yet that of the body.
+	// Decoding may stop before the end of the body.
 	if _, err := io.Copy(io.Discard, body); err != nil {
 		return report, err
 	}
@@ -35,7 +35,7 @@ func receiveReport(sent io.Reader, digest string, contentLimit int64) (report wo
 	return report, nil
 }
 
-// decodeWhole reads one report and nothing after it: a truncated one is no report. Its errors are answers.
+// decodeWhole decodes exactly one report. A truncated report or trailing data is an error. Decoding errors become refusals.
 func decodeWhole(content io.Reader, report *workerapi.Report) error {
 	reader := &reportReader{pieces: &pieceReader{from: content}, report: report}
 	reader.json = json.NewDecoder(reader.pieces)
@@ -56,12 +56,12 @@ func decodeWhole(content io.Reader, report *workerapi.Report) error {
 	return nil
 }
 
-// reportReader takes a report from a stream in pieces of bounded size.
+// reportReader decodes a report from a stream in pieces of bounded size.
 type reportReader struct {
 	pieces  *pieceReader
 	json    *json.Decoder
 	report  *workerapi.Report
-	entries int // of the findings' lists
+	entries int // entries in the lists of all findings
 }
 
 func (r *reportReader) read() error {
@@ -91,7 +91,7 @@ func (r *reportReader) read() error {
 	return nil
 }
 
-// field reads one of the report's fields. Those of newer workers are passed over.
+// field decodes one field of the report. Unknown fields, such as those of newer workers, are skipped.
 func (r *reportReader) field(name json.Token) error {
 	var into any
 	switch name {
@@ -111,7 +111,7 @@ func (r *reportReader) field(name json.Token) error {
 	return r.json.Decode(into)
 }
 
-// findings reads the list one by one; null is an empty one.
+// findings decodes the findings one by one; null is an empty list.
 func (r *reportReader) findings() error {
 	start, err := r.json.Token()
 	if err != nil || start == nil {
@@ -148,13 +148,13 @@ func (r *reportReader) expect(delimiter json.Delim) error {
 	return nil
 }
 
-// pieceReader bounds how much is read for one piece: json.Decoder buffers a value until it is whole.
+// pieceReader bounds the bytes of one piece, because json.Decoder buffers a value until it is complete.
 type pieceReader struct {
 	from io.Reader
 	read int
 }
 
-// next begins another piece.
+// next starts another piece.
 func (p *pieceReader) next() { p.read = 0 }
 
 // Read implements io.Reader.

@@ -18,7 +18,7 @@ import (
 
 const builtAtNoon = `"database":{"built":"2026-01-01T12:00:00Z"}`
 
-// TestDecodeReport: what a report may look like, and where it ends.
+// TestDecodeReport: valid forms of a report, and the limits.
 func TestDecodeReport(t *testing.T) {
 	built := workerapi.Database{Built: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	list := func(n int, entry string) string { return "[" + strings.Repeat(entry+",", n-1) + entry + "]" }
@@ -67,8 +67,8 @@ func TestDecodeReport(t *testing.T) {
 	}
 }
 
-// TestReportOfOtherData: a report that was made with other data is not stored, and its image is lent again at
-// once when there is newer data.
+// TestReportOfOtherData: a report made with other data than the current one is not stored. Its image is leased again at once when there is
+// newer data.
 func TestReportOfOtherData(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, _, report, _ := a.leased()
@@ -82,7 +82,7 @@ func TestReportOfOtherData(t *testing.T) {
 	}
 }
 
-// leavingStore has the caller leave once its lease is looked up.
+// leavingStore cancels the request of the caller when its lease is looked up.
 type leavingStore struct {
 	store.Store
 	leave context.CancelFunc
@@ -93,7 +93,7 @@ func (s leavingStore) Lease(ctx context.Context, id, holder string, now time.Tim
 	return s.Store.Lease(ctx, id, holder, now)
 }
 
-// TestReportsInMemory: while others are in memory, a report waits until there is room or its sender leaves.
+// TestReportsInMemory: while too many reports are in memory, a request waits until a slot is free or its client disconnects.
 func TestReportsInMemory(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w, _, report, _ := a.leased()
@@ -122,20 +122,19 @@ func TestReportsInMemory(t *testing.T) {
 	}
 }
 
-// deadlines are those that a handler sets.
+// deadlines records the deadlines that a handler sets.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	read []time.Time
 }
 
-// SetReadDeadline implements what http.ResponseController looks for.
+// SetReadDeadline implements the method that http.ResponseController calls.
 func (d *deadlines) SetReadDeadline(at time.Time) error {
 	d.read = append(d.read, at)
 	return nil
 }
 
-// TestReadDeadlines: a body has its time, and a request whose body is there has no deadline: net/http would
-// cancel one that waits for work.
+// TestReadDeadlines: there is a deadline for the body, and none after it was received: net/http would cancel a request that waits for work.
 func TestReadDeadlines(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	body := aParcel(t).body(t)
@@ -145,7 +144,7 @@ func TestReadDeadlines(t *testing.T) {
 	for _, tt := range []struct {
 		request *http.Request
 		purpose store.JobPurpose
-		limits  []time.Duration // 0 for no deadline
+		limits  []time.Duration // 0 means no deadline
 	}{
 		{upload, store.JobCatalog, []time.Duration{smallBodyTime, uploadTime, 0}},
 		{lease, store.JobMatch, []time.Duration{smallBodyTime, 0}},

@@ -19,28 +19,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// errContentTooLarge says that a body is too large once decompressed.
+// errContentTooLarge means that a body is too large after decompression.
 var errContentTooLarge = errors.New("too large after decompression")
 
-// spoolRetry is when to come back to a full spool: most uploads are in the store within seconds.
+// spoolRetry is the Retry-After of a full spool: most uploads are stored within seconds.
 const spoolRetry = 10 * time.Second
 
-// maxRefused is how many uploads of one Job are received and refused. Its worker sends the same again, so that further ones are refused
+// maxRefused is how many refused uploads of one Job are read. A worker that retries sends the same content, so further uploads are refused
 // before they are read.
 const maxRefused = 3
 
-// spool keeps uploads on disk while they are received, checked and stored: one file for each request, which goes with the request. All
-// methods may be called at the same time.
+// spool keeps uploads on disk while they are received, checked and stored: one file for each request, deleted at its end. It is safe for
+// concurrent use.
 type spool struct {
 	dir string
-	// limit and share are the most bytes that all uploads, and those for one namespace, may have at a time.
+	// limit is the maximum of bytes of all uploads, and share that of the uploads for one namespace.
 	limit, share int64
 
 	mu    sync.Mutex
-	total int64                // bytes, those that are being received included
-	used  map[string]int64     // of them, by namespace
-	gauge *prometheus.GaugeVec // shows used
-	// receiving ends the request that a Job has at work, and refused counts the uploads that were, both by Job UID.
+	total int64                // bytes of all uploads, including those being received
+	used  map[string]int64     // bytes by namespace
+	gauge *prometheus.GaugeVec // exposes used
+	// receiving has the function that aborts a Job's current upload. refused counts a Job's refused uploads. Both are by Job UID.
 	receiving map[string]func()
 	refused   map[string]int
 }
@@ -51,8 +51,7 @@ func newSpool(dir string, limit, share int64, gauge *prometheus.GaugeVec) *spool
 	}
 }
 
-// reset empties the directory: what a former process left belongs to nobody. The directory itself stays, because
-// a volume may be mounted on it.
+// reset empties the directory of files from an earlier process. It keeps the directory, because a volume may be mounted there.
 func (s *spool) reset() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -69,11 +68,11 @@ func (s *spool) reset() error {
 	return nil
 }
 
-// errBusy answers a second request of a Job: its worker sends one after the other.
+// errBusy refuses a concurrent upload of the same Job: its worker sends one after the other.
 var errBusy = putOff(http.StatusTooManyRequests, time.Second, "another upload of this Job is not finished")
 
-// enter lets one request of a Job at a time upload. If it returns nil, leave must follow. end is called, at most once before leave, when
-// the Job has ended.
+// enter starts the upload of a Job, which may have one at a time. After a nil error the caller must call leave. If the Job ends first, the
+// spool calls end, at most once and before leave.
 func (s *spool) enter(jobUID string, end func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +86,7 @@ func (s *spool) enter(jobUID string, end func()) error {
 	return nil
 }
 
-// leave ends a request. isRefused says that its upload was.
+// leave ends the upload of a Job. isRefused means that the upload was refused for good.
 func (s *spool) leave(jobUID string, isRefused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +96,7 @@ func (s *spool) leave(jobUID string, isRefused bool) {
 	}
 }
 
-// jobs lists those of which the spool knows anything.
+// jobs returns the UIDs of the Jobs with a current or refused upload.
 func (s *spool) jobs() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *spool) jobs() map[string]bool {
 	return uids
 }
 
-// end breaks off the upload of a Job that has ended.
+// end aborts the upload of an ended Job and forgets the Job.
 func (s *spool) end(jobUID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +120,7 @@ func (s *spool) end(jobUID string) {
 	}
 }
 
-// add counts bytes for a namespace, or gives them back. A namespace without uploads has no time series. s.mu is held.
+// add counts bytes for a namespace, which may be negative. A namespace without uploads has no time series. The caller holds mu.
 func (s *spool) add(namespace string, bytes int64) {
 	s.total += bytes
 	s.used[namespace] += bytes
@@ -133,21 +132,21 @@ func (s *spool) add(namespace string, bytes int64) {
 	s.gauge.WithLabelValues(namespace).Set(float64(s.used[namespace]))
 }
 
-// upload is a body that was received whole, in a temporary file.
+// upload is a completely received body in a temporary file.
 type upload struct {
 	*os.File
 	space *reservation
 }
 
-// remove gives back the upload's room.
+// remove deletes the file and releases its space in the spool.
 func (u *upload) remove() {
 	_ = u.Close()
 	_ = os.Remove(u.Name()) //nolint:gosec // the spool itself made the name
 	u.space.release()
 }
 
-// receive writes a body to a file of its own, which counts for a namespace until it is removed. It fails, and leaves nothing, unless all of
-// the body comes and has the digest that was announced.
+// receive writes a body to a file, which counts for a namespace until it is removed. It fails, and leaves no file, unless the body is
+// complete and has the announced digest.
 func (s *spool) receive(namespace string, body io.Reader, announced string) (*upload, error) {
 	file, err := os.CreateTemp(s.dir, "upload-*")
 	if err != nil {
@@ -172,15 +171,15 @@ func (u *upload) fill(body io.Reader, announced string) error {
 	return nil
 }
 
-// reservation takes room in the spool for what is about to be written; it stands before the file among writers.
+// reservation reserves space in the spool. It is the first of the writers, so that space is reserved before bytes are written to the file.
 type reservation struct {
 	spool     *spool
 	namespace string
 	bytes     int64
 }
 
-// Errors of a spool without room. The second one is about one namespace only. Their status is that of nothing else, so that a worker which
-// finds no room until its deadline reports that, and not an operator that it does not reach.
+// Errors of a full spool: for all namespaces, and for one namespace. No other error uses their status. A worker that gets it until its
+// deadline can therefore report a full spool, rather than an unreachable operator.
 var (
 	errSpoolFull = putOff(http.StatusInsufficientStorage, spoolRetry,
 		"too many uploads at once: allow fewer Jobs at a time (grype.catalog.maxJobs in the operator's configuration), or raise ingest.spoolSize there")
@@ -188,7 +187,7 @@ var (
 		"allow it fewer Jobs at a time (grype.catalog.maxJobsPerNamespace in the operator's configuration), or raise ingest.spoolSizePerNamespace there")
 )
 
-// Write implements io.Writer.
+// Write implements io.Writer: it reserves the space for p.
 func (r *reservation) Write(p []byte) (int, error) {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
@@ -212,7 +211,7 @@ func (r *reservation) release() {
 
 func digestOf(sum hash.Hash) string { return "sha256:" + hex.EncodeToString(sum.Sum(nil)) }
 
-// verifyZstd reads an SBOM to its end, to notice damage and bombs before anybody relies on it.
+// verifyZstd reads an SBOM to its end, to detect damage and decompression bombs before the SBOM is used.
 func verifyZstd(compressed io.Reader, limit int64) error {
 	content, err := decompress(compressed, limit)
 	if err != nil {
@@ -249,7 +248,7 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, errContentTooLarge
 	}
-	// One byte more than allowed may be read, to tell "full" from "too much".
+	// One byte beyond the limit may be read, to distinguish a full body from one that is too large.
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// bytes of all uploads.
+// bytes returns the bytes of all uploads.
 func (s *spool) bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
 }
 
-// spoolHolds compares files on disk and the bytes that are counted.
+// spoolHolds checks the number of files on disk and the counted bytes.
 func (a *ingestAPI) spoolHolds(files int, bytes int64) {
 	a.t.Helper()
 	if got := a.spooled(); got != files {
@@ -32,7 +32,7 @@ func (a *ingestAPI) spoolHolds(files int, bytes int64) {
 	}
 }
 
-// eventuallyHolds waits until so many bytes are counted: what a request has sent or given up, the server notices later.
+// eventuallyHolds waits until this many bytes are counted: the server notices sent and aborted data with a delay.
 func (a *ingestAPI) eventuallyHolds(bytes int64) {
 	a.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); a.ingest.spool.bytes() != bytes; runtime.Gosched() {
@@ -86,7 +86,7 @@ func (w *worker) beginsWithin(ctx context.Context, body io.Reader, headers ...st
 	return answers
 }
 
-// stalls sends so many bytes and then nothing, until the test ends.
+// stalls sends this many bytes and then nothing, until the test ends.
 func (w *worker) stalls(size int) <-chan answer {
 	w.api.t.Helper()
 	reader, writer := io.Pipe()
@@ -94,7 +94,8 @@ func (w *worker) stalls(size int) <-chan answer {
 	return w.begins(io.MultiReader(bytes.NewReader(make([]byte, size)), reader))
 }
 
-// TestSpoolOfANamespace: however many Jobs a namespace has, the others have room. Its own are put off.
+// TestSpoolOfANamespace: regardless of how many Jobs a namespace has, other namespaces have space in the spool. Its own uploads are told
+// to retry.
 func TestSpoolOfANamespace(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	const share = 256 << 10
@@ -117,7 +118,7 @@ func TestSpoolOfANamespace(t *testing.T) {
 	a.spoolHolds(4, 2*share)
 }
 
-// TestFullSpool: what does not fit is put off, leaves nothing behind, and is taken when there is room.
+// TestFullSpool: an upload that does not fit is told to retry, leaves nothing behind, and succeeds when there is space.
 func TestFullSpool(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.ingest.spool.limit = 1 << 10
@@ -132,7 +133,7 @@ func TestFullSpool(t *testing.T) {
 	w.catalogs()
 }
 
-// TestUploadOfAJobThatEnds: what a Job holds of the spool is free when the Job has ended, however slowly its pod goes on sending.
+// TestUploadOfAJobThatEnds: the spool space of an ended Job is released, even if its pod continues to send slowly.
 func TestUploadOfAJobThatEnds(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	slow := a.tenant("shop", "slow", web).stalls(1 << 10)
@@ -151,7 +152,7 @@ func TestUploadOfAJobThatEnds(t *testing.T) {
 	}
 }
 
-// TestStoreBudget: a namespace that has used up its room in the store takes none of others.
+// TestStoreBudget: a namespace that has used up its storage budget uses none of other namespaces.
 func TestStoreBudget(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	size := int64(len(aParcel(t).sbom) + len(aParcel(t).matchInput))
@@ -172,7 +173,7 @@ func TestStoreBudget(t *testing.T) {
 	}
 }
 
-// TestWhoPays: what a Job without credentials brings counts for the namespace of the Scanner that has the image.
+// TestWhoPays: the result of a Job without credentials counts for the namespace of a Scanner that has the image.
 func TestWhoPays(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.uses()
@@ -184,7 +185,7 @@ func TestWhoPays(t *testing.T) {
 	}
 }
 
-// TestOneUploadAtATime: a Job whose pod sends several at once does not get more room or time for it.
+// TestOneUploadAtATime: concurrent uploads of one Job get no additional space or time.
 func TestOneUploadAtATime(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	w := a.job(store.JobCatalog, "catalog")
@@ -199,7 +200,7 @@ func TestOneUploadAtATime(t *testing.T) {
 	w.catalogs()
 }
 
-// TestAnUploadThatNeverFits: it is refused for good.
+// TestAnUploadThatNeverFits: an upload larger than the spool is refused for good.
 func TestAnUploadThatNeverFits(t *testing.T) {
 	a := newIngestAPI(t, Limits{})
 	a.ingest.SpoolShare = 512
@@ -210,7 +211,7 @@ func TestAnUploadThatNeverFits(t *testing.T) {
 	w.want(w.brings(aParcel(t, func(p *parcel) { p.sbom = make([]byte, 512) })), http.StatusRequestEntityTooLarge, "too large")
 }
 
-// TestMountedSpool: the directory itself stays, because a volume may be mounted on it.
+// TestMountedSpool: reset keeps the directory itself, because a volume may be mounted there.
 func TestMountedSpool(t *testing.T) {
 	s := newSpool(t.TempDir(), 1, 1, newMetrics(nil, 1, 1).spooled)
 	before, err := os.Stat(s.dir)

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// besideAPIServer is the ingest API beside a real API server, which knows real tokens and pods.
+// besideAPIServer returns the ingest API with a real API server, real tokens and real pods.
 func besideAPIServer(t *testing.T) *ingestAPI {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -74,7 +74,7 @@ func besideAPIServer(t *testing.T) *ingestAPI {
 	return a
 }
 
-// realPod makes a pod that says that it belongs to a Job, in a namespace with the ServiceAccount that pods have there.
+// realPod creates a pod with an owner reference to a Job, and the namespace and ServiceAccount that it needs.
 func (a *ingestAPI) realPod(namespace, name, job string) *corev1.Pod {
 	a.t.Helper()
 	pod := &corev1.Pod{
@@ -96,7 +96,7 @@ func (a *ingestAPI) realPod(namespace, name, job string) *corev1.Pod {
 	return pod
 }
 
-// tokenOf asks for a token as the kubelet does; pod is nil for one that is bound to none.
+// tokenOf requests a token as the kubelet does; pod is nil for an unbound token.
 func (a *ingestAPI) tokenOf(namespace, audience string, pod *corev1.Pod) string {
 	a.t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -110,7 +110,7 @@ func (a *ingestAPI) tokenOf(namespace, audience string, pod *corev1.Pod) string 
 	return request.Status.Token
 }
 
-// signed is a token with other claims, signed by a key with ES256 (https://datatracker.ietf.org/doc/html/rfc7518#section-3.4).
+// signed returns a token with changed claims, signed by a key with ES256 (https://datatracker.ietf.org/doc/html/rfc7518#section-3.4).
 func (a *ingestAPI) signed(token string, key *ecdsa.PrivateKey, change func(claims map[string]any)) string {
 	a.t.Helper()
 	parts := strings.Split(token, ".")
@@ -129,7 +129,7 @@ func (a *ingestAPI) signed(token string, key *ecdsa.PrivateKey, change func(clai
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// serverKey is what envtest has the API server sign tokens with.
+// serverKey returns the key with which envtest's API server signs tokens.
 func (a *ingestAPI) serverKey() *ecdsa.PrivateKey {
 	a.t.Helper()
 	text, err := os.ReadFile(filepath.Join(apiServer.ControlPlane.APIServer.CertDir, "sa-signer.key"))
@@ -140,12 +140,12 @@ func (a *ingestAPI) serverKey() *ecdsa.PrivateKey {
 	return key.(*ecdsa.PrivateKey)
 }
 
-// TestUploadsWithRealTokens: what a real API server says of a token decides whether an upload is taken.
+// TestUploadsWithRealTokens: uploads are accepted or refused according to a real API server's token reviews.
 func TestUploadsWithRealTokens(t *testing.T) {
 	const tenant, jobUID = "shop", "uid-of-job"
 	unchanged := func(map[string]any) {}
 	for name, tt := range map[string]struct {
-		// token for the pod of the Job, made before anything happens to it.
+		// token returns a token for the Job's pod, requested before the pod is changed.
 		token  func(a *ingestAPI, pod *corev1.Pod) string
 		status int
 		text   string
@@ -153,7 +153,7 @@ func TestUploadsWithRealTokens(t *testing.T) {
 		"the token of the Job's pod": {func(a *ingestAPI, pod *corev1.Pod) string {
 			return a.tokenOf(tenant, workerapi.Audience, pod)
 		}, http.StatusNoContent, ""},
-		"the same claims, signed by the API server's key": { // or the next two would be refused for another reason
+		"the same claims, signed by the API server's key": { // proves that the next two tokens are not refused for another reason
 			func(a *ingestAPI, pod *corev1.Pod) string {
 				return a.signed(a.tokenOf(tenant, workerapi.Audience, pod), a.serverKey(), unchanged)
 			}, http.StatusNoContent, "",
@@ -213,8 +213,8 @@ func TestUploadsWithRealTokens(t *testing.T) {
 	}
 }
 
-// cleanPods removes what the next test would find, after the test's context has ended. There is no kubelet that would
-// have to confirm it.
+// cleanPods deletes the pods that the next test would find, after the test's context has ended. Without a kubelet, the deletion needs no
+// grace period.
 func (a *ingestAPI) cleanPods(namespaces ...string) {
 	for _, namespace := range namespaces {
 		a.must(apiClient.DeleteAllOf(context.Background(), &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)))

@@ -1,7 +1,7 @@
-// Package backendtest is the contract of package backend as tests, which every engine passes: what is said while one
-// waits, what happens once only, what outlasts a restart, what a failure is and what is none, what is left behind.
+// Package backendtest is the contract of package backend as tests that every engine passes. They cover waiting, deduplication, restarts,
+// failures and their distinction from outages, and cleanup.
 //
-// An engine's own tests call Run with a Harness around it. What is special about the engine they test beside that.
+// An engine's own tests call Run with a Harness around the engine. Whatever is specific to an engine has tests of its own.
 package backendtest
 
 import (
@@ -19,17 +19,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Images by the last part of their repository, as in package fake.
+// Images, selected by the last path element of their repository as in package fake.
 const (
-	// Vulnerable has at least one finding with the first vulnerability data, and one more with each that follows.
+	// Vulnerable has at least one finding with the first vulnerability data, and one more with each newer version.
 	Vulnerable = "registry.example.com/shop/vulnerable"
-	// Clean has packages and never a finding.
+	// Clean has packages but never a finding.
 	Clean = "registry.example.com/shop/clean"
-	// Failing cannot be listed, for a reason of its own that does not go away.
+	// Failing cannot be cataloged, for a permanent reason of its own.
 	Failing = "registry.example.com/shop/failing"
 )
 
-// Scanner is on whose behalf an engine is asked.
+// Scanner identifies the Scanner that an engine is called for.
 type Scanner struct{ Namespace, UID string }
 
 // Scanners of two namespaces.
@@ -38,41 +38,41 @@ var (
 	Blog = Scanner{"blog", "scanner-of-blog"}
 )
 
-// Harness is an engine beside all that it needs, without vulnerability data at first, unless it always has some.
+// Harness is an engine and everything that it needs. It starts without vulnerability data, unless the engine always has some.
 type Harness interface {
-	// Backend of a Scanner. After Restart it is another one.
+	// Backend returns the Backend of a Scanner. Restart invalidates it.
 	Backend(Scanner) backend.Backend
-	// Restart ends the engine's part of the manager and begins it anew, with the same store.
+	// Restart replaces the engine by a new one with the same store, as a restart of the manager does.
 	Restart()
 	Store() store.Store
-	// Image has an image pulled from everywhere, by anybody, and says its key and pull references.
+	// Image makes an image available for anonymous pulls, and returns its key and pull references.
 	Image(repository string) backend.Image
-	// Publish makes newer vulnerability data, which the engine has after Work, once or a few times.
+	// Publish makes newer vulnerability data, which the engine has after one or a few calls of Work.
 	Publish()
-	// Work has everything happen that happens by itself: what was begun ends, and what waits has its turn.
+	// Work runs everything that the engine does in the background: current tasks finish, and queued ones are served.
 	Work()
-	// Pass lets time pass.
+	// Pass advances the clock.
 	Pass(time.Duration)
-	// Listed is how often the engine has listed what is in an image.
+	// Listed returns how often the engine has cataloged an image.
 	Listed(backend.Image) int
 }
 
-// Breakable is a Harness whose engine can have trouble of its own, that is no image's: what it runs on is down.
+// Breakable is a Harness whose engine can have an outage, which is no failure of any image.
 type Breakable interface {
 	Break()
 	Mend()
 }
 
-// Keeper is a Harness whose engine keeps something elsewhere.
+// Keeper is a Harness whose engine keeps manifests in another system.
 type Keeper interface {
-	// Kept are the platform digests that it keeps, sorted.
+	// Kept returns the platform digests that the engine keeps, sorted.
 	Kept() []string
 }
 
-// patience is how often an engine is asked before it has to be done.
+// patience is the maximum number of calls until an engine must be done.
 const patience = 50
 
-// Run runs the contract's tests, each with a harness of its own.
+// Run runs the tests of the contract, each with its own harness.
 func Run(t *testing.T, start func(*testing.T) Harness) {
 	t.Helper()
 	for name, test := range map[string]func(*contract){
@@ -94,7 +94,7 @@ func Run(t *testing.T, start func(*testing.T) Harness) {
 	}
 }
 
-// contract is one test.
+// contract is the state of one test.
 type contract struct {
 	Harness
 	t *testing.T
@@ -107,7 +107,7 @@ func (c *contract) must(err error) {
 	}
 }
 
-// image as a Scanner has it, in the scope of the cluster, and in use.
+// image returns an image that a Scanner uses. It is in the cluster scope unless changes set another one.
 func (c *contract) image(scanner Scanner, repository string, changes ...func(*backend.Image)) backend.Image {
 	c.t.Helper()
 	img := c.Image(repository)
@@ -122,7 +122,7 @@ func (c *contract) image(scanner Scanner, repository string, changes ...func(*ba
 	return img
 }
 
-// inItsNamespace needs a pull secret, so that what is found counts in the namespace only.
+// inItsNamespace gives the image a pull secret, so that its results count in its namespace only.
 func inItsNamespace(img *backend.Image) {
 	img.Scope, img.PullSecrets = store.Scope(img.Namespace), []string{"pull"}
 }
@@ -131,10 +131,10 @@ func (c *contract) of(img backend.Image) backend.Backend {
 	return c.Backend(Scanner{img.Namespace, img.Scanner})
 }
 
-// question is Index or Match.
+// question is Backend.Index or Backend.Match.
 type question func(context.Context, backend.Image) (backend.Progress, error)
 
-// ask once, and look at the form of the answer.
+// ask calls the method once and checks the form of its result.
 func (c *contract) ask(what question, img backend.Image) (backend.Progress, error) {
 	c.t.Helper()
 	progress, err := what(c.t.Context(), img)
@@ -163,7 +163,7 @@ func (c *contract) wellFormed(word, message string) {
 	}
 }
 
-// until asks, and lets time pass, until it is done or has failed.
+// until repeats the call, and advances the clock in between, until the image is done or has failed.
 func (c *contract) until(what question, img backend.Image) error {
 	c.t.Helper()
 	var last backend.Progress
@@ -180,14 +180,14 @@ func (c *contract) until(what question, img backend.Image) error {
 	return nil
 }
 
-// scan has an image listed and matched.
+// scan has an image indexed and matched.
 func (c *contract) scan(img backend.Image) {
 	c.t.Helper()
 	c.must(c.until(c.of(img).Index, img))
 	c.must(c.until(c.of(img).Match, img))
 }
 
-// subject of an image that is listed.
+// subject returns the store's subject of an indexed image.
 func (c *contract) subject(img backend.Image) store.Subject {
 	c.t.Helper()
 	engine := c.of(img).Engine()
@@ -196,7 +196,7 @@ func (c *contract) subject(img backend.Image) store.Subject {
 	return store.Subject{PlatformDigest: catalogued.PlatformDigest, Scope: img.Scope, Engine: engine}
 }
 
-// findings are the identities of what is known to be wrong with an image.
+// findings returns the IDs and packages of an image's findings.
 func (c *contract) findings(img backend.Image) (ids []string) {
 	c.t.Helper()
 	found, err := c.Store().Findings(c.t.Context(), c.subject(img))
@@ -208,7 +208,7 @@ func (c *contract) findings(img backend.Image) (ids []string) {
 	return ids
 }
 
-// unlisted says whether the engine knows nothing of an image in a scope.
+// unlisted reports whether the engine has no catalog of an image in a credential scope.
 func (c *contract) unlisted(img backend.Image, scope store.Scope) bool {
 	c.t.Helper()
 	_, err := c.Store().Catalogued(c.t.Context(), c.of(img).Engine(), img.Key, scope)
@@ -225,7 +225,7 @@ func (c *contract) listedOnce(img backend.Image) {
 	}
 }
 
-// indexes: Index is level-triggered, and what it brings is found under the engine's name.
+// indexes checks that Index is level-triggered, and that its result is stored under the engine's name.
 func (c *contract) indexes() {
 	img := c.image(Shop, Vulnerable)
 	if progress, err := c.ask(c.of(img).Index, img); err != nil {
@@ -316,7 +316,7 @@ func (c *contract) awaitsData() {
 	img := c.image(Shop, Vulnerable)
 	var failure *backend.Failure
 	switch _, err := c.of(img).DataVersion(c.t.Context()); {
-	case err == nil: // it always has some
+	case err == nil: // the engine always has some data
 	case !errors.As(err, &failure) || failure.Reason != v1alpha1.ReasonNoVulnerabilityData:
 		c.t.Errorf("without data it says %v, want a failure with the reason %s", err, v1alpha1.ReasonNoVulnerabilityData)
 	default:
@@ -372,7 +372,7 @@ func (c *contract) renews() {
 	}
 }
 
-// newerThan waits for other data.
+// newerThan waits until the engine has other data than the given version.
 func (c *contract) newerThan(known string) store.DataVersion {
 	c.t.Helper()
 	for range patience {
@@ -463,7 +463,7 @@ func (c *contract) forgets() {
 	}
 }
 
-// holder is the engine as a Holder, and what its harness knows of it.
+// holder returns the engine as a Holder and its harness as a Keeper. It skips the test if the engine is no Holder.
 func (c *contract) holder(scanner Scanner) (backend.Holder, Keeper) {
 	c.t.Helper()
 	holder, holds := c.Backend(scanner).(backend.Holder)
@@ -477,7 +477,7 @@ func (c *contract) holder(scanner Scanner) (backend.Holder, Keeper) {
 	return holder, keeper
 }
 
-// release has an engine undo what it keeps for a Scanner.
+// release calls Release for a Scanner until nothing is left.
 func (c *contract) release(scanner Scanner) {
 	c.t.Helper()
 	message := ""

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// TestAuthorityOfTheConfiguration: Clair is believed by the authorities of the operator's configuration, for all namespaces.
+// TestAuthorityOfTheConfiguration: the CAs in the operator's configuration verify Clair's certificate, for all namespaces.
 func TestAuthorityOfTheConfiguration(t *testing.T) {
 	w := newWorld(t)
 	server := httptest.NewTLSServer(w.clair)

@@ -1,15 +1,15 @@
-// Package clair is the backend that asks Clairs, which fetch images and match them by themselves.
+// Package clair is the backend for Clair, which fetches and matches images by itself.
 //
-// The manager resolves an image in its registry and tells Clair where the layers are, with credentials that were made
-// for that; it reads reports whenever Clair's vulnerability data has changed. Each Clair is an engine of its own: nothing
-// that one says counts for another, and only those that the operator's configuration lists are ever asked.
+// The manager resolves an image in its registry. It sends Clair the layers' locations, with credentials issued for that purpose. It reads
+// reports whenever Clair's vulnerability data has changed. Each Clair instance is an engine of its own, and results of one do not count
+// for another. The manager contacts only the instances in the operator's configuration.
 //
-// Clair keeps what it was given. A manifest is deleted there when no Scanner has the image any more, unless Clair knew it
-// before.
+// Clair stores manifests permanently. The manager deletes a manifest from Clair when no Scanner has the image any more, unless Clair knew
+// the manifest before.
 //
-// What matters is in the store: which images are listed, by which Clair, in which state of its indexer. All else is learnt
-// again after a restart. Scanners' settings may differ: what one is refused, no other one suffers from, and nobody's
-// credentials index images for somebody else.
+// The store records which images are indexed, by which Clair, in which state of its indexer. All other state is in memory and is rebuilt
+// after a restart. Scanners may have different settings. A failure caused by one Scanner's settings does not affect other Scanners, and no
+// image is indexed with another Scanner's credentials.
 package clair
 
 import (
@@ -37,13 +37,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Tool is what makes the reports.
+// Tool is the tool name in data versions.
 const Tool = "Clair"
 
-// checkAgain is how often things are looked at when nothing wakes them.
+// checkAgain is the interval of checks when no event wakes a loop or a caller.
 const checkAgain = 2 * time.Minute
 
-// Options are what Engines are made of.
+// Options configure Engines.
 type Options struct {
 	// Reader reads Secrets and ServiceAccounts by name, without a cache.
 	Reader client.Reader
@@ -51,34 +51,35 @@ type Options struct {
 	Config config.Config
 	Clock  clock.Clock
 	Log    logr.Logger
-	// Namespace and ServiceAccount are those that the manager runs as, for the advice on how to let it read Secrets.
+	// Namespace and ServiceAccount identify the manager. They are used in messages that tell users how to let it read Secrets.
 	Namespace, ServiceAccount string
-	// Registries is the way to registries.
+	// Registries is the HTTP transport to registries.
 	Registries http.RoundTripper
-	// Wake tells the controllers about an image, by digest.
+	// Wake enqueues the ImageScans of an image digest.
 	Wake func(ctx context.Context, digest string)
-	// DataChanged tells whoever shows how engines are.
+	// DataChanged notifies the controllers that the health or the data of an engine changed.
 	DataChanged func(ctx context.Context)
-	// Random is at least 0 and less than 1.
+	// Random returns a number of at least 0 and less than 1.
 	Random func() float64
-	// Metrics is where these engines' are registered, if anywhere. Loops counts runs, and Requests what Clairs are asked.
+	// Metrics is where the engines register their metrics; may be nil. Loops counts runs of their loops, and Requests the requests to
+	// Clair.
 	Metrics  prometheus.Registerer
 	Loops    *metrics.Loops
 	Requests *metrics.Requests
 }
 
-// Engines are all Clairs that the operator's configuration lists.
+// Engines holds all Clair instances of the operator's configuration.
 type Engines struct {
 	Options
 	instances map[string]*instance // by canonical URL
 	secrets   secrets
 	throttles throttle.Registries
 	room      *room.Budget
-	// readings bounds how many reports, of indexers too, are in memory at a time.
+	// readings bounds how many reports, vulnerability and index reports, are in memory at a time.
 	readings chan struct{}
 }
 
-// NewEngines returns the Clairs of the configuration, which is valid. Run must run for anything to happen.
+// NewEngines returns the instances of a valid configuration. They make progress only while Run runs.
 func NewEngines(o Options) *Engines {
 	e := &Engines{Options: o, instances: map[string]*instance{}, readings: make(chan struct{}, maxReadings)}
 	e.secrets = secrets{reader: o.Reader, clock: o.Clock}
@@ -86,7 +87,7 @@ func NewEngines(o Options) *Engines {
 	network := api.NewNetwork()
 	network.Through = func(way http.RoundTripper) http.RoundTripper { return o.Requests.Transport("clair", way) }
 	for _, settings := range o.Config.Clair.Instances {
-		if url, err := api.CanonicalURL(settings.URL); err == nil { // Validate has seen that it is
+		if url, err := api.CanonicalURL(settings.URL); err == nil { // config validation has checked the URL
 			e.instances[url] = newInstance(e, network, url, settings)
 		}
 	}
@@ -94,7 +95,7 @@ func NewEngines(o Options) *Engines {
 	return e
 }
 
-// Run works until the context ends, and ends what it began.
+// Run runs the loops of all instances until the context ends, and returns after all loops have.
 func (e *Engines) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, i := range e.instances {
@@ -106,7 +107,7 @@ func (e *Engines) Run(ctx context.Context) error {
 	return nil
 }
 
-// For is the backend.Chooser.
+// For returns the Backend for a Scanner; it implements backend.Chooser.
 func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	b := &Backend{engine: "clair"}
 	settings := scanner.Spec.Backend.Clair
@@ -123,7 +124,7 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	to := e.instances[url]
 	for _, other := range e.instances {
 		if other != to {
-			other.unbind(string(scanner.UID)) // it may have had that before
+			other.unbind(string(scanner.UID)) // the Scanner may have used that instance before
 		}
 	}
 	if to == nil {
@@ -134,7 +135,7 @@ func (e *Engines) For(scanner *v1alpha1.Scanner) backend.Backend {
 	return b
 }
 
-// engineOf is the name of a Clair's reports.
+// engineOf returns the engine name under which the reports of a Clair are stored.
 func engineOf(url string) string { return "clair " + url }
 
 func (e *Engines) notAllowed() *backend.Failure {
@@ -150,10 +151,10 @@ func (e *Engines) notAllowed() *backend.Failure {
 	return &backend.Failure{Reason: ReasonNotAllowed, Message: message + "those are: " + strings.Join(allowed, ", ")}
 }
 
-// Backend is a Clair as one Scanner uses it.
+// Backend is a Clair instance with the settings of one Scanner.
 type Backend struct {
 	engine string
-	// unusable is why nothing can be asked; then there is no instance and no link.
+	// unusable is why the Scanner's settings cannot be used; instance and link are then nil.
 	unusable *backend.Failure
 	instance *instance
 	link     *link
@@ -173,7 +174,7 @@ func (b *Backend) Engine() string { return b.engine }
 // NotCovered implements backend.Partial.
 func (b *Backend) NotCovered() []string { return NotCovered }
 
-// Index implements backend.Backend. What was listed in an earlier state of Clair's indexer counts until it is listed anew.
+// Index implements backend.Backend. A catalog made with an earlier state of Clair's indexer counts until the image is indexed again.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if b.unusable != nil {
 		return awaiting(b.unusable), nil //nolint:nilerr // it is no image's failure
@@ -202,12 +203,12 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 		"clair.maxIndexingPerNamespace in the operator's configuration)", i.host), checkAgain), nil
 }
 
-// awaiting is the progress of an image while a Clair cannot be asked: no image is to blame.
+// awaiting returns the Progress of an image while a Clair cannot be used. That is no failure of the image.
 func awaiting(trouble *backend.Failure) backend.Progress {
 	return backend.Waiting(trouble.Reason, trouble.Message, checkAgain)
 }
 
-// Match implements backend.Backend. The store's queue holds the image by itself.
+// Match implements backend.Backend. The image is in the store's queue already: Match only wakes the loop that reads reports.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	if b.unusable != nil {
 		return awaiting(b.unusable), nil //nolint:nilerr // it is no image's failure
@@ -245,8 +246,8 @@ func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progres
 	return backend.Waiting(v1alpha1.ReasonMatching, "waiting for the report of Clair at "+i.host, checkAgain), nil
 }
 
-// DataVersion implements backend.Backend. It fails with what keeps this Scanner from Clair, also while results of others,
-// or from before, stand.
+// DataVersion implements backend.Backend. It fails if this Scanner cannot use Clair, even while reports from other Scanners or from
+// earlier exist.
 func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 	if b.unusable != nil {
 		return store.DataVersion{}, b.unusable

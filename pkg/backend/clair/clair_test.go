@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// TestFirstScan: an image is resolved, indexed once, and has the report of Clair.
+// TestFirstScan: an image is resolved, indexed once, and gets Clair's report.
 func TestFirstScan(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -40,7 +40,7 @@ func TestFirstScan(t *testing.T) {
 	w.Eventually(w.wokenDigests).Should(ContainElement(img.Key.Digest))
 }
 
-// TestSharedImage: Clair is given an image once, however many Scanners and namespaces have it and with whatever credentials.
+// TestSharedImage: an image is sent to Clair once, regardless of how many Scanners, namespaces and credentials it has.
 func TestSharedImage(t *testing.T) {
 	w := newWorld(t)
 	digest := w.push("web", registrytest.Image(t, files("base")))
@@ -58,7 +58,7 @@ func TestSharedImage(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(1))
 }
 
-// TestRestart: what was indexed is known after a restart.
+// TestRestart: indexed images stay known after a restart.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -71,7 +71,7 @@ func TestRestart(t *testing.T) {
 	w.Expect(w.clair.reports).To(HaveLen(1))
 }
 
-// TestIndexerChanges: images are listed anew when Clair's indexer has changed, and their results stand meanwhile.
+// TestIndexerChanges: when Clair's indexer changes, images are indexed again and keep their results in the meantime.
 func TestIndexerChanges(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -83,7 +83,7 @@ func TestIndexerChanges(t *testing.T) {
 	w.clair.change(func() { w.clair.state = "state-2"; w.clair.advisories = []string{"CVE-2099-0002"} })
 	w.Eventually(func() []string {
 		w.pass(time.Minute)
-		w.For(shop) // a Scanner that nobody looks at is forgotten
+		w.For(shop) // a Scanner that is not reconciled is dropped
 		return w.wokenDigests()
 	}).Should(ContainElement(img.Key.Digest))
 	w.Expect(w.step(shop, img)).To(Equal("scanned"), "the old result stands, and the image waits to be indexed")
@@ -96,7 +96,7 @@ func TestIndexerChanges(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(2))
 }
 
-// TestDataChanges: newer data has all reports read again, the oldest first, and no layer fetched.
+// TestDataChanges: newer data causes all reports to be read again, the oldest first, and no layer to be fetched.
 func TestDataChanges(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -116,11 +116,11 @@ func TestDataChanges(t *testing.T) {
 	}
 	w.Expect(w.clair.posted()).To(Equal(20))
 	w.Expect(w.clair.reports).To(HaveLen(20))
-	// Two are read at a time, and a batch in any order.
+	// Two reports are read at a time, so the order within a batch is arbitrary.
 	w.Expect(w.clair.reports[:leaseBatch]).To(ConsistOf(before[:leaseBatch]))
 }
 
-// TestPrompts: a thousand hints are one look.
+// TestPrompts: a thousand hints cause one poll.
 func TestPrompts(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -137,7 +137,7 @@ func TestPrompts(t *testing.T) {
 	w.Expect(w.clair.requests).To(BeNumerically("<", 20))
 }
 
-// TestNotAllowed: a Clair that the operator's configuration does not list is never asked.
+// TestNotAllowed: a Clair that the operator's configuration does not list receives no request.
 func TestNotAllowed(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Config.Clair.Instances = []config.ClairInstance{{URL: "https://clair.example.com"}}
@@ -146,7 +146,7 @@ func TestNotAllowed(t *testing.T) {
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	for _, ask := range []func(context.Context, backend.Image) (backend.Progress, error){w.For(shop).Index, w.For(shop).Match} {
 		progress, err := ask(t.Context(), img)
-		w.must(err) // it is no attempt of the image, which would have to wait for another one after the list is corrected
+		w.must(err) // not an attempt of the image, which would delay the next one after the configuration is corrected
 		w.Expect(progress.Reason).To(Equal("ClairNotAllowed"))
 		w.Expect(progress.Message).To(And(HavePrefix("spec.backend.clair.url: "), ContainSubstring("clair.instances"), ContainSubstring("https://clair.example.com")))
 		w.Expect(progress.CheckAgain).To(BeNumerically("<=", checkAgain))
@@ -161,7 +161,7 @@ func TestNotAllowed(t *testing.T) {
 	w.Expect(w.clair.requests).To(BeZero())
 }
 
-// TestWrongSettings: what one Scanner has wrong is said to it, and disturbs no other.
+// TestWrongSettings: a Scanner's invalid settings are reported to that Scanner and affect no other.
 func TestWrongSettings(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*world)
@@ -210,13 +210,13 @@ func TestWrongSettings(t *testing.T) {
 			other := w.run(blog, "other", w.push("other", registrytest.Image(t, files("other"))))
 			w.Consistently(func() string { return w.step(blog, other) }, "100ms").Should(HavePrefix(tt.want), "nobody's credentials work for others")
 			_, err := w.For(blog).Index(t.Context(), other)
-			w.must(err) // it is no failure of the image
+			w.must(err) // not a failure of the image
 			w.Expect(w.clair.posted()).To(Equal(1))
 		})
 	}
 }
 
-// TestSettling: without a list of updaters, data counts once no other updater has come to its end for ten minutes.
+// TestSettling: without configured updaters, data is complete once no further updater has completed for ten minutes.
 func TestSettling(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = nil })
 	w.clair.update("debian/updater", noon.Add(-10*time.Second))
@@ -232,8 +232,8 @@ func TestSettling(t *testing.T) {
 	w.scan(shop, img)
 }
 
-// TestDatabaseLost: data of fewer updaters than before says nothing about any image, after a restart neither. What was
-// found stands until all is back, or for a day.
+// TestDatabaseLost: data of fewer updaters than before is not used, even after a restart. Existing findings stay until all updaters are
+// back, or for a day.
 func TestDatabaseLost(t *testing.T) {
 	for name, comesBack := range map[string]bool{"filled again": true, "stays so": false} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestDatabaseLost(t *testing.T) {
 	}
 }
 
-// TestTwoStates: while two indexers of different states answer, no image is listed anew each time.
+// TestTwoStates: while two indexers in different states answer, images are not indexed again each time.
 func TestTwoStates(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -298,7 +298,7 @@ func TestTwoStates(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(1))
 }
 
-// TestExpectedUpdaters: data counts when all expected updaters have come to an end.
+// TestExpectedUpdaters: data is complete when all expected updaters have completed.
 func TestExpectedUpdaters(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = []string{"debian/*", "osv/go"} })
 	shop := w.scanner("shop")
@@ -306,12 +306,12 @@ func TestExpectedUpdaters(t *testing.T) {
 	w.Eventually(func() string { return w.step(shop, img) }).Should(And(HavePrefix("NoVulnerabilityData: these updaters of Clair at "), HaveSuffix(": osv/go")))
 	w.Expect(w.clair.reports).To(BeEmpty())
 	w.clair.update("osv/go", noon)
-	// How many there are of debian/* nobody says.
+	// The number of updaters that fit debian/* is unknown.
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(ContainSubstring("10m0s"))
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
-// TestNoData: an empty Clair is no clean image.
+// TestNoData: a Clair without data does not make images look clean.
 func TestNoData(t *testing.T) {
 	w := newWorld(t)
 	clear(w.clair.updaters)
@@ -322,7 +322,7 @@ func TestNoData(t *testing.T) {
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
-// TestOldData: data that nothing was added to for long is said to be old.
+// TestOldData: data without additions for longer than maxAge is reported as old.
 func TestOldData(t *testing.T) {
 	w := newWorld(t)
 	b := w.For(w.scanner("shop")).(*Backend)
@@ -331,7 +331,7 @@ func TestOldData(t *testing.T) {
 	w.Expect(b.DataProblem(store.DataVersion{})).To(BeEmpty())
 }
 
-// TestNothingToScan: an image without layers is no failure, and Clair is not bothered with it.
+// TestNothingToScan: an image without layers is no failure, and is not sent to Clair.
 func TestNothingToScan(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -342,7 +342,7 @@ func TestNothingToScan(t *testing.T) {
 	w.Expect(w.clair.reports).To(BeEmpty())
 }
 
-// TestForget: what no Scanner has any more is deleted in Clair, if Clair has it from us.
+// TestForget: a manifest that no Scanner uses any more is deleted from Clair, if Clair got it from the operator.
 func TestForget(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -371,7 +371,7 @@ func TestForget(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(4))
 }
 
-// TestRelease: before a Scanner goes, what only it has is deleted in Clair.
+// TestRelease: before a Scanner is removed, the manifests that only it uses are deleted from Clair.
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	shop, blog := w.scanner("shop"), w.scanner("blog")
@@ -395,7 +395,7 @@ func TestRelease(t *testing.T) {
 	w.Expect(held).To(BeFalse())
 }
 
-// TestComesBack: what a Scanner has that uses a Clair again is not deleted there, though it was about to be.
+// TestComesBack: when a Scanner that was being released uses a Clair again, its manifests are not deleted there.
 func TestComesBack(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
@@ -403,7 +403,7 @@ func TestComesBack(t *testing.T) {
 	shop, blog := w.scanner("shop"), w.scanner("blog")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.scan(shop, img)
-	w.stop() // so that nothing is deleted before it has come back
+	w.stop() // so that nothing is deleted before the Scanner uses this Clair again
 	left := w.For(shop).(*Backend)
 	w.For(w.scanner("shop", func(c *v1alpha1.ClairBackend) { c.URL = "https://clair.example.com" }))
 	_, _, err := left.Release(t.Context(), "shop-uid")
@@ -422,7 +422,7 @@ func TestComesBack(t *testing.T) {
 	w.Expect(w.clair.deleted).To(BeEmpty())
 }
 
-// TestReadingsOfAll: all Clairs together have no more reports in memory than may be.
+// TestReadingsOfAll: the bound on reports in memory applies to all Clair instances together.
 func TestReadingsOfAll(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Config.Clair.Instances = append(o.Config.Clair.Instances, config.ClairInstance{URL: "https://clair.example.com"})
@@ -438,8 +438,8 @@ func TestReadingsOfAll(t *testing.T) {
 	w.must(here.beginReading(t.Context()))
 }
 
-// TestStoreBudget: a namespace whose findings take all its room in the store has no new image indexed, and keeps those that it has. Others
-// do not notice.
+// TestStoreBudget: a namespace whose findings use up its storage budget gets no new image indexed, and keeps those that it has. Other
+// namespaces are not affected.
 func TestStoreBudget(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
 	shop, blog := w.scanner("shop"), w.scanner("blog")
@@ -450,7 +450,7 @@ func TestStoreBudget(t *testing.T) {
 	w.scan(shop, first)
 	digest := w.push("next", registrytest.Image(t, files("next")))
 	next := w.run(shop, "next", digest)
-	w.pass(time.Minute) // what the namespace had is remembered for a moment
+	w.pass(time.Minute) // the measured usage is cached for a moment
 	w.Eventually(func() string { return w.step(shop, next) }).Should(HavePrefix("StoreBudgetExceeded: "))
 	w.Expect(w.clair.posted()).To(Equal(1))
 	w.Expect(w.step(shop, first)).To(Equal("scanned"))
@@ -464,12 +464,12 @@ func TestStoreBudget(t *testing.T) {
 	w.Eventually(func() string { return w.step(shop, third) }).Should(Equal("scanned"), "there is room again")
 }
 
-// TestBoundedIndexing: Clair never has more to do at a time than is configured, in all and for each namespace.
+// TestBoundedIndexing: Clair never indexes more images at once than configured, in total and for each namespace.
 func TestBoundedIndexing(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Clair.MaxIndexing, o.Config.Clair.MaxIndexingPerNamespace = 3, 2 })
 	w.guard = func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/blobs/") && r.Header.Get("User-Agent") == "Go-http-client/1.1" {
-			time.Sleep(20 * time.Millisecond) // so that some meet
+			time.Sleep(20 * time.Millisecond) // so that some requests overlap
 		}
 		return false
 	}
@@ -492,7 +492,7 @@ func TestBoundedIndexing(t *testing.T) {
 	w.Expect(w.clair.posted()).To(Equal(20))
 }
 
-// slowReader gives what was asked for when who asked does not wait any more.
+// slowReader returns an object only after its caller's context was cancelled.
 type slowReader struct {
 	client.Reader
 	stop context.CancelFunc
@@ -503,7 +503,7 @@ func (r slowReader) Get(ctx context.Context, key client.ObjectKey, obj client.Ob
 	return r.Reader.Get(ctx, key, obj, opts...)
 }
 
-// TestSecretJustInTime: a Secret that was read is there, however late it is.
+// TestSecretJustInTime: a Secret that was read is used, even if the context ended meanwhile.
 func TestSecretJustInTime(t *testing.T) {
 	w := newWorld(t)
 	w.secret("shop", "pull", map[string]string{"a": "b"})

@@ -20,11 +20,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// contractHarness is the contract's around this engine and a scripted Clair.
+// contractHarness is the contract's harness for this engine with a scripted Clair.
 type contractHarness struct {
 	*world
 	published int
-	// clean are the digests of which nothing is known to be wrong; pushed those of all repositories.
+	// clean holds the digests without findings, and pushed the digest of each repository's image.
 	clean  map[string]bool
 	pushed map[string]string
 	broken bool
@@ -39,7 +39,7 @@ func newContractHarness(t *testing.T) backendtest.Harness {
 	return h
 }
 
-// answers in place of the scripted Clair what that does not know.
+// answers handles requests that the scripted Clair does not support.
 func (h *contractHarness) answers(w http.ResponseWriter, r *http.Request) bool {
 	digest := path.Base(r.URL.Path)
 	h.clair.mu.Lock()
@@ -71,7 +71,7 @@ func (h *contractHarness) Restart() { h.start() }
 
 func (h *contractHarness) Store() store.Store { return h.store }
 
-// Image pushes an image, unless it is one that fails: no registry has that.
+// Image pushes an image to the registry. The failing image is not pushed.
 func (h *contractHarness) Image(repository string) backend.Image {
 	name := path.Base(repository)
 	if h.pushed[name] == "" {
@@ -94,7 +94,7 @@ func (h *contractHarness) Publish() {
 
 func (h *contractHarness) Pass(d time.Duration) { h.pass(d) }
 
-// Work has every loop come to its turn.
+// Work lets every loop run.
 func (h *contractHarness) Work() {
 	h.t.Helper()
 	h.pass(h.options.Config.Clair.PollInterval.Duration)
@@ -125,5 +125,5 @@ func (h *contractHarness) Break() { h.clair.change(func() { h.broken = true }) }
 // Mend implements backendtest.Breakable.
 func (h *contractHarness) Mend() { h.clair.change(func() { h.broken = false }) }
 
-// TestContract: this engine keeps to what all engines promise.
+// TestContract: the Clair engine fulfills the contract of all engines.
 func TestContract(t *testing.T) { backendtest.Run(t, newContractHarness) }

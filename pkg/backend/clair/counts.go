@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// register registers the metrics of all Clairs together: which one suffers is told to its Scanners.
+// register registers metrics that sum up all instances. The state of a single instance is shown in its Scanners' conditions.
 func (e *Engines) register() {
 	factory, labels := promauto.With(e.Metrics), prometheus.Labels{"engine": "clair"}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
@@ -19,7 +19,7 @@ func (e *Engines) register() {
 	e.throttles.Count(e.Metrics, "clair", e.Clock.Now)
 }
 
-// sum adds up something of all Clairs.
+// sum adds up a value of all instances.
 func (e *Engines) sum(of func(*instance) int) float64 {
 	total := 0
 	for _, i := range e.instances {

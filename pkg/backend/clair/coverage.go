@@ -13,16 +13,16 @@ import (
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 )
 
-// Repositories of Red Hat's matchers (claircore 1.5.48, rhel and rhel/rhcc), and the one updater for both.
+// Repository keys of Red Hat's matchers (claircore 1.5.48, rhel and rhel/rhcc), and the updater that both use.
 const (
 	redHatProducts   = "rhel-cpe-repository"
 	redHatContainers = "rhcc-container-repository"
 	redHatUpdater    = "rhel-vex"
 )
 
-// distributionUpdaters are the distributions that a matcher of Clair is for, by the ID of os-release, each with the pattern of
-// the updaters that know its release (claircore 1.5.48: matchers/defaults, and Name of each updater). Red Hat's matcher goes
-// by repository instead. Packages of all other distributions are listed, and matched with nothing.
+// distributionUpdaters maps each distribution that a matcher of Clair supports, by the ID in os-release, to the name pattern of the
+// updaters for its release (claircore 1.5.48: matchers/defaults, and Name of each updater). Red Hat is not included because its matcher
+// goes by repository. Clair indexes packages of all other distributions but matches them with nothing.
 var distributionUpdaters = map[string]func(*claircore.Distribution) string{
 	"debian":        always("debian/updater"),
 	"ubuntu":        func(d *claircore.Distribution) string { return "ubuntu/updater/" + d.VersionCodeName },
@@ -35,8 +35,8 @@ var distributionUpdaters = map[string]func(*claircore.Distribution) string{
 	"photon":        photonUpdater,
 }
 
-// ecosystems are those of languages that Clair lists, by the type of their packages, each with the name that it has in
-// status.notCovered and its updater. Red Hat's own containers count as one.
+// ecosystems maps the package types of languages that Clair indexes to their name in status.notCovered and their updater. Red Hat's own
+// containers count as one.
 var ecosystems = map[string]struct{ name, updater string }{
 	typeGo:        {"Go", "osv/go"},
 	typePython:    {"Python (PyPI)", "osv/pypi"},
@@ -49,7 +49,7 @@ func always(pattern string) func(*claircore.Distribution) string {
 	return func(*claircore.Distribution) string { return pattern }
 }
 
-// alpineUpdater: there is one for each repository of a release, such as "alpine-main-v3.19-updater".
+// alpineUpdater returns the pattern for the updaters of a release. There is one for each repository, such as "alpine-main-v3.19-updater".
 func alpineUpdater(d *claircore.Distribution) string {
 	if d.Version == "edge" {
 		return "alpine-*-edge-updater"
@@ -57,12 +57,12 @@ func alpineUpdater(d *claircore.Distribution) string {
 	return "alpine-*-v" + d.Version + "-updater"
 }
 
-// suseUpdater is such as "suse-updater-suse.linux.enterprise.server.15".
+// suseUpdater returns a name such as "suse-updater-suse.linux.enterprise.server.15".
 func suseUpdater(d *claircore.Distribution) string {
 	return "suse-updater-" + strings.ReplaceAll(strings.ToLower(d.PrettyName), " ", ".")
 }
 
-// amazonUpdater: the first Amazon Linux has the version "2018.03", the others the name of their release.
+// amazonUpdater returns the updater's name. The first Amazon Linux has the version "2018.03", the others use the name of their release.
 func amazonUpdater(d *claircore.Distribution) string {
 	if d.Version == "2018.03" {
 		return "aws-AL1-updater"
@@ -70,24 +70,24 @@ func amazonUpdater(d *claircore.Distribution) string {
 	return "aws-AL" + d.Version + "-updater"
 }
 
-// photonUpdater is such as "photon-updater-photon3", for the version "3.0".
+// photonUpdater returns a name such as "photon-updater-photon3", for the version "3.0".
 func photonUpdater(d *claircore.Distribution) string {
 	return "photon-updater-photon" + strings.TrimSuffix(d.Version, ".0")
 }
 
-// coverage is what one report covers of what Clair listed.
+// coverage determines what one report covers of what Clair indexed.
 type coverage struct {
 	report *claircore.VulnerabilityReport
 	ran    func(pattern string) bool
 }
 
-// uncovered names what an image holds and its report has no findings for in any case: operating systems' packages that no
-// matcher of Clair is for or whose updater has not run, and then languages whose updater has not run. ran says whether an
-// updater that fits a pattern has.
+// uncovered returns the names of what an image contains but its report cannot have findings for. First come operating system packages that
+// no matcher of Clair supports or whose updater has not run, then languages whose updater has not run. ran reports whether an updater that
+// fits a pattern has run.
 func uncovered(report *claircore.VulnerabilityReport, ran func(pattern string) bool) []string {
 	c := coverage{report: report, ran: ran}
-	// Each database of packages is of one distribution. Several of Clair's indexers read those of rpm, and not all of them
-	// know the distribution.
+	// Each package database belongs to one distribution. Several of Clair's indexers read rpm databases, and not all of them know the
+	// distribution.
 	systems, covered, languages := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, environments := range report.Environments {
 		for _, environment := range environments {
@@ -98,7 +98,7 @@ func uncovered(report *claircore.VulnerabilityReport, ran func(pattern string) b
 			switch kind, _ := packageDatabase(database); kind {
 			case typeDeb, typeApk, typeRPM:
 				covered[database] = covered[database] || c.covers(environment)
-				// In byte order, all distributions' names are after those of none.
+				// Every distribution ID sorts after the placeholder "OS packages (…)", since it is lower case.
 				systems[database] = max(systems[database], cmp.Or(c.distributionOf(environment), "OS packages ("+kind+")"))
 			default:
 				if ecosystem, known := ecosystems[kind]; known && !ran(ecosystem.updater) {
@@ -112,7 +112,7 @@ func uncovered(report *claircore.VulnerabilityReport, ran func(pattern string) b
 	return append(names, slices.Sorted(maps.Keys(languages))...)
 }
 
-// covers says whether operating systems' packages that are found like this are matched with anything.
+// covers reports whether operating system packages of this environment are matched with any data.
 func (c coverage) covers(environment *claircore.Environment) bool {
 	for _, id := range environment.RepositoryIDs {
 		if repository := c.report.Repositories[id]; repository != nil && repository.Key == redHatProducts && c.ran(redHatUpdater) {
@@ -126,13 +126,13 @@ func (c coverage) covers(environment *claircore.Environment) bool {
 	return c.ran(distributionUpdaters[distribution.DID](distribution))
 }
 
-// distributionOf is such as "debian 12"; empty if the distribution is not known.
+// distributionOf returns a name such as "debian 12", or "" if the distribution is unknown.
 func (c coverage) distributionOf(environment *claircore.Environment) string {
 	distribution := c.report.Distributions[environment.DistributionID]
 	if distribution == nil || distribution.DID == "" {
 		return ""
 	}
-	// Alpine's release is in version, the others' in version_id.
+	// Alpine's release is in version, that of the others in version_id.
 	name := strings.TrimSpace(distribution.DID + " " + cmp.Or(distribution.VersionID, distribution.Version))
 	end := min(len(name), v1alpha1.MaxNotCoveredBytes)
 	for end < len(name) && !utf8.RuneStart(name[end]) {
@@ -141,17 +141,16 @@ func (c coverage) distributionOf(environment *claircore.Environment) string {
 	return name[:end]
 }
 
-// notCovered is what is said with a report: what the image holds, and then what Clair analyses in no image, as far as there
-// is space.
+// notCovered returns the gaps of a report: first those of the image, then what Clair never analyzes, up to the maximum number.
 func notCovered(held []string) []string {
 	all := slices.Concat(held, NotCovered)
 	return all[:min(len(all), v1alpha1.MaxNotCovered)]
 }
 
-// ran says of which updaters Clair has data now.
+// ran returns a function that reports whether Clair currently has data of an updater that fits a pattern.
 func (i *instance) ran() func(pattern string) bool {
 	i.mu.Lock()
-	latest := i.data.latest[api.Vulnerabilities] // never changed once it is there
+	latest := i.data.latest[api.Vulnerabilities] // the map never changes once it is set
 	i.mu.Unlock()
 	return func(pattern string) bool {
 		for updater := range latest {

@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// holding is a report on an image with one package in a database, found in an environment of each distribution and
-// repository; nil for none.
+// holding returns a report on an image with one package. Each distribution or repository in parts gives the package one environment with
+// this package database; nil gives an environment without either.
 func holding(database string, parts ...any) *claircore.VulnerabilityReport {
 	report := &claircore.VulnerabilityReport{
 		Packages:      map[string]*claircore.Package{"1": {Name: "x"}},
@@ -34,7 +34,8 @@ func holding(database string, parts ...any) *claircore.VulnerabilityReport {
 	return report
 }
 
-// TestUncovered: what Clair lists and matches with nothing is named. Distributions are as claircore's scanners make them.
+// TestUncovered: packages that Clair indexes but matches with nothing are reported. The distributions are as claircore's scanners report
+// them.
 func TestUncovered(t *testing.T) {
 	const dpkg, apk, rpm = "var/lib/dpkg/status", "lib/apk/db/installed", "sqlite:var/lib/rpm"
 	redHat := &claircore.Distribution{DID: "rhel", Name: "Red Hat Enterprise Linux Server", Version: "9", VersionID: "9"}
@@ -88,7 +89,7 @@ func TestUncovered(t *testing.T) {
 	}
 }
 
-// TestUncoveredOfSeveral: distributions come first, each name once, and there is never more than an ImageScan holds.
+// TestUncoveredOfSeveral: distributions come first, each name appears once, and there are never more names than an ImageScan may hold.
 func TestUncoveredOfSeveral(t *testing.T) {
 	g := NewWithT(t)
 	report := recorded(t, "registry")
@@ -97,11 +98,11 @@ func TestUncoveredOfSeveral(t *testing.T) {
 	g.Expect(notCovered([]string{"debian 12"})[:2]).To(Equal([]string{"debian 12", NotCovered[0]}))
 	many := notCovered(slices.Repeat([]string{"x"}, v1alpha1.MaxNotCovered))
 	g.Expect(many).To(HaveLen(v1alpha1.MaxNotCovered))
-	// With all languages but Red Hat containers there is still space for a distribution and all that Clair never analyses.
+	// With all languages except Red Hat containers, a distribution and everything that Clair never analyzes still fit.
 	g.Expect(len(ecosystems) - 1 + 1 + len(NotCovered)).To(BeNumerically("<=", v1alpha1.MaxNotCovered))
 }
 
-// TestCoverageOfReports: what an image holds that no updater has run for is not covered, until it has.
+// TestCoverageOfReports: packages whose updater has not run are reported as not covered, until the updater has run.
 func TestCoverageOfReports(t *testing.T) {
 	w := newWorld(t)
 	scanner := w.scanner("shop")
@@ -116,7 +117,7 @@ func TestCoverageOfReports(t *testing.T) {
 	w.clair.update("oracle-2024-updater", w.clock.Now())
 	w.Eventually(func() ([]string, error) {
 		w.pass(w.options.Config.Clair.PollInterval.Duration)
-		w.For(scanner) // it is looked at, as Scanners are every minute
+		w.For(scanner) // as in the Scanner's reconcile every minute
 		return uncoveredNow()
 	}).Should(Equal(NotCovered))
 }

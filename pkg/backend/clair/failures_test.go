@@ -23,7 +23,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// toClair says that a request for a layer is Clair's own.
+// isClair reports whether a request for a layer comes from Clair.
 func isClair(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("User-Agent"), "Go-http-client")
 }
@@ -36,14 +36,14 @@ func says(status int, body string) func(http.ResponseWriter, *http.Request) bool
 	}
 }
 
-// on limits what stands in the way to requests whose method and path fit.
+// on limits an interception to requests with this method and path.
 func on(method, path string, then func(http.ResponseWriter, *http.Request) bool) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Method == method && strings.Contains(r.URL.Path, path) && then(w, r)
 	}
 }
 
-// TestImagesThatCannotBeHad: what is wrong with an image or its registry is said of that image, and others are scanned.
+// TestImagesThatCannotBeHad: a problem with an image or its registry is reported for that image, and other images are scanned.
 func TestImagesThatCannotBeHad(t *testing.T) {
 	privately := func(_ *world) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -217,8 +217,8 @@ func anImage(change ...func(*backend.Image)) func(*world, *v1alpha1.Scanner) bac
 
 func withAccount(img *backend.Image) { img.ServiceAccounts = []string{"web"} }
 
-// TestClairInTrouble: while Clair has trouble no image is to blame, the Scanner says what is wrong, Clair is asked rarely,
-// and all goes on afterwards.
+// TestClairInTrouble: during an outage of Clair no image fails, the Scanner reports the problem, and Clair gets few requests. Scans
+// continue after it.
 func TestClairInTrouble(t *testing.T) {
 	for name, tt := range map[string]struct {
 		trouble func(http.ResponseWriter, *http.Request) bool
@@ -272,8 +272,8 @@ func TestClairInTrouble(t *testing.T) {
 	}
 }
 
-// TestRefusedNeighbour: whatever Clair answers to one Scanner's key is no trouble of another's, and asked for ever more
-// rarely.
+// TestRefusedNeighbour: Clair's answers to one Scanner's key do not affect other Scanners, and the rejected key is tried less and less
+// often.
 func TestRefusedNeighbour(t *testing.T) {
 	w := newWorld(t)
 	w.secret("blog", "psk", map[string]string{"key": preSharedKey})
@@ -300,7 +300,7 @@ func TestRefusedNeighbour(t *testing.T) {
 	w.Expect(refused.Load()).To(BeNumerically("<", 12))
 }
 
-// TestTooBusyToIndex: Clair that has no room for more is given no more for a while, which is no failure of any image.
+// TestTooBusyToIndex: an overloaded Clair gets no more work for a while, which is no failure of any image.
 func TestTooBusyToIndex(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -322,7 +322,7 @@ func TestTooBusyToIndex(t *testing.T) {
 	w.Expect(w.clock.Since(noon)).To(BeNumerically(">=", 90*time.Second))
 }
 
-// TestReports: a report that is not whole or not this image's is a failure of that image, and tried again.
+// TestReports: an incomplete report, or one of another image, is a failure of the image and is retried.
 func TestReports(t *testing.T) {
 	for name, trouble := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"another image's": says(http.StatusOK, `{"manifest_hash":"sha256:`+strings.Repeat("0", 64)+`"}`),
@@ -370,7 +370,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestReportOfBrokenClair: what Clair fails to make is asked for again soon, however often it has failed.
+// TestReportOfBrokenClair: a report that Clair fails to produce is retried soon, regardless of how often it has failed.
 func TestReportOfBrokenClair(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -388,7 +388,7 @@ func TestReportOfBrokenClair(t *testing.T) {
 	w.Expect(failed.RetryAt.Sub(failed.FailedAt)).To(Equal(brokenRetry))
 }
 
-// TestIndexerInTrouble: where it is Clair's indexer that is down, no image is to blame for reports that cannot be had.
+// TestIndexerInTrouble: while only Clair's indexer is down, missing reports are no failure of images.
 func TestIndexerInTrouble(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -408,8 +408,8 @@ func TestIndexerInTrouble(t *testing.T) {
 	w.Eventually(func() string { w.pass(10 * time.Second); return w.step(shop, img) }).Should(Equal("scanned"))
 }
 
-// TestIndexerWithoutDatabase: while Clair's indexer says that it knows no image, and the matcher has a database of its own,
-// nothing is believed: neither that an image is ours, nor that one is lost.
+// TestIndexerWithoutDatabase: while Clair's indexer has no database, but the matcher has its own, the indexer reports every image as
+// unknown. These answers are ignored: no manifest counts as the operator's, and no image as lost.
 func TestIndexerWithoutDatabase(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -429,7 +429,7 @@ func TestIndexerWithoutDatabase(t *testing.T) {
 			return false
 		}
 	})
-	w.clair.update("debian/updater", noon) // so that reports are due
+	w.clair.update("debian/updater", noon) // reports become due
 	for range 60 {
 		w.pass(10 * time.Second)
 		_ = w.step(shop, theirs)
@@ -445,7 +445,7 @@ func TestIndexerWithoutDatabase(t *testing.T) {
 	w.Expect(manifest.Ours).To(BeFalse())
 }
 
-// TestIndexedBySomebodyElse: what Clair has lost and then got from somebody else is not deleted there.
+// TestIndexedBySomebodyElse: a manifest that Clair lost and then got from another client is not deleted there.
 func TestIndexedBySomebodyElse(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -464,7 +464,7 @@ func TestIndexedBySomebodyElse(t *testing.T) {
 	w.Expect(manifest.Ours).To(BeFalse())
 }
 
-// TestRestartWhileReading: what was being read when the manager ended is read at once by the next one.
+// TestRestartWhileReading: a report that was being read when the manager ended is read at once after the restart.
 func TestRestartWhileReading(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -481,11 +481,11 @@ func TestRestartWhileReading(t *testing.T) {
 	w.stop()
 	w.clair.change(func() { w.clair.before = nil })
 	w.start()
-	w.scan(shop, img) // no time has passed
+	w.scan(shop, img) // without advancing the clock
 	w.Expect(leaseTime).To(BeNumerically(">", leaseBatch/maxReadings*api.DefaultTimeout), "all that are leased can be read in time")
 }
 
-// TestDataGone: that Clair has no data any more is shown at once.
+// TestDataGone: when Clair loses its data, that is reported at once.
 func TestDataGone(t *testing.T) {
 	var changes atomic.Int32
 	w := newWorld(t, func(o *Options) { o.DataChanged = func(context.Context) { changes.Add(1) } })
@@ -498,7 +498,7 @@ func TestDataGone(t *testing.T) {
 	w.Eventually(changes.Load).Should(Equal(before + 1))
 }
 
-// TestManyUnused: however many manifests nobody uses, none is overlooked.
+// TestManyUnused: all unused manifests are found, even if there are more than one batch.
 func TestManyUnused(t *testing.T) {
 	w := newWorld(t)
 	i := w.For(w.scanner("shop")).(*Backend).instance
@@ -522,7 +522,7 @@ func TestLostImage(t *testing.T) {
 	w.clair.update("debian/updater", noon)
 	w.Eventually(func() int { w.pass(10 * time.Second); _ = w.step(shop, img); return w.clair.posted() }).Should(Equal(2))
 	w.scan(shop, img)
-	// From now on Clair forgets at once.
+	// From here on Clair loses images at once.
 	w.clair.change(func() {
 		w.clair.before = on(http.MethodGet, "/vulnerability_report/", func(rw http.ResponseWriter, _ *http.Request) bool { w.clair.unknown(rw); return true })
 	})
@@ -534,7 +534,7 @@ func TestLostImage(t *testing.T) {
 		if w.clock.Now().Before(next) {
 			continue
 		}
-		next = w.clock.Now().Add(time.Minute) // as the controllers do, at the least
+		next = w.clock.Now().Add(time.Minute) // the controllers wait at least this long
 		var failure *backend.Failure
 		if _, err := w.For(shop).Index(t.Context(), img); errors.As(err, &failure) {
 			next = next.Add(failure.RetryAfter)
@@ -543,8 +543,8 @@ func TestLostImage(t *testing.T) {
 	w.Expect(w.clair.posted()-posts).To(BeNumerically("<", 10), "in an hour")
 }
 
-// TestLostImagesOverBudget: when Clair has lost its database, the images of a namespace that is over its budget are indexed again: their reports
-// are stored already.
+// TestLostImagesOverBudget: when Clair has lost its database, the images of a namespace over its storage budget are indexed again, because
+// their reports are stored already.
 func TestLostImagesOverBudget(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
 	shop := w.scanner("shop")
@@ -561,7 +561,7 @@ func TestLostImagesOverBudget(t *testing.T) {
 	w.Eventually(func() string { return w.step(shop, next) }).Should(HavePrefix("StoreBudgetExceeded: "))
 }
 
-// TestPullSecret: Clair gets the credentials for the layers, which stand nowhere else.
+// TestPullSecret: Clair gets the credentials for the layers, and they appear nowhere else.
 func TestPullSecret(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")
@@ -578,7 +578,7 @@ func TestPullSecret(t *testing.T) {
 	w.Expect(w.clair.posts[0].Layers[0].Headers).To(HaveKey("Authorization"))
 }
 
-// TestPullSecretOfNoName: what no Secret can be called is passed over, as the kubelet does.
+// TestPullSecretOfNoName: pull secrets with invalid names are ignored, as the kubelet does.
 func TestPullSecretOfNoName(t *testing.T) {
 	w := newWorld(t)
 	shop := w.scanner("shop")

@@ -10,15 +10,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/registrytest"
 )
 
-// TestFixedByTheSameUpdaterADayLater: what is missing in an updater's data is fixed when that updater misses it again a day later,
-// and not because another one has come to an end, or the same one too soon.
+// TestFixedByTheSameUpdaterADayLater: a missing finding is fixed if its own updater completes a day later and still lacks it. Another
+// updater, or the same one earlier, proves nothing.
 func TestFixedByTheSameUpdaterADayLater(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = []string{"debian/updater"} }) // no pattern: nothing is awaited
+	w := newWorld(t, func(o *Options) { o.Config.Clair.Instances[0].Updaters = []string{"debian/updater"} }) // no pattern, so the data is complete at once
 	w.clair.update("alpine/updater", noon.Add(-time.Hour))
 	shop := w.scanner("shop")
 	img := w.run(shop, "web", w.push("web", registrytest.Image(t, files("base"))))
 	w.scan(shop, img)
-	w.clair.change(func() { w.clair.advisories = nil }) // all of them are of debian/updater
+	w.clair.change(func() { w.clair.advisories = nil }) // all of them are from debian/updater
 	for n, step := range []struct {
 		later   time.Duration
 		updater string
@@ -53,7 +53,7 @@ func TestFixedByTheSameUpdaterADayLater(t *testing.T) {
 	}
 }
 
-// TestOperationsOfOtherClocks: when an updater came to an end is known by Clair's clock or by when it was seen, whichever is earlier.
+// TestOperationsOfOtherClocks: an updater's completion time is Clair's time or the time at which it was observed, whichever is earlier.
 func TestOperationsOfOtherClocks(t *testing.T) {
 	w := newWorld(t)
 	i := w.instances[w.clair.server.URL]

@@ -47,7 +47,7 @@ var (
 	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
 )
 
-// scriptedClair is as much of a Clair as its API shows, and does what the test says.
+// scriptedClair implements Clair's API as far as the tests need it, and behaves as the test scripts it.
 type scriptedClair struct {
 	t      *testing.T
 	server *httptest.Server
@@ -56,20 +56,20 @@ type scriptedClair struct {
 	// key that tokens must be signed with; nil for no authentication.
 	key   []byte
 	state string
-	// indexed are the digests that it has a finished report of, and posts what it was given, in order.
+	// indexed holds the digests with a finished index report. posts holds the manifests that were sent to Clair, in order.
 	indexed map[string]bool
 	posts   []claircore.Manifest
 	deleted []string
-	// reports are the digests of which a report was read, in order.
+	// reports holds the digests whose report was read, in order.
 	reports []string
-	// updaters are the last operations of each.
+	// updaters holds the last operation of each updater.
 	updaters map[string]api.UpdateOperation
-	// advisories are the ids of what it knows to be wrong with every image.
+	// advisories are the IDs that it reports for every image.
 	advisories []string
-	// requests counts all, and before answers some in place of Clair.
+	// requests counts all requests. before, if it returns true, has answered a request in place of Clair.
 	requests int
 	before   func(http.ResponseWriter, *http.Request) bool
-	// underway is how many index requests are answered now, and most the most that were.
+	// underway is the number of index requests in progress, and most its maximum so far.
 	underway, most int
 }
 
@@ -81,7 +81,7 @@ func newScriptedClair(t *testing.T) *scriptedClair {
 	return c
 }
 
-// update has an updater find something new.
+// update adds a new operation of an updater.
 func (c *scriptedClair) update(updater string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *scriptedClair) change(change func()) {
 	change()
 }
 
-// asked is the number of requests.
+// asked returns the number of requests.
 func (c *scriptedClair) asked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,34 +259,34 @@ func (c *scriptedClair) operations(w http.ResponseWriter, r *http.Request) {
 	c.answer(w, http.StatusOK, latest)
 }
 
-// world is a manager's side of some Clairs, whose time the test moves.
+// world is the manager with its Clair instances, a registry, a store and a fake cluster. The test controls its clock.
 type world struct {
 	*Engines
 	*WithT
 	t        *testing.T
 	clair    *scriptedClair
 	registry *registrytest.Registry
-	// guard may stand before the registry.
+	// guard, if it returns true, has answered a request in place of the registry.
 	guard   func(http.ResponseWriter, *http.Request) bool
 	clock   *clocktesting.FakeClock
 	store   *store.SQLite
 	cluster client.Client
-	// forbidden are the Secrets that the operator may not read, by name, and broken those that the API server fails on.
+	// forbidden holds the names of the Secrets that the operator may not read, and broken those that the API server fails on.
 	forbidden, broken map[string]bool
 	options           Options
 	stop              func()
-	// ended is closed when the Engines that run have ended.
+	// ended is closed when the running Engines have ended.
 	ended chan struct{}
 
 	mu    sync.Mutex
 	woken []string
 }
 
-// newWorld makes one with one Clair that works, of which one updater is expected.
+// newWorld returns a world with one working Clair and one expected updater.
 func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, clair: newScriptedClair(t), clock: clocktesting.NewFakeClock(noon), forbidden: map[string]bool{}, broken: map[string]bool{}}
-	w.SetDefaultEventuallyTimeout(30 * time.Second) // machines are slow at times
+	w.SetDefaultEventuallyTimeout(30 * time.Second) // machines may be slow
 	w.SetDefaultEventuallyPollingInterval(5 * time.Millisecond)
 	w.registry = registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -321,7 +321,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	return w
 }
 
-// start runs new Engines over the same store, in place of those that ran before.
+// start replaces the running Engines by new ones with the same store.
 func (w *world) start() {
 	if w.stop != nil {
 		w.stop()
@@ -342,7 +342,7 @@ func (w *world) get(ctx context.Context, c client.WithWatch, key client.ObjectKe
 	forbidden, broken := w.forbidden[key.Name], w.broken[key.Name]
 	w.mu.Unlock()
 	switch {
-	case strings.Contains(key.Name, "/"): // the real client does not even ask
+	case strings.Contains(key.Name, "/"): // the real client sends no request for such a name
 		return fmt.Errorf("invalid resource name %q: [may not contain '/']", key.Name)
 	case forbidden:
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, nil)
@@ -358,7 +358,7 @@ func (w *world) wake(_ context.Context, digest string) {
 	w.woken = append(w.woken, digest)
 }
 
-// secret makes a Secret.
+// secret creates a Secret.
 func (w *world) secret(namespace, name string, data map[string]string) {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{}}
@@ -375,7 +375,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// scanner is one with the world's Clair.
+// scanner returns a Scanner that uses the world's Clair.
 func (w *world) scanner(namespace string, change ...func(*v1alpha1.ClairBackend)) *v1alpha1.Scanner {
 	settings := &v1alpha1.ClairBackend{URL: w.clair.server.URL}
 	for _, change := range change {
@@ -398,7 +398,7 @@ func (w *world) push(repository string, content v1.Image) string {
 	return registrytest.Digest(w.t, content)
 }
 
-// run has a Scanner's namespace run an image, as the controllers say it.
+// run has a namespace of a Scanner run an image, as the controllers record it.
 func (w *world) run(scanner *v1alpha1.Scanner, repository, digest string, change ...func(*backend.Image)) backend.Image {
 	w.t.Helper()
 	img := backend.Image{
@@ -424,13 +424,13 @@ func withPullSecrets(names ...string) func(*backend.Image) {
 	return func(img *backend.Image) { img.Scope, img.PullSecrets = store.Scope(img.Namespace), names }
 }
 
-// scan asks as the controllers do until there is a report that is made with the current data.
+// scan calls the backend as the controllers do until the image has a report made with the current data.
 func (w *world) scan(scanner *v1alpha1.Scanner, img backend.Image) {
 	w.t.Helper()
 	w.Eventually(func() string { return w.step(scanner, img) }).Should(Equal("scanned"))
 }
 
-// step asks once, and says in one line how far it is.
+// step calls Index and then Match once, and returns the state in one line.
 func (w *world) step(scanner *v1alpha1.Scanner, img backend.Image) string {
 	b := w.For(scanner)
 	for _, step := range []func(context.Context, backend.Image) (backend.Progress, error){b.Index, b.Match} {
@@ -444,15 +444,14 @@ func (w *world) step(scanner *v1alpha1.Scanner, img backend.Image) string {
 	return "scanned"
 }
 
-// pass moves the time, once nothing is left to do before: however slow the machine is, no lease ends while a report is read.
+// pass advances the clock after all current work is done, so that on a slow machine no lease ends while a report is read.
 func (w *world) pass(d time.Duration) {
 	w.t.Helper()
 	w.rest()
 	w.clock.Step(d)
 }
 
-// rest waits until there is nothing to do at this time: every loop has come round without a question to Clair, and no image is
-// being indexed.
+// rest waits until nothing is left to do at the current time: every loop has run without a request to Clair, and no image is being indexed.
 func (w *world) rest() {
 	w.t.Helper()
 	for before := -1; before != w.clair.asked(); {
@@ -466,7 +465,7 @@ func (w *world) rest() {
 	}
 }
 
-// prompted has Clair asked for newer data, as soon as that may be, and waits for what comes of it.
+// prompted requests a poll of Clair's data as early as possible, and waits for its effects.
 func (w *world) prompted(scanner *v1alpha1.Scanner) {
 	w.t.Helper()
 	w.For(scanner)
@@ -475,8 +474,8 @@ func (w *world) prompted(scanner *v1alpha1.Scanner) {
 	w.rest()
 }
 
-// comesRound wakes a loop and waits until it has come round once, from start to end, unless the Engines have ended. The third of
-// these can only be taken when what the first one began has ended.
+// comesRound wakes a loop and waits until it has run once from start to end, unless the Engines have ended. The loop can accept the third
+// wake-up only after the run that the first one started has ended.
 func (w *world) comesRound(loop chan struct{}) {
 	w.t.Helper()
 	for range 3 {
@@ -490,14 +489,14 @@ func (w *world) comesRound(loop chan struct{}) {
 	}
 }
 
-// indexed is how many images are being indexed.
+// indexed returns the number of images being indexed.
 func (i *instance) indexed() int {
 	i.line.mu.Lock()
 	defer i.line.mu.Unlock()
 	return len(i.line.busy)
 }
 
-// findings are the ids of what an image has.
+// findings returns the IDs of an image's findings.
 func (w *world) findings(scanner *v1alpha1.Scanner, img backend.Image) []string {
 	w.t.Helper()
 	catalogued, err := w.store.Catalogued(w.t.Context(), w.For(scanner).Engine(), img.Key, img.Scope)
@@ -519,7 +518,7 @@ func files(content string) v1ImageFiles { return v1ImageFiles{"etc/content": con
 
 type v1ImageFiles = registrytest.Files
 
-// clairsKey is what a Clair with authentication has in auth.psk.key, and preSharedKey how that stands in a Secret.
+// clairsKey is auth.psk.key of a Clair with authentication. preSharedKey is that key as stored in a Secret.
 var (
 	clairsKey    = []byte("a key of 32 bytes or more that only tests know")
 	preSharedKey = base64.StdEncoding.EncodeToString(clairsKey) + "\n"
@@ -539,7 +538,7 @@ func (c *scriptedClair) read() []string {
 
 type v1Image = v1.Image
 
-// readManifest is the digest of the manifest that Clair is given.
+// readManifest returns the digest of the manifest in a request to Clair.
 func readManifest(r *http.Request) string {
 	var manifest claircore.Manifest
 	_ = json.NewDecoder(r.Body).Decode(&manifest)

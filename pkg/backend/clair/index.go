@@ -25,32 +25,32 @@ import (
 )
 
 const (
-	// toolPrefix begins what a catalogue says of who made it; the state of Clair's indexer follows.
+	// toolPrefix begins the tool of a catalog by Clair. The state of Clair's indexer follows.
 	toolPrefix = "clair "
-	// toolNobody is that of images without layers: Clair has nothing to do with them.
+	// toolNobody is the tool of images without layers, which Clair cannot index.
 	toolNobody = "nothing to list"
 )
 
 const (
-	// resolveTimeout bounds finding out where an image's layers are.
+	// resolveTimeout bounds the lookup of an image's layers in its registry.
 	resolveTimeout = 2 * time.Minute
-	// authorizationReserve is how long an authorization must still be good when Clair is told.
+	// authorizationReserve is how long an authorization must still be valid when it is sent to Clair.
 	authorizationReserve = 15 * time.Second
-	// troublePause is how long nothing is begun after trouble of the operator's own.
+	// troublePause is how long no image is started after an error of the operator itself.
 	troublePause = 10 * time.Second
 )
 
-// errLater says that an image could not be indexed now for no reason of its own.
+// errLater means that Clair cannot be used now, so the image is to be tried again later.
 var errLater = errors.New("to be tried again when Clair can be asked")
 
-// isOutdated says that an image was listed in another state of Clair's indexer than it has now.
+// isOutdated reports whether an image was indexed in another state of Clair's indexer than the current one.
 func (i *instance) isOutdated(c store.Catalogued) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.state != "" && c.Tool != toolPrefix+i.state && c.Tool != toolNobody
 }
 
-// enter has an image indexed, and says whether that is being done.
+// enter queues an image for indexing, and reports whether it is being indexed.
 func (i *instance) enter(img backend.Image, l *link) bool {
 	running := i.line.enter(img, l)
 	if !running {
@@ -59,7 +59,7 @@ func (i *instance) enter(img backend.Image, l *link) bool {
 	return running
 }
 
-// indexLoop gives places to images that wait.
+// indexLoop indexes the queued images, up to MaxIndexing at once.
 func (i *instance) indexLoop(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -79,7 +79,7 @@ func (i *instance) indexLoop(ctx context.Context) {
 	}
 }
 
-// untilIndexing is how long to wait unless somebody wakes the loop.
+// untilIndexing returns the time until the next check if nothing wakes the loop.
 func (i *instance) untilIndexing() time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -89,14 +89,14 @@ func (i *instance) untilIndexing() time.Duration {
 	return checkAgain
 }
 
-// mayIndex says whether Clair can be given an image now.
+// mayIndex reports whether an image can be sent to Clair now.
 func (i *instance) mayIndex(t *task) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.state != "" && t.link.checked && t.link.trouble() == nil && !i.Clock.Now().Before(i.pausedUntil)
 }
 
-// indexTask indexes an image and tells whoever waits for it.
+// indexTask indexes an image and wakes its ImageScans.
 func (i *instance) indexTask(ctx context.Context, t *task) {
 	log := i.Log.WithValues("clair", i.url, "image", t.img.Key.String(), "scope", t.img.Scope)
 	wanted, err := i.Store.Wanted(ctx, i.engine, t.img.Key, t.img.Scope)
@@ -105,7 +105,7 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 		return
 	}
 	if err == nil {
-		i.Wake(ctx, t.img.Key.Digest) // to show that it began
+		i.Wake(ctx, t.img.Key.Digest) // the ImageScan shows that indexing began
 		err = i.index(ctx, log, t)
 	}
 	var failed *backend.Failure
@@ -129,7 +129,7 @@ func (i *instance) indexTask(ctx context.Context, t *task) {
 	i.Wake(ctx, t.img.Key.Digest)
 }
 
-// pause gives Clair no work for a while.
+// pause stops sending work to Clair for a while.
 func (i *instance) pause(wait time.Duration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -138,7 +138,7 @@ func (i *instance) pause(wait time.Duration) {
 	}
 }
 
-// index does all that has to be done for an image once.
+// index indexes one image and saves its catalog, unless that was done meanwhile.
 func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err error) {
 	defer recovered(log, &err)
 	i.mu.Lock()
@@ -146,7 +146,7 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 	i.mu.Unlock()
 	switch done, err := i.Store.Catalogued(ctx, i.engine, t.img.Key, t.img.Scope); {
 	case err == nil && (done.Tool == toolPrefix+state || done.Tool == toolNobody):
-		return nil // for another Scanner, meanwhile
+		return nil // another Scanner had it indexed meanwhile
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return err
 	case err != nil:
@@ -174,15 +174,15 @@ func (i *instance) index(ctx context.Context, log logr.Logger, t *task) (err err
 	if err := i.list(ctx, log, t, located, &catalogue); err != nil {
 		return err
 	}
-	// Before the catalogue: should this process end between the two, both are done again.
+	// The report is replaced before the catalog is saved. If the process ends in between, both steps are repeated.
 	if err := i.refresh(ctx, t.link, catalogue); err != nil {
 		return err
 	}
 	return i.Store.SaveCatalogue(ctx, catalogue, nil)
 }
 
-// requireRoom fails for a new image of a namespace that has used up its budget. An image that has a report is not new: its catalog was forgotten
-// when Clair lost it, and its findings count already.
+// requireRoom fails for a new image of a namespace that has used up its storage budget. An image with a report is not new: its catalog was
+// deleted when Clair lost it, and its findings count already.
 func (i *instance) requireRoom(ctx context.Context, img backend.Image) error {
 	full, err := i.room.Exceeded(ctx, img.Namespace)
 	if err != nil || full == nil {
@@ -194,7 +194,7 @@ func (i *instance) requireRoom(ctx context.Context, img backend.Image) error {
 	return full
 }
 
-// recovered makes an image's failure of a panic: what registries and Clair send is read by many libraries.
+// recovered turns a panic into a failure of the image. Answers of registries and Clair pass through many libraries, any of which may panic.
 func recovered(log logr.Logger, err *error) {
 	if cause := recover(); cause != nil {
 		log.Error(fmt.Errorf("panic: %v", cause), "Handling an image", "stack", string(debug.Stack()))
@@ -202,9 +202,9 @@ func recovered(log logr.Logger, err *error) {
 	}
 }
 
-// list completes a catalogue by what Clair says, unless it has said so for another scope.
+// list fills in the catalog from Clair's index report, or copies it from another credential scope.
 func (i *instance) list(ctx context.Context, log logr.Logger, t *task, located *registry.Location, catalogue *store.Catalogued) error {
-	// That this image may be had with these references and credentials is known by now.
+	// Reusing another scope's catalog is safe here: the registry accepted this Scanner's own references and credentials.
 	same, found, err := i.elsewhere(ctx, t.img, *catalogue)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (i *instance) list(ctx context.Context, log logr.Logger, t *task, located *
 	return nil
 }
 
-// elsewhere returns what was listed of a platform manifest for another scope, in the same state of the indexer.
+// elsewhere returns the catalog of a platform manifest in another credential scope, made in the same state of the indexer.
 func (i *instance) elsewhere(ctx context.Context, img backend.Image, wanted store.Catalogued) (store.Catalogued, bool, error) {
 	key := img.Key
 	key.Digest = wanted.PlatformDigest
@@ -250,8 +250,8 @@ func (i *instance) elsewhere(ctx context.Context, img backend.Image, wanted stor
 	return store.Catalogued{}, false, nil
 }
 
-// remember notes, before Clair is given a manifest, whether it had it already: only then is it ever deleted there that
-// nobody else gave it.
+// remember records, before a manifest is sent to Clair, whether Clair has it already. Only manifests that Clair got from the operator
+// first are ever deleted there.
 func (i *instance) remember(ctx context.Context, l *link, digest claircore.Digest) error {
 	switch _, err := i.Store.Manifest(ctx, i.engine, digest.String()); {
 	case err == nil:
@@ -261,7 +261,7 @@ func (i *instance) remember(ctx context.Context, l *link, digest claircore.Diges
 	}
 	_, err := l.client.IndexReport(ctx, digest)
 	if api.KindOf(err) == api.NotIndexed {
-		// Without its database Clair says so of every image: asked again once that is known to be there.
+		// Without its database Clair gives this answer for every image. The request is repeated once the database is known to work.
 		if err := i.probe(ctx, l); err != nil {
 			return err
 		}
@@ -274,8 +274,8 @@ func (i *instance) remember(ctx context.Context, l *link, digest claircore.Diges
 	return i.Store.SaveManifest(ctx, store.Manifest{Engine: i.engine, PlatformDigest: digest.String(), Ours: ours})
 }
 
-// post has Clair index a manifest, with credentials that are good for a while. Where a registry does not take them, it is
-// tried once more with new ones.
+// post has Clair index a manifest, with credentials that stay valid for a while. If a registry rejects them, it tries once more with new
+// ones.
 func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *registry.Location, digest claircore.Digest) (*claircore.IndexReport, error) {
 	var err error
 	for attempt := range 2 {
@@ -308,7 +308,7 @@ func (i *instance) post(ctx context.Context, log logr.Logger, t *task, located *
 	return nil, i.explain(ctx, t.link, err)
 }
 
-// locateAgain gets new credentials. The image stays the same.
+// locateAgain gets new credentials for the same image. It fails if the registry now returns another digest.
 func (i *instance) locateAgain(ctx context.Context, t *task, digest claircore.Digest) (*registry.Location, error) {
 	located, err := i.locate(ctx, t)
 	if err == nil && located.Digest.String() != digest.String() {
@@ -325,14 +325,14 @@ func manifestOf(located *registry.Location, digest claircore.Digest) claircore.M
 	for _, layer := range located.Layers {
 		hash, err := claircore.ParseDigest(layer.Digest.String())
 		if err != nil {
-			continue // not reached: a registry's digest is one
+			continue // not reached: the digests of a registry are valid
 		}
 		manifest.Layers = append(manifest.Layers, &claircore.Layer{Hash: hash, URI: layer.URL, Headers: located.Authorization.Header()})
 	}
 	return manifest
 }
 
-// distroOf names the distribution, if there is one.
+// distroOf returns the name of the distribution, or "" unless there is exactly one.
 func distroOf(report *claircore.IndexReport) string {
 	if len(report.Distributions) != 1 {
 		return ""
@@ -346,7 +346,7 @@ func distroOf(report *claircore.IndexReport) string {
 	return ""
 }
 
-// locate finds out in the registry where the image's layers are and how they are had. Errors are *backend.Failure.
+// locate resolves the image in its registry: where its layers are, and which credentials fetch them. Errors are *backend.Failure.
 func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, error) {
 	if len(t.img.PullReferences) == 0 {
 		return nil, &backend.Failure{Reason: workerapi.ReasonImageNotFound, Message: "it is not known from where the image could be pulled"}
@@ -370,8 +370,8 @@ func (i *instance) locate(ctx context.Context, t *task) (*registry.Location, err
 	return nil, i.notLocated(t.img, secrets, err)
 }
 
-// notLocated is why an image cannot be had. Pull secrets that the operator may not read matter only then: many images
-// need none, whatever their pods name.
+// notLocated returns the failure of an image that could not be resolved. Pull secrets that the operator may not read are mentioned only in
+// this case: many images need none, whatever their pods name.
 func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error) error {
 	said := failure.Describe(err, workerapi.ReasonCatalogFailed)
 	failed := &backend.Failure{
@@ -382,7 +382,7 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 	case workerapi.ReasonUnauthorized, workerapi.ReasonPullSecretMissing, workerapi.ReasonNodeCredentials,
 		workerapi.ReasonImageNotFound, workerapi.ReasonRegistryThrottled:
 		if len(secrets.forbidden) > 0 {
-			// What the registry said without them leads astray.
+			// The registry's answer to a request without these pull secrets would be misleading.
 			i.Log.Info("Pull secrets may not be read", "image", img.Key.String(), "namespace", img.Namespace, "secrets", secrets.forbidden, "without", failed.Message)
 			failed.Reason = ReasonPullSecretForbidden
 			failed.Message = "the operator may not read pull secrets of the image's pods; to allow it: " + i.howToGrant(img.Namespace, grant.Secrets, secrets.forbidden...)
@@ -393,8 +393,8 @@ func (i *instance) notLocated(img backend.Image, secrets pullSecrets, err error)
 	return failed
 }
 
-// aboutAccounts says what is not known of pull secrets that the ServiceAccounts of an image's pods may have by now; empty
-// if it matters not for a reason. It comes first, since what registries say is long.
+// aboutAccounts describes pull secrets of ServiceAccounts that were not used, or "" if that is irrelevant for the reason. The text is a
+// prefix because registries' messages are long.
 func (i *instance) aboutAccounts(img backend.Image, secrets pullSecrets, reason string) string {
 	switch {
 	case len(secrets.accounts) > 0:
@@ -407,7 +407,8 @@ func (i *instance) aboutAccounts(img backend.Image, secrets pullSecrets, reason 
 	return ""
 }
 
-// explain tells an image's own failure from trouble with Clair, after which the image is tried again.
+// explain returns the image's own failure, or errLater for a problem with Clair. It records a problem with Clair. After errLater the image
+// is tried again.
 func (i *instance) explain(ctx context.Context, l *link, err error) error {
 	var refused *api.Error
 	var failed *backend.Failure
@@ -418,7 +419,7 @@ func (i *instance) explain(ctx context.Context, l *link, err error) error {
 		if i.troubleOf(l) != nil {
 			return errLater
 		}
-		i.tell(ctx, l, i.noteFailed(l, err)) // the Secret with the key
+		i.tell(ctx, l, i.noteFailed(l, err)) // the problem is the Secret with the key
 		return errLater
 	case !errors.As(err, &refused):
 		return err
@@ -433,14 +434,14 @@ func (i *instance) explain(ctx context.Context, l *link, err error) error {
 	case api.LayerFailed, api.BadManifest:
 		return &backend.Failure{Reason: layerReasons[refused.Layer], Message: refused.Error()}
 	}
-	// Is it Clair, or this image?
+	// Clair may be broken, or only unable to index this image.
 	if i.probe(ctx, l) != nil {
 		return errLater
 	}
 	return &backend.Failure{Reason: ReasonIndexFailed, Message: refused.Error()}
 }
 
-// layerReasons are those for what Clair says of a layer. A manifest that it cannot read comes without.
+// layerReasons maps Clair's errors about layers to reasons. The empty cause is a manifest that Clair cannot read.
 var layerReasons = map[api.LayerCause]string{
 	"":                   workerapi.ReasonNotAnImage,
 	api.LayerRefused:     workerapi.ReasonUnauthorized,
@@ -451,7 +452,7 @@ var layerReasons = map[api.LayerCause]string{
 	api.LayerUnscannable: ReasonIndexFailed,
 }
 
-// throttled leaves Clair alone for as long as it wants, or for longer each time.
+// throttled stops sending work to Clair for the time that it requests, or longer after each refusal in a row.
 func (i *instance) throttled(refused *api.Error) {
 	i.mu.Lock()
 	i.pauses++

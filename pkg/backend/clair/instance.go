@@ -14,68 +14,69 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// maxReadings is how many reports of all Clairs are in memory at a time: one may have 32 MiB, and some times that decoded.
+// maxReadings is how many reports of all Clair instances are in memory at a time. One may have 32 MiB, and several times that when decoded.
 const maxReadings = 2
 
-// bindingMemory is how long a Scanner counts as there after it was last looked at: several times the interval at which
-// that is done.
+// bindingMemory is how long a Scanner counts as existing after its last reconcile. It is several times the reconcile interval.
 const bindingMemory = 5 * time.Minute
 
-// instance is one Clair, as all Scanners use it.
+// instance is one Clair, shared by all Scanners that use it.
 type instance struct {
 	*Engines
 	network           *api.Network
 	url, host, engine string
-	// updaters are patterns of those that must have run.
+	// updaters are name patterns of the updaters that must have run.
 	updaters []string
-	// authorities vouch for Clair, beside the well-known ones. They are the administrator's: what is read over one link counts
-	// for all namespaces.
+	// authorities are PEM certificates of CAs to trust for Clair, in addition to the system's. Only the administrator sets them: a report
+	// read over one link counts for all namespaces.
 	authorities string
 
 	// polling, indexing, reading and tidying wake the loops.
 	polling, indexing, reading, tidying chan struct{}
-	// reports bounds how fast they are read.
+	// reports limits the rate of reading reports.
 	reports *rate.Limiter
 	line    line
-	// queued is how many images waited for a report when the loop that reads them last ran.
+	// queued is the number of images that waited for a report at the last run of the readLoop.
 	queued   atomic.Int64
 	failures failures
 	digests  digestLocks
 	lost     lostImages
 
-	// mu guards what follows, and all that links hold but for what never changes.
+	// mu guards the fields below, and all fields of links that change.
 	mu    sync.Mutex
 	links map[linkKey]*link
-	// way leads to Clair. Whether there is any answer is the same for all who go it.
+	// way is the outage of the connection to Clair. All links share it, because whether Clair answers at all does not depend on the
+	// settings.
 	way outage
-	// bindings are the Scanners that use this Clair, by UID.
+	// bindings holds the Scanners that use this Clair, by UID.
 	bindings map[string]binding
-	// worked is the last link over which Clair gave what it was asked for; nil if there was none.
+	// worked is the last link over which a request succeeded; nil if there was none.
 	worked *link
-	// state is that of Clair's indexer; empty until known. stateSeen is what the last poll saw.
+	// state is the state of Clair's indexer; empty until known. stateSeen is the state at the last poll.
 	state, stateSeen string
 	data             data
-	// prompted says that the data is to be looked at as soon as may be; polled is when that was done last.
+	// prompted requests a poll of the data as soon as possible. polled is the time of the last poll of the data.
 	prompted bool
 	polled   time.Time
-	// pausedUntil is when Clair may be given work again, which it has refused pauses times in a row.
+	// pausedUntil is when Clair may get work again. pauses counts how often in a row it refused work.
 	pausedUntil time.Time
 	pauses      int
-	// unused is since when manifests are seen not to be in use. releasing are the Scanners that are about to go.
+	// unused holds since when each manifest is known to be unused. releasing holds the Scanners being released, by UID, with their last
+	// Release call.
 	unused    map[string]time.Time
 	releasing map[string]time.Time
-	// revisited is the state of the indexer for which all images were looked at.
+	// revisited is the indexer state for which all outdated images were woken.
 	revisited string
 }
 
-// binding is one Scanner's use of a Clair.
+// binding is the use of a Clair by one Scanner.
 type binding struct {
 	link *link
 	seen time.Time
 }
 
 func newInstance(e *Engines, network *api.Network, address string, settings config.ClairInstance) *instance {
-	parsed, _ := url.Parse(address) // it is canonical
+	parsed, _ := url.Parse(address) // the address is canonical
 	i := &instance{
 		Engines: e, network: network, url: address, host: parsed.Host, engine: engineOf(address), updaters: settings.Updaters, authorities: settings.CABundle,
 		polling: make(chan struct{}, 1), indexing: make(chan struct{}, 1), reading: make(chan struct{}, 1), tidying: make(chan struct{}, 1),
@@ -87,14 +88,14 @@ func newInstance(e *Engines, network *api.Network, address string, settings conf
 	return i
 }
 
-// bind notes that a Scanner uses this Clair with its settings, and returns the link for them.
+// bind records that a Scanner uses this Clair with its settings, and returns the link for them.
 func (i *instance) bind(scanner *v1alpha1.Scanner) *link {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	l := i.linkFor(keyOf(scanner))
 	i.bindings[string(scanner.UID)] = binding{link: l, seen: i.Clock.Now()}
 	if scanner.DeletionTimestamp.IsZero() {
-		delete(i.releasing, string(scanner.UID)) // it has come back
+		delete(i.releasing, string(scanner.UID)) // the Scanner is not being deleted any more
 	}
 	if !l.checked {
 		kick(i.polling)
@@ -108,7 +109,7 @@ func (i *instance) unbind(scanner string) {
 	delete(i.bindings, scanner)
 }
 
-// scanners are the UIDs of those that use this Clair.
+// scanners returns the UIDs of the Scanners that use this Clair.
 func (i *instance) scanners() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -120,8 +121,8 @@ func (i *instance) scanners() []string {
 	return uids
 }
 
-// dropAbsent forgets Scanners that have gone, and links that nobody uses, but for the one that worked last: with that,
-// what Clair keeps is deleted when all Scanners have gone.
+// dropAbsent removes Scanners that were not seen for bindingMemory, and links that no Scanner uses. It keeps the link that worked last:
+// after all Scanners are gone, that link deletes what Clair still holds. The caller holds mu.
 func (i *instance) dropAbsent() {
 	now, used := i.Clock.Now(), map[linkKey]bool{}
 	for uid, b := range i.bindings {
@@ -138,7 +139,7 @@ func (i *instance) dropAbsent() {
 	}
 }
 
-// isBound says that a Scanner uses this link, or that it is needed to undo what is kept for Scanners that have gone. The
+// isBound reports whether a Scanner uses this link, or whether the link is needed to delete manifests of Scanners that are gone. The
 // caller holds mu.
 func (i *instance) isBound(l *link) bool {
 	if l == i.worked && len(i.bindings) == 0 && len(i.unused) > 0 {
@@ -152,7 +153,7 @@ func (i *instance) isBound(l *link) bool {
 	return false
 }
 
-// worker is a link over which Clair can be asked for what concerns no single Scanner; nil if there is none now.
+// worker returns a working link for requests that concern no single Scanner; nil if there is none now.
 func (i *instance) worker() *link {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -167,15 +168,15 @@ func (i *instance) worker() *link {
 	return nil
 }
 
-// kick wakes a loop. It never waits.
+// kick wakes a loop. It never blocks.
 func kick(loop chan struct{}) {
 	select {
 	case loop <- struct{}{}:
-	default: // it is awake already
+	default: // a run is already pending
 	}
 }
 
-// await waits for a kick or a time, and says whether to go on.
+// await waits for a kick or until the time has passed. It reports whether the loop is to continue.
 func (i *instance) await(ctx context.Context, loop chan struct{}, wait time.Duration) bool {
 	timer := i.Clock.NewTimer(max(wait, 0))
 	defer timer.Stop()
@@ -188,18 +189,18 @@ func (i *instance) await(ctx context.Context, loop chan struct{}, wait time.Dura
 	return ctx.Err() == nil
 }
 
-// around is a time that differs by up to a tenth, so that many do not do the same at once.
+// around returns d with a jitter of up to ±10 %, so that loops do not run in lockstep.
 func (i *instance) around(d time.Duration) time.Duration {
 	return d + time.Duration((i.Random()-0.5)/5*float64(d))
 }
 
-// Bounds of the time until something that failed is tried again.
+// Bounds of the backoff.
 const (
 	firstPause = time.Second
 	lastPause  = 2 * time.Minute
 )
 
-// backOff is how long to leave alone what has failed so many times in a row.
+// backOff returns the delay after this many failures in a row.
 func (i *instance) backOff(times int) time.Duration {
 	return min(i.around(min(firstPause<<min(max(times-1, 0), 10), lastPause)), lastPause)
 }

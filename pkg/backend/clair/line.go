@@ -12,7 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// taskID is an image as one Scanner has it: what goes wrong with its references and credentials is nobody else's trouble.
+// taskID identifies an image of one Scanner. The Scanner is included because problems with its references and credentials concern no other
+// Scanner.
 type taskID struct {
 	scanner string
 	key     image.Key
@@ -23,21 +24,21 @@ func idOf(img backend.Image) taskID {
 	return taskID{scanner: img.Scanner, key: img.Key, scope: img.Scope}
 }
 
-// task is an image to index.
+// task is an image to index on behalf of one Scanner.
 type task struct {
 	img     backend.Image
 	link    *link
 	running bool
 }
 
-// listed is what an index gives: it is the same for all Scanners.
+// listed identifies the result of indexing an image, which is the same for all Scanners.
 type listed struct {
 	key   image.Key
 	scope store.Scope
 }
 
-// line holds the images that wait to be indexed by one Clair. Namespaces take turns, and in each the images come in the
-// order in which they asked: who has hundreds of them keeps no other namespace waiting for longer than its turn.
+// line is the fair queue of images to index with one Clair. It serves namespaces round-robin, and the images of a namespace first in,
+// first out. A namespace with hundreds of images therefore delays the others by one turn at most.
 type line struct {
 	mu      sync.Mutex
 	tasks   map[taskID]*task
@@ -51,8 +52,7 @@ type turn struct {
 	waiting   []*task
 }
 
-// enter gives an image a place in the line, unless it has one, and says whether it is being indexed. What was said of it
-// last counts.
+// enter adds an image to the queue unless it is queued, and reports whether it is being indexed. A queued image takes over the new details.
 func (l *line) enter(img backend.Image, over *link) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *line) enter(img backend.Image, over *link) bool {
 	return false
 }
 
-// waiting is the number of images that have no place yet.
+// waiting returns the number of images without a slot.
 func (l *line) waiting() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +90,8 @@ func (l *line) wait(t *task) {
 	l.turns[at].waiting = append(l.turns[at].waiting, t)
 }
 
-// take gives a place to the next image that may have one: of those that are ready, and neither there in the same way
-// already nor beyond what one namespace may have. Nil if there is none.
+// take gives a slot to the next ready image, or returns nil. It skips namespaces with limit running images, and images that are being
+// indexed already for the same credential scope.
 func (l *line) take(limit int, ready func(*task) bool) *task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *line) take(limit int, ready func(*task) bool) *task {
 	return nil
 }
 
-// leave frees a place. The image waits for another one if it is to be tried again.
+// leave frees the slot of an image. If again is set, the image is queued again.
 func (l *line) leave(t *task, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +133,7 @@ func (l *line) leave(t *task, again bool) {
 	delete(l.tasks, idOf(t.img))
 }
 
-// keep takes out what waits for other Scanners than these.
+// keep removes the queued images of all Scanners except these.
 func (l *line) keep(scanners []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,16 +149,17 @@ func (l *line) keep(scanners []string) {
 	l.turns = slices.DeleteFunc(l.turns, func(t *turn) bool { return len(t.waiting) == 0 })
 }
 
-// Times for which failures are remembered.
+// How long failures are remembered.
 const (
-	// failureMemory is how long a failure answers for an image once somebody has heard of it: less than the first retry of
-	// an ImageScan, so that it never suppresses one.
+	// failureMemory is how long a failure is returned after its Scanner first got it. It is shorter than the first retry of an ImageScan,
+	// so that it never suppresses a retry.
 	failureMemory = 50 * time.Second
-	// unheardMemory is how long it waits for somebody to hear of it, and how soon an image that is listed is tried again.
+	// unheardMemory is how long a failure is kept for a Scanner that has not got it yet. It is also the delay before an outdated image is
+	// indexed again after a failure.
 	unheardMemory = time.Hour
 )
 
-// failures remembers why images could not be indexed until their Scanners have heard of it.
+// failures remembers why images could not be indexed, until shortly after their Scanners got the failure.
 type failures struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -180,7 +181,7 @@ func (f *failures) note(id taskID, failure *backend.Failure) {
 	f.known[id] = rememberedFailure{failure: failure, until: f.clock.Now().Add(unheardMemory)}
 }
 
-// take returns a failure, which is to be heard of now; nil if there is none.
+// take returns the failure to its Scanner and starts failureMemory; nil if there is none.
 func (f *failures) take(id taskID) *backend.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,7 +197,7 @@ func (f *failures) take(id taskID) *backend.Failure {
 	return known.failure
 }
 
-// peek returns a failure of which nobody is to hear.
+// peek returns the failure without starting failureMemory; nil if there is none.
 func (f *failures) peek(id taskID) *backend.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()

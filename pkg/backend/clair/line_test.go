@@ -13,14 +13,14 @@ func inLine(namespace, scanner, digest string) backend.Image {
 	return backend.Image{Key: image.Key{Digest: digest, Platform: amd64}, Namespace: namespace, Scanner: scanner}
 }
 
-// TestTurns: namespaces take turns, whoever came first with however many images.
+// TestTurns: namespaces are served round-robin, regardless of how many images each one queued first.
 func TestTurns(t *testing.T) {
 	var l line
 	for n := range 3 {
 		l.enter(inLine("shop", "shop-uid", fmt.Sprint("s", n)), nil)
 	}
 	l.enter(inLine("blog", "blog-uid", "b0"), nil)
-	l.enter(inLine("shop", "shop-uid", "s0"), nil) // asks again
+	l.enter(inLine("shop", "shop-uid", "s0"), nil) // a repeated request
 	var order []string
 	for {
 		next := l.take(10, func(*task) bool { return true })
@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestLine: who may have a place.
+// TestLine: which images get a slot.
 func TestLine(t *testing.T) {
 	var l line
 	ready := func(*task) bool { return true }
@@ -63,7 +63,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestKeep: nothing waits for a Scanner that has gone.
+// TestKeep: images of deleted Scanners leave the queue.
 func TestKeep(t *testing.T) {
 	var l line
 	ready := func(*task) bool { return true }

@@ -18,7 +18,7 @@ import (
 	api "github.com/scanner-operator/scanner-operator/pkg/clair"
 )
 
-// linkKey is what Scanners may say differently about one Clair. Without a Secret the namespace does not matter.
+// linkKey identifies the settings that Scanners may have for one Clair. It has a namespace only with a Secret.
 type linkKey struct{ namespace, secret string }
 
 func keyOf(scanner *v1alpha1.Scanner) linkKey {
@@ -28,17 +28,17 @@ func keyOf(scanner *v1alpha1.Scanner) linkKey {
 	return linkKey{}
 }
 
-// outage is why Clair cannot be asked. The zero value is that of one that can, or was not asked yet.
+// outage is why a Clair cannot be used. The zero value means that it works or was not contacted yet.
 type outage struct {
 	failure *backend.Failure
 	since   time.Time
-	// failures is how often in a row there was none of use.
+	// failures counts failures in a row.
 	failures int
-	// next is when it is to be asked again.
+	// next is when to contact Clair again.
 	next time.Time
 }
 
-// note adds a failure, after which Clair is left alone for longer each time.
+// note records a failure and increases the backoff.
 func (o *outage) note(i *instance, err error) {
 	now := i.Clock.Now()
 	if o.since.IsZero() {
@@ -47,25 +47,25 @@ func (o *outage) note(i *instance, err error) {
 	o.failures++
 	o.next = now.Add(i.backOff(o.failures))
 	said := fmt.Sprintf("%s (since %s)", err, o.since.UTC().Format(time.RFC3339))
-	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(said) { // conditions change for news only
+	if o.failure == nil || withoutNumbers(o.failure.Message) != withoutNumbers(said) { // a condition changes only if more than numbers changed
 		o.failure = &backend.Failure{Reason: ReasonUnavailable, Message: said}
 	}
 }
 
-// link is a Clair with the settings of one Scanner or several. What Clair answers over it is about these only: what it
-// is asked depends on what stands in the Scanner's Secret.
+// link is a connection to a Clair with the settings of one or more Scanners. Its errors concern only these settings, because answers
+// depend on the key in the Scanner's Secret.
 type link struct {
 	instance *instance
 	key      linkKey
 	client   *api.Client
-	// unusable is why the settings cannot be used at all.
+	// unusable is why the settings cannot be used at all; nil if they can.
 	unusable *backend.Failure
-	// checked says that Clair was asked with these settings.
+	// checked means that the settings were tried: a request succeeded, or failed for another reason than the connection.
 	checked bool
 	outage
 }
 
-// linkFor returns the link for these settings. The caller holds mu.
+// linkFor returns the link for these settings, and creates it if needed. The caller holds mu.
 func (i *instance) linkFor(key linkKey) *link {
 	if l := i.links[key]; l != nil {
 		return l
@@ -84,12 +84,12 @@ func (i *instance) linkFor(key linkKey) *link {
 	return l
 }
 
-// trouble is why nothing can be asked over this link now; nil if it can. The caller holds the instance's mu.
+// trouble returns why this link cannot be used now; nil if it can. The caller holds the instance's mu.
 func (l *link) trouble() *backend.Failure {
 	switch {
 	case l.unusable != nil:
 		return l.unusable
-	case l.instance.way.failure != nil: // any answer would have ended it
+	case l.instance.way.failure != nil: // any answer would have cleared it
 		return l.instance.way.failure
 	case l.failure != nil:
 		return l.failure
@@ -97,14 +97,14 @@ func (l *link) trouble() *backend.Failure {
 	return nil
 }
 
-// troubleOf is the same for those who do not hold mu.
+// troubleOf is trouble for callers that do not hold mu.
 func (i *instance) troubleOf(l *link) *backend.Failure {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return l.trouble()
 }
 
-// noteWorked notes that Clair gave what it was asked for. It returns whether that is news.
+// noteWorked records that Clair answered a request with success. It reports whether the state of the link changed.
 func (i *instance) noteWorked(l *link) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -115,7 +115,7 @@ func (i *instance) noteWorked(l *link) bool {
 	return news
 }
 
-// noteFailed notes why Clair, asked for what it always has, did not give it. It returns whether that is news.
+// noteFailed records a failed request that a healthy Clair would have answered. It reports whether the problem of the link changed.
 func (i *instance) noteFailed(l *link, err error) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -140,7 +140,7 @@ func (i *instance) noteFailed(l *link, err error) bool {
 	return before == nil || before.Reason != after.Reason || withoutNumbers(before.Message) != withoutNumbers(after.Message)
 }
 
-// withoutNumbers is what stays the same of a message when only ports and times change.
+// withoutNumbers removes digits, so that messages that differ only in ports and times compare equal.
 func withoutNumbers(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
@@ -150,7 +150,7 @@ func withoutNumbers(text string) string {
 	}, text)
 }
 
-// ownFailure is what says something about the settings only; nil for any other error.
+// ownFailure returns the failure if an error concerns only the link's settings; nil for any other error.
 func (i *instance) ownFailure(l *link, err error) *backend.Failure {
 	var failure *backend.Failure
 	switch {
@@ -164,15 +164,15 @@ func (i *instance) ownFailure(l *link, err error) *backend.Failure {
 	return nil
 }
 
-// probe finds out whether Clair and its databases work, of which indexer and matcher may have one each: with its database
-// away, the indexer says of all images that it does not know them, and nothing of that is to be believed.
+// probe checks that Clair and its databases work. The indexer and the matcher may have one database each. Without its database, the
+// indexer reports every image as unknown, so such answers must not be trusted.
 func (i *instance) probe(ctx context.Context, l *link) error {
 	if trouble := i.troubleOf(l); trouble != nil {
 		return trouble
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	err := l.client.Delete(ctx, noImage()) // the database has to be searched for it
+	err := l.client.Delete(ctx, noImage()) // this makes the indexer search its database
 	if err == nil {
 		_, err = l.client.UpdateOperations(ctx, api.Vulnerabilities, "")
 	}
@@ -182,14 +182,14 @@ func (i *instance) probe(ctx context.Context, l *link) error {
 	return err
 }
 
-// noImage is a digest that no image has.
+// noImage returns a random digest, which no image has.
 func noImage() claircore.Digest {
 	random := make([]byte, sha256.Size)
-	_, _ = rand.Read(random) // it never fails
+	_, _ = rand.Read(random) // never fails
 	return claircore.MustParseDigest("sha256:" + hex.EncodeToString(random))
 }
 
-// tell has Scanners show how their Clair is, if that has changed.
+// tell logs a changed state of a link, wakes the loops and notifies the controllers. It does nothing unless news is set.
 func (i *instance) tell(ctx context.Context, l *link, news bool) {
 	if !news {
 		return

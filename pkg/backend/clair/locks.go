@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// digestLocks let one at a time change what Clair and the store have of a platform manifest. The zero value is ready.
+// digestLocks serialize changes of what Clair and the store hold about a platform manifest. The zero value is ready to use.
 type digestLocks struct {
 	mu   sync.Mutex
 	held map[string]*digestLock
 }
 
 type digestLock struct {
-	free  chan struct{} // holds one token while nobody has the lock
+	free  chan struct{} // holds one token while the lock is free
 	users int
 }
 
-// lock waits until nobody has the digest, or the context ends. The returned function gives it back.
+// lock waits until the digest is unlocked or the context ends. The caller unlocks with the returned function.
 func (d *digestLocks) lock(ctx context.Context, digest string) (func(), error) {
 	l := d.enter(digest)
 	select {
@@ -28,7 +28,7 @@ func (d *digestLocks) lock(ctx context.Context, digest string) (func(), error) {
 	}
 }
 
-// try is the same without waiting; nil if somebody has the digest.
+// try locks the digest without waiting. It returns nil if the digest is locked.
 func (d *digestLocks) try(digest string) func() {
 	l := d.enter(digest)
 	select {

@@ -14,27 +14,27 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// NotCovered lists what Clair 4.9 does not analyse: an image may hold such packages, and Clair's report says nothing of
-// them. Clair's indexer looks for dpkg, apk, rpm, Python, Java, Go binaries, Ruby and Red Hat's own containers, and for
-// nothing else (claircore 1.5.48, libindex.New); these are the other ecosystems of OSV that packages are installed from.
+// NotCovered lists what Clair 4.9 does not analyze: an image may contain such packages, and Clair's report omits them silently. Clair's
+// indexer supports only dpkg, apk, rpm, Python, Java, Go binaries, Ruby and Red Hat's own containers (claircore 1.5.48, libindex.New).
+// NotCovered has the other OSV ecosystems from which packages are installed.
 var NotCovered = []string{"npm", "PHP (Composer)", "Rust (Cargo)", ".NET (NuGet)", "Erlang (Hex)", "Dart (Pub)", "R (CRAN)", "Haskell (Hackage)", "Swift"}
 
-// Bounds of what one report may become. A few bytes of it can become many: each package repeats its vulnerabilities' texts.
+// Bounds of the findings of one report. A small report can produce many, because each package repeats the texts of its vulnerabilities.
 const (
 	maxFindings         = 100_000
 	maxTextBytes        = 128 << 20
 	maxDescriptionBytes = 8 << 10
 )
 
-// notAffected is the fixed version by which the security trackers of Debian and Alpine say that no version is affected.
+// notAffected is the fixed version with which the security trackers of Debian and Alpine state that no version is affected.
 const notAffected = "0"
 
-// Normalise turns Clair's report on an image into findings: canonical ids, one finding per vulnerability, package and place,
-// with all advisories that speak of it; an advisory that covers several CVEs becomes a finding for each of them. The result
-// does not depend on Clair's own numbers, which change with its data.
+// Normalise converts Clair's report on an image to findings with canonical IDs. It returns one finding for each vulnerability, package and
+// location, with all advisories about it. An advisory that covers several CVEs becomes one finding for each. The result does not depend on
+// Clair's internal IDs, which change with its data.
 //
-// Everything in the report is in the result, except what its advisory says is not affected. A report that refers to
-// something it does not contain, or that is too large, is an error: less would look like a cleaner image.
+// The result contains everything in the report, except packages that the advisory declares not affected. A report that refers to missing
+// entries, or is too large, is an error: dropping entries would make the image look cleaner than it is.
 func Normalise(report *claircore.VulnerabilityReport) ([]finding.Finding, error) {
 	if report == nil {
 		return nil, errors.New("there is no vulnerability report")
@@ -49,7 +49,8 @@ func Normalise(report *claircore.VulnerabilityReport) ([]finding.Finding, error)
 			return nil, err
 		}
 	}
-	// The first of several findings with the same key gives its description, so their order matters.
+	// When findings with the same key are merged, the first one supplies the description. Sorting makes the result independent of the map
+	// order.
 	slices.SortFunc(n.findings, compare)
 	merged := finding.Merge(n.findings)
 	for i := range merged {
@@ -61,17 +62,17 @@ func Normalise(report *claircore.VulnerabilityReport) ([]finding.Finding, error)
 // normaliser collects the findings of one report.
 type normaliser struct {
 	report   *claircore.VulnerabilityReport
-	ratings  map[string][]cvssRating // by vulnerability
-	known    map[string]*statement   // by vulnerability, once it was met
+	ratings  map[string][]cvssRating // by vulnerability ID
+	known    map[string]*statement   // by vulnerability ID; filled on first use
 	findings []finding.Finding
 	bytes    int
 }
 
-// statement is what a vulnerability of the report says of any package.
+// statement is what a vulnerability of the report states independently of a package.
 type statement struct {
-	ids   []string        // canonical; one finding for each
-	base  finding.Finding // without id, package and fix
-	fixed string          // as the report has it
+	ids   []string        // canonical IDs; one finding for each
+	base  finding.Finding // without ID, package and fix
+	fixed string          // FixedInVersion, as in the report
 }
 
 func (n *normaliser) addPackage(id string, vulnerabilities []string) error {
@@ -97,7 +98,7 @@ func (n *normaliser) addPackage(id string, vulnerabilities []string) error {
 	return nil
 }
 
-// add makes the findings of one vulnerability in one package at one place.
+// add adds the findings of one vulnerability in one package at one location.
 func (n *normaliser) add(at place, vulnerability string) error {
 	stated, err := n.stated(vulnerability)
 	if err != nil {
@@ -109,7 +110,7 @@ func (n *normaliser) add(at place, vulnerability string) error {
 	}
 	f := stated.base
 	f.Package, f.Paths = at.Package, at.paths
-	f.FixState = finding.FixStateUnknown // Clair does not say whether anybody will fix it
+	f.FixState = finding.FixStateUnknown // Clair does not report whether a fix is planned
 	if len(fixes) > 0 {
 		f.FixState, f.FixVersions = finding.FixStateFixed, fixes
 	}
@@ -127,7 +128,7 @@ func (n *normaliser) add(at place, vulnerability string) error {
 	return nil
 }
 
-// stated reads a vulnerability, once for all packages that have it.
+// stated returns the statement of a vulnerability, which is computed once for all packages.
 func (n *normaliser) stated(id string) (*statement, error) {
 	if known := n.known[id]; known != nil {
 		return known, nil
@@ -159,7 +160,7 @@ func (n *normaliser) stated(id string) (*statement, error) {
 	return n.known[id], nil
 }
 
-// compare orders findings by everything in which those with the same key may differ, except by Clair's own numbers.
+// compare orders findings by all fields in which findings with the same key may differ, except Clair's internal IDs.
 func compare(a, b finding.Finding) int {
 	return cmp.Or(
 		cmp.Compare(a.ID, b.ID),
@@ -178,7 +179,7 @@ func compareAdvisories(a, b finding.Advisory) int {
 	return cmp.Or(
 		cmp.Compare(a.ID, b.ID),
 		cmp.Compare(a.Source, b.Source),
-		// A fix that is known comes first.
+		// A known fix comes first.
 		cmp.Compare(a.FixState, b.FixState),
 		slices.Compare(a.FixVersions, b.FixVersions),
 		cmp.Compare(a.Layer, b.Layer),
@@ -186,13 +187,13 @@ func compareAdvisories(a, b finding.Advisory) int {
 	)
 }
 
-// distinct drops repetitions: an updater may have one record for each repository or range of versions.
+// distinct removes duplicates: an updater may have one record for each repository or version range.
 func distinct(advisories []finding.Advisory) []finding.Advisory {
 	slices.SortFunc(advisories, compareAdvisories)
 	return slices.CompactFunc(advisories, func(a, b finding.Advisory) bool { return reflect.DeepEqual(a, b) })
 }
 
-// bounded cuts a description between two characters.
+// bounded cuts a description to maxDescriptionBytes, between two characters.
 func bounded(text string) string {
 	if len(text) <= maxDescriptionBytes {
 		return text

@@ -11,31 +11,31 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// osvAlias is what the OSV updater puts before each alias of a record among its links (claircore, updater/osv).
+// osvAlias is the prefix of each alias of a record among the links of the OSV updater (claircore, updater/osv).
 const osvAlias = "https://osv.dev/vulnerability/"
 
 var (
 	// cveInName is as tolerant as Clair itself (claircore, enricher.CVERegexp).
 	cveInName = regexp.MustCompile(`(?i:cve)[-_][0-9]{4}[-_][0-9]{4,}`)
-	// cvePage is a link to the page of one CVE: its id is the last part of the path or of the query.
+	// cvePage matches a link to the page of one CVE: the ID is the last part of the path or of the query.
 	cvePage = regexp.MustCompile(`(?i)[/=](cve-[0-9]{4}-[0-9]{4,})(\.html|/)?$`)
-	// advisoryID is how a title begins: "ELSA-2018-0007:  kernel security update (IMPORTANT)".
+	// advisoryID matches the beginning of a title such as "ELSA-2018-0007:  kernel security update (IMPORTANT)".
 	advisoryID = regexp.MustCompile(`^[A-Za-z]+-[A-Za-z0-9:._-]*[A-Za-z0-9]`)
 )
 
-// names of a vulnerability.
+// names holds the IDs of a vulnerability.
 type names struct {
-	ids     []string // canonical; several if the advisory covers several
-	native  string   // the advisory's own id
-	aliases []string // other ids of the same vulnerability
+	ids     []string // canonical; several if the advisory covers several CVEs
+	native  string   // the advisory's own ID
+	aliases []string // other IDs of the same vulnerability
 }
 
-// namesOf reads the ids of a vulnerability. In this order:
-//   - CVEs in its name, which for several distributions is a title ("CVE-2021-20193 on Ubuntu 18.04 LTS (bionic) - low.");
-//   - what OSV says is the same vulnerability, as with any engine;
-//   - for the advisories of distributions, the CVEs whose pages they refer to: those are what the update fixes.
+// namesOf reads the IDs of a vulnerability, from the first of these sources that has any:
+//   - the CVEs in its name, which for several distributions is a title ("CVE-2021-20193 on Ubuntu 18.04 LTS (bionic) - low.");
+//   - for OSV records, the aliases, as with any engine;
+//   - for the advisories of distributions, the CVEs whose pages they link to: the update fixes those.
 //
-// Other links name CVEs as well, related and unrelated ones, and say nothing.
+// Other links also mention CVEs, related and unrelated ones, and are ignored.
 func namesOf(v *claircore.Vulnerability) names {
 	n := names{native: nativeID(v.Name)}
 	var pages []string
@@ -63,7 +63,7 @@ func namesOf(v *claircore.Vulnerability) names {
 	return n
 }
 
-// nativeID is the id that a name begins with, or else all of the name.
+// nativeID returns the ID at the beginning of a name, or the whole name if there is none.
 func nativeID(name string) string {
 	name = strings.TrimSpace(name)
 	first, _, _ := strings.Cut(name, " ")
@@ -73,8 +73,7 @@ func nativeID(name string) string {
 	return name
 }
 
-// address is the link that says most about a vulnerability: the one of the advisory itself, else of one of its ids, else the
-// first.
+// address returns the most specific link of a vulnerability: that of the advisory itself, else that of one of its IDs, else the first.
 func address(v *claircore.Vulnerability, n names) string {
 	var links []string
 	for link := range strings.FieldsSeq(v.Links) {

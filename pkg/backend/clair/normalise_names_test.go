@@ -7,7 +7,7 @@ import (
 	"github.com/quay/claircore"
 )
 
-// TestNames: which vulnerabilities an updater's record is about. The forms are those of claircore's own updaters.
+// TestNames: the IDs of an updater's record. The records have the forms of claircore's own updaters.
 func TestNames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		updater, title, links string
@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAddress: the link that a reader is sent to.
+// TestAddress: the link that is shown to readers.
 func TestAddress(t *testing.T) {
 	for name, tt := range map[string]struct{ links, want string }{
 		"the advisory itself":    {"https://example.com/a https://example.com/CVE-2024-0001 https://example.com/GHSA-aaaa-bbbb-cc99", "https://example.com/GHSA-aaaa-bbbb-cc99"},

@@ -22,7 +22,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// recorded reads a report as Clair 4.9 gave it.
+// recorded reads a report recorded from Clair 4.9.
 func recorded(t testing.TB, name string) *claircore.VulnerabilityReport {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "report_"+name+".json"))
@@ -59,8 +59,8 @@ func find(t testing.TB, findings []finding.Finding, id, pkg string) finding.Find
 	return finding.Finding{}
 }
 
-// TestRecordedFindings: whole findings, and the counts by severity, of real reports. The expectations were read from the
-// reports by eye and counted with jq.
+// TestRecordedFindings: complete findings, and the counts by severity, of real reports. The expectations were read from the reports by eye
+// and counted with jq.
 func TestRecordedFindings(t *testing.T) {
 	nvdRating := func(vector string, score float64) []finding.Rating {
 		return []finding.Rating{{Source: "nvd@nist.gov", Version: "3.1", Vector: vector, Score: score}}
@@ -80,7 +80,7 @@ func TestRecordedFindings(t *testing.T) {
 					FixState: "fixed", FixVersions: []string{"3.1.4-r3"}, Layer: "sha256:94278f2a9f15f8691f5f6498afdb39261ddf48c0c5d22e56e1e66a2804429c97"}},
 			},
 		},
-		// Debian calls it nothing yet, so the NVD's rating counts.
+		// Debian has no severity yet, so the NVD's rating counts.
 		"debian-old": {
 			counts: finding.Counts{Critical: 1, High: 2, Medium: 1, Low: 21, Unknown: 3},
 			want: finding.Finding{
@@ -106,7 +106,7 @@ func TestRecordedFindings(t *testing.T) {
 					FixState: "unknown", Layer: "sha256:4dc19cbdd23a22e18090ee388cd25e07b4f582eab93c99d76c9ec7d45b3c9f1c"}},
 			},
 		},
-		// Two records of one vulnerability, of which one has a severity.
+		// Two records of one vulnerability, of which only one has a severity.
 		"py": {
 			counts: finding.Counts{Critical: 1, Medium: 2, Low: 21},
 			want: finding.Finding{
@@ -152,8 +152,8 @@ func TestRecordedFindings(t *testing.T) {
 	}
 }
 
-// TestNothingLostNothingInvented: each vulnerability of each package in a real report is exactly one advisory of one finding,
-// and there are no others.
+// TestNothingLostNothingInvented: each vulnerability of each package in a real report becomes exactly one advisory of one finding, and
+// there are no others.
 func TestNothingLostNothingInvented(t *testing.T) {
 	for _, name := range recordings {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +178,8 @@ func TestNothingLostNothingInvented(t *testing.T) {
 	}
 }
 
-// TestClairsNumbersDoNotMatter: Clair numbers packages and vulnerabilities anew as its data changes.
+// TestClairsNumbersDoNotMatter: the result does not depend on Clair's internal IDs of packages and vulnerabilities, which change with its
+// data.
 func TestClairsNumbersDoNotMatter(t *testing.T) {
 	report := recorded(t, "py")
 	want := normalised(t, report)
@@ -234,7 +235,7 @@ func rename[V any](from map[string]V, names map[string]string) map[string]V {
 	return to
 }
 
-// TestKeysAgreeWithGrype: what both engines find has one key. The matches are as Grype's worker uploads them.
+// TestKeysAgreeWithGrype: a finding of both engines has the same key. The matches are as Grype workers upload them.
 func TestKeysAgreeWithGrype(t *testing.T) {
 	for name, tt := range map[string]struct {
 		report, id, pkg string
@@ -278,7 +279,7 @@ func TestKeysAgreeWithGrype(t *testing.T) {
 	}
 }
 
-// small is a report with one package, found in two places, and its vulnerabilities.
+// small returns a report with one package in two locations, and its vulnerabilities.
 func small(vulnerabilities ...*claircore.Vulnerability) *claircore.VulnerabilityReport {
 	report := &claircore.VulnerabilityReport{
 		Packages:               map[string]*claircore.Package{"1": {Name: "openssl-libs", Version: "1:3.0.1-1.el9", Arch: "x86_64"}},
@@ -301,7 +302,8 @@ var errata = claircore.Vulnerability{
 	FixedInVersion: "1:3.0.1-2.el9",
 }
 
-// TestAdvisoryOfSeveral: an advisory that covers several CVEs is a finding for each, once for all places of the package.
+// TestAdvisoryOfSeveral: an advisory that covers several CVEs becomes one finding for each, regardless of the number of locations of the
+// package.
 func TestAdvisoryOfSeveral(t *testing.T) {
 	repeated, older := errata, errata
 	older.Name, older.FixedInVersion, older.Severity, older.NormalizedSeverity = "ELSA-2023-9999:  openssl (CRITICAL)", "", "CRITICAL", claircore.Critical
@@ -317,7 +319,7 @@ func TestAdvisoryOfSeveral(t *testing.T) {
 	if diff := cmp.Diff(want, find(t, findings, "CVE-2023-5753", "openssl-libs")); diff != "" {
 		t.Errorf("what only one advisory covers (-want +got):\n%s", diff)
 	}
-	// Both advisories speak of the other: the worst severity counts, and the fix that one knows.
+	// Both advisories cover this CVE: the worst severity counts, and the fix that only one of them has.
 	want.ID, want.Aliases, want.Severity = "CVE-2023-5754", []string{"ELSA-2023-9999", "ELSA-2024-0007"}, finding.Critical
 	want.Advisories = []finding.Advisory{{ID: "ELSA-2023-9999", Source: "oracle-2024-updater", Severity: "CRITICAL", FixState: "unknown"}, advisory}
 	if diff := cmp.Diff(want, find(t, findings, "CVE-2023-5754", "openssl-libs")); diff != "" {
@@ -337,7 +339,7 @@ func TestNotAffected(t *testing.T) {
 	}
 }
 
-// TestCopies: a language package in two places is two findings, as an update of one leaves the other.
+// TestCopies: a language package in two locations gives two findings, since an update of one leaves the other.
 func TestCopies(t *testing.T) {
 	report := small(&claircore.Vulnerability{Name: "CVE-2024-0001"})
 	report.Environments["1"] = []*claircore.Environment{{PackageDB: "go:usr/bin/a"}, {PackageDB: "go:usr/bin/b"}}
@@ -346,7 +348,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestTolerated: what a report may lack without being wrong.
+// TestTolerated: parts that a report may lack without being invalid.
 func TestTolerated(t *testing.T) {
 	for name, change := range map[string]func(*claircore.VulnerabilityReport){
 		"no environments":              func(r *claircore.VulnerabilityReport) { r.Environments = nil },
@@ -376,7 +378,7 @@ func TestTolerated(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be understood is an error, since less would look like a cleaner image.
+// TestRefused: a report that cannot be understood is an error, since a partial result would look like a cleaner image.
 func TestRefused(t *testing.T) {
 	huge := strings.Repeat("x", maxTextBytes/2)
 	for name, tt := range map[string]struct {
@@ -410,7 +412,7 @@ func enriched(text string) map[string][]json.RawMessage {
 	return map[string][]json.RawMessage{"message/vnd.clair.map.vulnerability; enricher=clair.cvss schema=x": {json.RawMessage(text)}}
 }
 
-// TestLongDescription: it is cut between two characters.
+// TestLongDescription: a long description is cut between two characters.
 func TestLongDescription(t *testing.T) {
 	v := claircore.Vulnerability{Name: "CVE-2024-0001", Description: strings.Repeat("é", maxDescriptionBytes)}
 	got := normalised(t, small(&v))[0].Description
@@ -419,7 +421,7 @@ func TestLongDescription(t *testing.T) {
 	}
 }
 
-// FuzzNormalise: whatever Clair may answer is findings or an error, never a panic, and within the bounds.
+// FuzzNormalise: any answer of Clair gives bounded findings or an error, never a panic.
 func FuzzNormalise(f *testing.F) {
 	osv := claircore.Vulnerability{Updater: "osv/pypi", Name: "GHSA-aaaa-bbbb-cc99", Links: "https://osv.dev/vulnerability/CVE-2024-0001",
 		Severity: "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", FixedInVersion: "fixed=1.0&introduced=0"}
@@ -427,7 +429,7 @@ func FuzzNormalise(f *testing.F) {
 	report.Environments["1"][0].PackageDB = "python:usr/lib/python3/dist-packages"
 	report.Environments["1"][1].PackageDB = "maven:opt/app.jar:lib/x.jar"
 	for _, environment := range report.Environments["1"] {
-		environment.IntroducedIn = claircore.MustParseDigest("sha256:" + strings.Repeat("a", 64)) // an empty one cannot be read again
+		environment.IntroducedIn = claircore.MustParseDigest("sha256:" + strings.Repeat("a", 64)) // an empty digest cannot be decoded again
 	}
 	report.Hash = report.Environments["1"][0].IntroducedIn
 	report.Enrichments = enriched(`{"0":[{"version":"3.1","baseScore":9.8,"baseSeverity":"CRITICAL"}]}`)
@@ -459,7 +461,7 @@ func FuzzNormalise(f *testing.F) {
 	})
 }
 
-// decode reads a report. Some severities that Clair does not know make claircore's decoder panic.
+// decode reads a report. It recovers because unknown severities make claircore's decoder panic.
 func decode(text []byte, report *claircore.VulnerabilityReport) (err error) {
 	defer func() {
 		if trouble := recover(); trouble != nil {

@@ -16,42 +16,44 @@ import (
 )
 
 const (
-	// pollTimeout bounds one question about Clair's state, which it answers at once.
+	// pollTimeout bounds a request for Clair's state, which it answers at once.
 	pollTimeout = 15 * time.Second
-	// promptPause is the least time between two looks at the data, however often somebody hints at them.
+	// promptPause is the minimum time between two polls of the data, however often Prompt is called.
 	promptPause = 5 * time.Second
-	// settleTime is how long no updater must have come to its first end, where it is not said which are expected.
+	// settleTime is how long no new updater must have completed before data counts as complete. It applies where the expected updaters are
+	// not configured exactly.
 	settleTime = 10 * time.Minute
-	// lossTime is how long data of fewer updaters than before counts as lost: an administrator may well want no more.
+	// lossTime is how long data of fewer updaters than before counts as lost. After that the smaller number is accepted, since an
+	// administrator may have disabled updaters.
 	lossTime = 24 * time.Hour
 )
 
-// data is what is known of a Clair's vulnerability data. All of it is learnt again after a restart.
+// data is what is known about the vulnerability data of a Clair. It is rebuilt after a restart.
 type data struct {
 	latest map[api.DataKind]map[string]api.UpdateOperation
 	etags  map[api.DataKind]string
-	// ended is when each updater last came to an end with other vulnerabilities than before, as far as it was seen. It never changes.
+	// ended is when each updater last completed with other vulnerabilities than before, as far as this was observed. The map never changes.
 	ended map[string]time.Time
-	// seen are the updaters that have come to an end, and newest is when the last of them did for the first time.
+	// seen holds the updaters that have completed. newest is when the last of them completed for the first time.
 	seen   map[string]bool
 	newest time.Time
-	// fewerSince is since when there are fewer of them than reports are made with; zero if there are not.
+	// fewerSince is since when there are fewer updaters than in the current data version; zero if there are not.
 	fewerSince time.Time
-	// known says that Clair was asked; missing is what it lacks so that no report is complete; unsettled that its
-	// updaters may still come to their first end.
+	// known means that Clair was polled. missing describes data whose lack makes every report incomplete. unsettled means that further
+	// updaters may still complete for the first time.
 	known     bool
 	missing   string
 	unsettled bool
 }
 
-// pollLoop looks at Clair's data and state, and whether it lets each Scanner in.
+// pollLoop polls Clair's data and state, and checks the access of each Scanner.
 func (i *instance) pollLoop(ctx context.Context) {
 	for i.await(ctx, i.polling, i.untilPoll()) {
-		_ = i.Loops.Run("clair-poll", func() error { return i.poll(ctx) }) // what went wrong is told to the Scanners
+		_ = i.Loops.Run("clair-poll", func() error { return i.poll(ctx) }) // the Scanners' conditions show the error
 	}
 }
 
-// prompt has the data looked at soon.
+// prompt requests a poll of the data soon.
 func (i *instance) prompt() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -61,7 +63,7 @@ func (i *instance) prompt() {
 	}
 }
 
-// untilPoll is the time until anything is to be asked.
+// untilPoll returns the time until the next request over any link.
 func (i *instance) untilPoll() time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -80,7 +82,7 @@ func (i *instance) untilPoll() time.Duration {
 	return next.Sub(now)
 }
 
-// nextCheck is when something is to be asked over a link.
+// nextCheck returns the time of the next request over a link.
 func (i *instance) nextCheck(l *link) time.Time {
 	switch {
 	case l.failure != nil && l.next.After(i.way.next):
@@ -93,7 +95,7 @@ func (i *instance) nextCheck(l *link) time.Time {
 	return l.next
 }
 
-// due lists the links to ask over, the one that worked last first.
+// due returns the links that are due, the one that worked last first.
 func (i *instance) due() []*link {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -116,8 +118,8 @@ func (i *instance) due() []*link {
 	return due
 }
 
-// poll asks over all links that are due: the first one that is let in brings the data, of the others it is only asked
-// whether they are let in. What is found broken is asked once. It returns what went wrong last.
+// poll checks all links that are due. The first that works is also used to fetch the data; for the others only access is checked. A shared
+// outage is detected once. It returns the last error.
 func (i *instance) poll(ctx context.Context) (last error) {
 	brought := false
 	for _, l := range i.due() {
@@ -148,7 +150,7 @@ func (i *instance) poll(ctx context.Context) (last error) {
 	return last
 }
 
-// pollOver asks for the state of the indexer and, if wanted, for the data. Nothing is believed before all is there.
+// pollOver fetches the state of the indexer and, if wanted, the data. No state or data is recorded before everything was fetched.
 func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -166,7 +168,7 @@ func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
 	reported, err := i.Store.DataVersion(ctx, i.engine)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		i.Log.Error(err, "Looking up the vulnerability data", "clair", i.url)
-		return nil // Clair is well
+		return nil // Clair works
 	}
 	changed := map[api.DataKind]api.Updates{}
 	for _, kind := range []api.DataKind{api.Vulnerabilities, api.Enrichments} {
@@ -179,7 +181,8 @@ func (i *instance) pollOver(ctx context.Context, l *link, wanted bool) error {
 	return nil
 }
 
-// noteState believes another state of the indexer once it is seen twice in a row: while Clair is replaced, both answer.
+// noteState records the state of the indexer. It accepts a change only after two polls in a row: while Clair is replaced, old and new
+// instances both answer.
 func (i *instance) noteState(state string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -192,7 +195,7 @@ func (i *instance) noteState(state string) {
 	i.stateSeen = state
 }
 
-// noteUpdates notes the data that Clair has now; reports are made with that of so many updaters.
+// noteUpdates records Clair's current data. reported is the number of updaters in the current data version.
 func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -214,7 +217,7 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 			if before.seen[updater] {
 				continue
 			}
-			// Dates of operations are by another clock: only at first, when there is nothing better.
+			// An operation's date is by another clock. It is used only at the first poll, when nothing better is known.
 			ended := now
 			if !before.known && operation.Date.Before(now) {
 				ended = operation.Date
@@ -233,7 +236,7 @@ func (i *instance) noteUpdates(changed map[api.DataKind]api.Updates, reported in
 	i.data = next
 }
 
-// endedBy is when an operation of an updater came to an end. That it was seen now bounds what another clock says.
+// endedBy returns when an operation of an updater completed. The date is by another clock, so it is limited to now.
 func (d *data) endedBy(updater string, operation api.UpdateOperation, now time.Time) time.Time {
 	if known, found := d.latest[api.Vulnerabilities][updater]; found && known.Ref == operation.Ref {
 		return d.ended[updater]
@@ -244,7 +247,8 @@ func (d *data) endedBy(updater string, operation api.UpdateOperation, now time.T
 	return now
 }
 
-// judge says whether reports made with this data are complete, where they were made with that of so many updaters.
+// judge sets missing and unsettled: whether reports made with this data are complete. reported is the number of updaters in the current
+// data version.
 func (i *instance) judge(d *data, reported int, now time.Time) {
 	if len(d.latest[api.Vulnerabilities]) == 0 {
 		d.missing = fmt.Sprintf("Clair at %s has no vulnerability data yet", i.host)
@@ -268,12 +272,12 @@ func (i *instance) judge(d *data, reported int, now time.Time) {
 	d.unsettled = i.guesses() && now.Sub(d.newest) < settleTime
 }
 
-// guesses says that it is not known which updaters this Clair has: a pattern stands for any number of them.
+// guesses reports whether the set of updaters of this Clair is unknown. A pattern with "*" stands for any number of updaters.
 func (i *instance) guesses() bool {
 	return len(i.updaters) == 0 || slices.ContainsFunc(i.updaters, func(pattern string) bool { return strings.Contains(pattern, "*") })
 }
 
-// matches says whether a name fits a pattern, in which "*" stands for any characters.
+// matches reports whether a name fits a pattern, in which "*" stands for any characters.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -285,7 +289,7 @@ func matches(pattern, name string) bool {
 		return false
 	}
 	for _, part := range parts[1 : len(parts)-1] {
-		// The first place of each part leaves the most for those that follow.
+		// Matching each part as early as possible leaves the most for the parts that follow.
 		_, after, found := strings.Cut(rest, part)
 		if !found {
 			return false
@@ -295,8 +299,8 @@ func matches(pattern, name string) bool {
 	return true
 }
 
-// dataMissing says what keeps reports from being complete, if anything does. What may still come is nothing that keeps
-// reports from being made with the data that there was before.
+// dataMissing returns why there is no usable data, or "". first means that no data version is recorded yet. Unsettled data is a reason
+// only then, because otherwise reports are made with the earlier data version.
 func (i *instance) dataMissing(first bool) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -312,7 +316,7 @@ func (i *instance) dataMissing(first bool) string {
 	return ""
 }
 
-// settle makes Clair's data that which reports are to be made with, once it is complete.
+// settle records Clair's data as the current data version once it is complete.
 func (i *instance) settle(ctx context.Context) error {
 	i.mu.Lock()
 	d := i.data
@@ -334,7 +338,7 @@ func (i *instance) settle(ctx context.Context) error {
 	return nil
 }
 
-// versionOf identifies data by the last operations of all updaters, and ends in how many these are.
+// versionOf returns a version that identifies the last operation of every updater. It ends in the number of updaters.
 func versionOf(d data) store.DataVersion {
 	version := store.DataVersion{Tool: Tool}
 	var lines []string
@@ -352,14 +356,14 @@ func versionOf(d data) store.DataVersion {
 	return version
 }
 
-// updatersOf is how many updaters made data; 0 if that is not known.
+// updatersOf returns the number of updaters in a version; 0 if unknown.
 func updatersOf(version store.DataVersion) int {
 	_, count, _ := strings.Cut(version.Version, "-")
 	updaters, _ := strconv.Atoi(count)
 	return updaters
 }
 
-// has says whether an updater that fits has come to an end.
+// has reports whether an updater that fits the pattern has completed.
 func (d *data) has(pattern string) bool {
 	for updater := range d.seen {
 		if matches(pattern, updater) {

@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Types of packages, named as Grype names them, so that a finding of both engines has one key.
+// Package types, in Grype's spelling, so that findings of both engines have the same key.
 const (
 	typeDeb    = "deb"
 	typeApk    = "apk"
@@ -23,12 +23,12 @@ const (
 	typePython = "python"
 	typeJava   = "java-archive"
 	typeGem    = "gem"
-	// typeContainer is for Red Hat's own containers, which Clair takes for packages and Grype does not know.
+	// typeContainer is for Red Hat's own containers. Clair treats them as packages, and Grype does not know them.
 	typeContainer = "oci"
 	typeUnknown   = "UnknownPackage"
 )
 
-// databases says what a package is from the prefix of the database that Clair found it in (claircore: gobin, python, java,
+// databases maps the prefix of the package database in which Clair found a package to the package's type (claircore: gobin, python, java,
 // ruby, internal/rpm).
 var databases = map[string]string{
 	"go": typeGo, "python": typePython, "ruby": typeGem,
@@ -36,11 +36,11 @@ var databases = map[string]string{
 	"bdb": typeRPM, "sqlite": typeRPM, "ndb": typeRPM,
 }
 
-// place is a package where it was found.
+// place is a package and the location where it was found.
 type place struct {
 	finding.Package
 	paths []string
-	// layer is the digest of the layer that brought it, as the registry has it; empty if the report does not say.
+	// layer is the digest, in the registry, of the layer that added the package; empty if the report has none.
 	layer string
 }
 
@@ -58,8 +58,8 @@ func (n *normaliser) placeOf(found *claircore.Package, environment *claircore.En
 	return at
 }
 
-// packageDatabase tells the type of a package and where in the image it is from an environment's package_db, such as
-// "go:usr/bin/app" or "var/lib/dpkg/status".
+// packageDatabase returns the package type and the location in the image. It reads an environment's package_db, such as "go:usr/bin/app"
+// or "var/lib/dpkg/status".
 func packageDatabase(database string) (kind, location string) {
 	if prefix, rest, found := strings.Cut(database, ":"); found && databases[prefix] != "" {
 		return databases[prefix], rest
@@ -75,8 +75,8 @@ func packageDatabase(database string) (kind, location string) {
 	return typeUnknown, database
 }
 
-// pathsOf gives the path that Grype gives. Clair writes archives in archives as "outer.jar:inner.jar"; Grype names the file
-// that is in the image. What Clair says more comes second, where it is no part of the identity.
+// pathsOf returns the path as Grype reports it. Clair writes nested archives as "outer.jar:inner.jar", while Grype names the file in the
+// image. Clair's full path comes second, where it is not part of the finding's identity.
 func pathsOf(kind, location string) []string {
 	full := path.Join("/", location)
 	if outer, _, nested := strings.Cut(full, ":"); nested && kind == typeJava {
@@ -85,11 +85,11 @@ func pathsOf(kind, location string) []string {
 	return []string{full}
 }
 
-// separators of Python names are all the same (https://packaging.python.org/en/latest/specifications/name-normalization/).
+// separators in Python package names are equivalent (https://packaging.python.org/en/latest/specifications/name-normalization/).
 var separators = regexp.MustCompile(`[-_.]+`)
 
-// packageOf names a package as Syft does, which makes what Grype matches. Operating systems' packages have a package URL
-// only where their distribution is known.
+// packageOf names a package as Syft does, which supplies Grype's input. Operating system packages have a package URL only if their
+// distribution is known.
 func packageOf(kind string, found *claircore.Package, distribution *claircore.Distribution) finding.Package {
 	p := finding.Package{Name: found.Name, Version: found.Version, Type: kind}
 	switch kind {
@@ -117,13 +117,13 @@ func packageOf(kind string, found *claircore.Package, distribution *claircore.Di
 	return p
 }
 
-// osPURL is the package URL of an operating system's package.
+// osPURL returns the package URL of an operating system package.
 func osPURL(p finding.Package, found *claircore.Package, distribution *claircore.Distribution) string {
 	if distribution == nil || distribution.DID == "" {
 		return ""
 	}
 	namespace, version := strings.ToLower(distribution.DID), p.Version
-	// Alpine's release is in version, the others' in version_id.
+	// Alpine's release is in version, that of the others in version_id.
 	release := cmp.Or(distribution.VersionID, distribution.Version)
 	qualifiers := map[string]string{
 		"arch": found.Arch, "distro": strings.TrimSuffix(namespace+"-"+release, "-"), "upstream": upstream(found),
@@ -142,7 +142,7 @@ func osPURL(p finding.Package, found *claircore.Package, distribution *claircore
 	return purl(p.Type, namespace, p.Name, version, qualifiers)
 }
 
-// upstream is the source package where it is not called as the package is, in the form that Syft gives it.
+// upstream returns the source package in Syft's format, or "" if its name and version are those of the package.
 func upstream(found *claircore.Package) string {
 	source := found.Source
 	switch {
@@ -156,7 +156,7 @@ func upstream(found *claircore.Package) string {
 	return ""
 }
 
-// purl writes a package URL (https://github.com/package-url/purl-spec); qualifiers without a value are left out.
+// purl returns a package URL (https://github.com/package-url/purl-spec). Qualifiers without a value are omitted.
 func purl(kind, namespace, name, version string, qualifiers map[string]string) string {
 	for key, value := range qualifiers {
 		if value == "" {
@@ -166,13 +166,14 @@ func purl(kind, namespace, name, version string, qualifiers map[string]string) s
 	return packageurl.NewPackageURL(kind, namespace, name, version, packageurl.QualifiersFromMap(qualifiers), "").ToString()
 }
 
-// fixVersions reads fixed_in_version. OSV's records for Maven, PyPI and RubyGems have a range there, as the query of a URL
-// ("fixed=2.31.0&introduced=2.3.0"; claircore, updater/osv); all others the version itself. Empty means that none is known.
+// fixVersions parses fixed_in_version. OSV records for Maven, PyPI and RubyGems have a range there, as the query of a URL
+// ("fixed=2.31.0&introduced=2.3.0"; claircore, updater/osv). All others have the version itself. An empty result means that no fix is
+// known.
 func fixVersions(text, kind string) []string {
 	switch kind {
 	case typePython, typeJava, typeGem:
 		if strings.Contains(text, "=") {
-			values, _ := url.ParseQuery(text) // what cannot be read names no version
+			values, _ := url.ParseQuery(text) // an unreadable range names no version
 			return slices.DeleteFunc(values["fixed"], func(version string) bool { return version == "" })
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestPlaces: packages are named, and found, as Syft does it.
+// TestPlaces: packages have the same names and locations as with Syft.
 func TestPlaces(t *testing.T) {
 	binary := func(name, version, arch, source, sourceVersion string) claircore.Package {
 		return claircore.Package{Name: name, Version: version, Arch: arch, Source: &claircore.Package{Name: source, Version: sourceVersion}}
@@ -75,7 +75,7 @@ func joined(paths []string) (text string) {
 	return text
 }
 
-// TestFixVersions: the form depends on the ecosystem.
+// TestFixVersions: the format of fixed_in_version depends on the ecosystem.
 func TestFixVersions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text, kind string

@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// holder is who leases images from the queue. It is no Job, and the same after a restart.
+	// holder is the lease holder of images in the queue. It is no Job, and stays the same after a restart.
 	holder = "manager"
-	// leaseBatch is how many are leased at a time, and leaseTime for how long: that many can be read within, however slow
-	// Clair is.
+	// leaseBatch is how many images are leased at a time, and leaseTime for how long. That many reports can be read in that time even with
+	// a slow Clair.
 	leaseBatch = 8
 	leaseTime  = 10 * time.Minute
-	// firstRetry and lastRetry bound the time until a report that could not be used is read again.
+	// firstRetry and lastRetry bound the delay before an unusable report is read again.
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
-	// brokenRetry bounds it where Clair has failed to make the report: it may well be Clair that gets better.
+	// brokenRetry bounds that delay where Clair failed to produce the report: the problem may be temporary.
 	brokenRetry = 5 * time.Minute
 )
 
-// errUnreadable is an answer that Normalise has no use of.
+// errUnreadable is an error about a report that Normalise rejects.
 type errUnreadable struct{ cause error }
 
-// Error says what is wrong with it.
+// Error implements error.
 func (e errUnreadable) Error() string { return "Clair's report cannot be used: " + e.cause.Error() }
 
-// readLoop reads what is due, the oldest reports first.
+// readLoop reads the reports that are due, the oldest first.
 func (i *instance) readLoop(ctx context.Context) {
 	for i.await(ctx, i.reading, i.around(i.Config.Clair.PollInterval.Duration)) {
 		if err := i.Loops.Run("clair-read", func() error { return i.readDue(ctx) }); err != nil && ctx.Err() == nil {
@@ -47,9 +47,9 @@ func (i *instance) readLoop(ctx context.Context) {
 	}
 }
 
-// readDue reads until nothing is due, or something goes wrong.
+// readDue reads reports until none is due, or until an error.
 func (i *instance) readDue(ctx context.Context) error {
-	// What was not read the last time, or before a restart, is due again.
+	// Images that were leased but not read, in an earlier run or before a restart, are due again.
 	err := i.Store.ReturnLeases(ctx, i.engine, holder)
 	for more := true; more && ctx.Err() == nil; {
 		var readErr error
@@ -59,7 +59,7 @@ func (i *instance) readDue(ctx context.Context) error {
 	return errors.Join(err, i.noteQueue(ctx))
 }
 
-// noteQueue counts what waits for a report.
+// noteQueue updates the length of the match queue.
 func (i *instance) noteQueue(ctx context.Context) error {
 	queued, err := i.Store.QueueLength(ctx, i.engine)
 	if err == nil {
@@ -68,7 +68,7 @@ func (i *instance) noteQueue(ctx context.Context) error {
 	return err
 }
 
-// mayRead says whether reports can be had, and are complete.
+// mayRead returns the link to read reports over, or nil while reports cannot be read or would be incomplete.
 func (i *instance) mayRead() *link {
 	i.mu.Lock()
 	ready := i.data.known && i.data.missing == ""
@@ -79,7 +79,7 @@ func (i *instance) mayRead() *link {
 	return i.worker()
 }
 
-// readSome reads the reports that are due first, and says whether there may be more.
+// readSome reads the reports that are due first. It reports whether more may be due.
 func (i *instance) readSome(ctx context.Context) (bool, error) {
 	l := i.mayRead()
 	if l == nil {
@@ -90,8 +90,9 @@ func (i *instance) readSome(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Before anything is read: what is read later is made with this data or newer. After the lease: what is leased because the data has
-	// just changed would otherwise count as made with the data before, and be read once more.
+	// The data version is read after the lease and before any report. Before any report, because reports that are read later are made with
+	// this data or newer. After the lease, because an image leased for changed data would otherwise be recorded with the old version and
+	// read once more.
 	version, err := i.Store.DataVersion(ctx, i.engine)
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
@@ -113,14 +114,14 @@ func (i *instance) readSome(ctx context.Context) (bool, error) {
 	all.Wait()
 	err = errors.Join(errs...)
 	if errors.Is(err, errLater) {
-		return false, nil // whoever finds that Clair is well again wakes the loop
+		return false, nil // the loop is woken when Clair works again
 	}
 	return len(leases) == leaseBatch, err
 }
 
-// beginReading waits until a report may be read, and has a place in memory; endReading gives that back.
+// beginReading waits for the rate limit and for a slot in memory. endReading releases the slot.
 func (i *instance) beginReading(ctx context.Context) error {
-	// First this, so that a Clair that is to be asked slowly takes no place meanwhile.
+	// The rate limit comes first, so that a slow rate does not hold a slot.
 	if err := i.reports.Wait(ctx); err != nil {
 		return err
 	}
@@ -134,14 +135,14 @@ func (i *instance) beginReading(ctx context.Context) error {
 
 func (i *instance) endReading() { <-i.readings }
 
-// readLeased replaces one report. Errors are errLater, or the store's.
+// readLeased reads and saves one report. Errors are errLater, or those of the store.
 func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, version string) error {
 	if i.troubleOf(l) != nil {
 		return errLater
 	}
 	unlock := i.digests.try(lease.PlatformDigest)
 	if unlock == nil {
-		return nil // it is being indexed, and keeps its lease until the loop is woken
+		return nil // the image is being indexed: it keeps its lease until the next run
 	}
 	defer unlock()
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
@@ -160,7 +161,7 @@ func (i *instance) readLeased(ctx context.Context, l *link, lease store.Lease, v
 		NotCovered: notCovered(r.held), Evidence: r.evidence, Findings: r.findings,
 	}, lease.ID)
 	if errors.Is(err, store.ErrLeaseEnded) {
-		return nil // it took too long, and is lent again
+		return nil // reading took too long: the image is leased again
 	}
 	if err != nil {
 		return err
@@ -178,15 +179,15 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// reading is what is read of a report.
+// reading is the content of one report.
 type reading struct {
 	findings []finding.Finding
-	// held is what the image holds that the report does not cover.
+	// held is what the image contains but the report does not cover.
 	held     []string
 	evidence store.Evidence
 }
 
-// read gets one report. It comes after beginReading.
+// read fetches and converts one report. Callers use it between beginReading and endReading.
 func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r reading, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -198,7 +199,7 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r 
 	if err != nil {
 		return reading{}, errUnreadable{err}
 	}
-	// Before the report is made: its data is this or newer.
+	// These are read before the report is made, so that its data is this or newer.
 	ran, evidence := i.ran(), i.evidence()
 	report, err := l.client.VulnerabilityReport(ctx, digest)
 	if err != nil {
@@ -211,12 +212,12 @@ func (i *instance) read(ctx context.Context, l *link, platformDigest string) (r 
 	return reading{findings: findings, held: uncovered(report, ran), evidence: evidence}, nil
 }
 
-// independentAfter is how much later than a finding is first missing its updater must have come to an end, to prove that it is
-// fixed. Sources of advisories that lost an entry mostly have it back within a day, and updaters run every few hours.
+// independentAfter is how much later than the first report without a finding its updater must complete again, to prove that the finding is
+// fixed. Sources that lost an advisory by mistake mostly have it back within a day, and updaters run every few hours.
 const independentAfter = 24 * time.Hour
 
-// evidence is what reports prove that are made from now on: each advisory is as new as its updater's data. That an operation came
-// to an end so much later also shows that it is another one than that with which the finding went.
+// evidence returns what reports made from now on prove about missing findings. Each advisory is as new as its updater's data. The delay of
+// independentAfter also ensures that the later operation is not the one that removed the finding.
 func (i *instance) evidence() store.Evidence {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -227,8 +228,7 @@ func (i *instance) evidence() store.Evidence {
 	return store.Evidence{After: i.Clock.Now().Add(independentAfter), BySource: ended}
 }
 
-// refresh replaces a report that there is, after the image was listed in another way than when it was made. One that is
-// missing, the queue knows of.
+// refresh replaces an existing report after its image was indexed again. The queue handles images without a report.
 func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalogued) error {
 	subject := store.Subject{PlatformDigest: catalogue.PlatformDigest, Scope: catalogue.Scope, Engine: i.engine}
 	if _, err := i.Store.Summary(ctx, subject, store.Excepting{}); err != nil {
@@ -259,7 +259,7 @@ func (i *instance) refresh(ctx context.Context, l *link, catalogue store.Catalog
 	return err
 }
 
-// notRead finds out what it means that there is no report: nothing of an image is believed while Clair is in trouble.
+// notRead handles a report that could not be read. While Clair has a problem, no conclusion is drawn about the image.
 func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err error) error {
 	var refused *api.Error
 	var unreadable errUnreadable
@@ -269,7 +269,7 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 	case errors.As(err, &unreadable):
 		return i.failMatch(ctx, lease, ReasonReportFailed, err.Error(), 0, lastRetry)
 	case !errors.As(err, &refused):
-		i.tell(ctx, l, i.noteFailed(l, err)) // the Secret with the key
+		i.tell(ctx, l, i.noteFailed(l, err)) // the problem is the Secret with the key
 		return errLater
 	}
 	switch refused.Kind {
@@ -290,7 +290,7 @@ func (i *instance) notRead(ctx context.Context, l *link, lease store.Lease, err 
 	return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, lastRetry)
 }
 
-// noteNoData takes back that there is data, until the next poll.
+// noteNoData records that Clair has no vulnerability data, until the next poll.
 func (i *instance) noteNoData(ctx context.Context) {
 	i.mu.Lock()
 	news := i.data.missing == ""
@@ -302,8 +302,8 @@ func (i *instance) noteNoData(ctx context.Context) {
 	}
 }
 
-// notKnown has an image indexed again that Clair does not know any more, but neither because its database was away nor
-// over and over.
+// notKnown handles an image that Clair does not know any more. It has the image indexed again, unless Clair's database was only
+// unavailable or the image was lost repeatedly.
 func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, refused *api.Error) error {
 	if i.probe(ctx, l) != nil {
 		return errLater
@@ -312,14 +312,15 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 		return err
 	}
 	if _, err := i.read(ctx, l, lease.PlatformDigest); api.KindOf(err) != api.NotIndexed {
-		// It is there, now that the database is.
+		// the image is known again, since the database is back
 		return i.failMatch(ctx, lease, ReasonReportFailed, refused.Error(), 0, brokenRetry)
 	}
 	if wait := i.lost.note(lease.PlatformDigest); wait > 0 {
 		return i.failMatch(ctx, lease, ReasonImageLost, refused.Error()+", although it indexed the image before", wait, lastRetry)
 	}
 	i.Log.Info("Clair does not know an image any more: it is indexed again", "clair", i.url, "manifest", lease.PlatformDigest)
-	// Before the catalogue: who has given it to Clair is asked anew, whatever comes between.
+	// The manifest is forgotten before the catalog. After an interruption, the next indexing then checks again whether Clair has the
+	// manifest.
 	if err := i.Store.ForgetManifest(ctx, i.engine, lease.PlatformDigest); err != nil {
 		return err
 	}
@@ -330,8 +331,8 @@ func (i *instance) notKnown(ctx context.Context, l *link, lease store.Lease, ref
 	return nil
 }
 
-// failMatch ends a lease without a report. The image waits for longer each time, at least and at most for so long; what
-// is the least counts more.
+// failMatch ends a lease without a report. The delay before the next attempt doubles each time, up to atMost, and is at least atLeast. If
+// the two conflict, atLeast wins.
 func (i *instance) failMatch(ctx context.Context, lease store.Lease, reason, message string, atLeast, atMost time.Duration) error {
 	now, wait := i.Clock.Now(), firstRetry
 	subject := store.Subject{PlatformDigest: lease.PlatformDigest, Scope: lease.Scope, Engine: i.engine}
@@ -363,7 +364,8 @@ type lostImage struct {
 	wait time.Duration
 }
 
-// note says how long an image is still to be left alone before it is indexed once more; 0 if that is to be done now.
+// note returns how long to wait before an image is indexed again. If it returns 0, the image is to be indexed now, and the next wait is
+// doubled.
 func (l *lostImages) note(digest string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

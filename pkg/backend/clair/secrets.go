@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// secretMemory is how long a Secret is remembered, in memory only: images of one namespace share them.
+	// secretMemory is how long a Secret is cached, in memory only: images of one namespace share Secrets.
 	secretMemory = 30 * time.Second
-	// secretTimeout bounds one question to the API server.
+	// secretTimeout bounds one request to the API server.
 	secretTimeout = 5 * time.Second
-	// maxSecrets bounds how many different pull secrets are used for an image, those of ServiceAccounts included.
+	// maxSecrets bounds how many different pull secrets are used for one image, including those of ServiceAccounts.
 	maxSecrets = 20
-	// maxServiceAccounts bounds how many of them are looked at for an image.
+	// maxServiceAccounts bounds how many ServiceAccounts are read for one image.
 	maxServiceAccounts = 5
 )
 
-// secrets reads Secrets by name, where a RoleBinding of their namespace lets it.
+// secrets reads and caches Secrets by name. A RoleBinding in each namespace has to allow that.
 type secrets struct {
 	reader client.Reader
 	clock  clock.PassiveClock
@@ -52,7 +52,7 @@ type rememberedSecret struct {
 	until time.Time
 }
 
-// get returns what is in a Secret. Errors are remembered, too, but for those of who asks.
+// get returns the data of a Secret. Errors are cached too, except those of the caller's context.
 func (s *secrets) get(ctx context.Context, name types.NamespacedName) (map[string][]byte, error) {
 	if known, found := s.recall(name); found {
 		return known.data, known.err
@@ -110,18 +110,17 @@ func (e *Engines) auth(ctx context.Context, namespace, name string) (api.Auth, e
 	return auth, nil
 }
 
-// nameOfSecret says whether a Secret can have a name. The API server takes any text for a pod's pull secret.
+// nameOfSecret reports whether a Secret can have this name. The API server accepts any text as a pod's pull secret.
 func nameOfSecret(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
-// pullSecrets are those of an image: what they hold by name, nothing for those that cannot be read, and the names of
-// those that the operator may not read, and of ServiceAccounts that it may not ask for more.
+// pullSecrets holds the pull secrets of an image. data has the content by Secret name, nil for Secrets that cannot be read. forbidden are
+// the Secrets, and accounts the ServiceAccounts, that the operator may not read.
 type pullSecrets struct {
 	data                map[string]map[string][]byte
 	forbidden, accounts []string
 }
 
-// pullSecrets reads those of an image's pods. What counts for the whole cluster is fetched without any. Errors are
-// *backend.Failure.
+// pullSecrets reads the pull secrets of an image's pods. It returns none in the cluster scope. Errors are *backend.Failure.
 func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecrets, error) {
 	read := pullSecrets{data: map[string]map[string][]byte{}}
 	if img.Scope == store.Cluster {
@@ -149,20 +148,20 @@ func (e *Engines) pullSecrets(ctx context.Context, img backend.Image) (pullSecre
 	return read, nil
 }
 
-// notReadable is about an object of the pods' namespace which is there, perhaps, and may be read.
+// notReadable returns the failure for an object that could not be read for another reason than being missing or forbidden.
 func notReadable(kind, name string, err error) *backend.Failure {
 	return &backend.Failure{
 		Reason: v1alpha1.ReasonBackendError, Message: fmt.Sprintf("cannot read %s %s of the image's pods: %s", kind, name, whyNotRead(err)),
 	}
 }
 
-// whyNotRead is the API server's reason. The rest of an error may be anything.
+// whyNotRead returns the API server's reason only: the rest of an error may contain anything.
 func whyNotRead(err error) metav1.StatusReason {
 	return cmp.Or(apierrors.ReasonForError(err), "the API server gave no answer")
 }
 
-// secretNames are the pull secrets that pods name, and those that their ServiceAccounts have now: admission copies them
-// into pods, but only into those that are made later. Forbidden are the ServiceAccounts that the operator may not read.
+// secretNames returns the pull secrets that the pods name, and those that their ServiceAccounts have now. Admission copies the latter into
+// pods, but only into pods that are created later. forbidden are the ServiceAccounts that the operator may not read.
 func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, forbidden []string, err error) {
 	names = slices.Clone(img.PullSecrets)
 	for _, name := range img.ServiceAccounts[:min(len(img.ServiceAccounts), maxServiceAccounts)] {
@@ -185,13 +184,13 @@ func (e *Engines) secretNames(ctx context.Context, img backend.Image) (names, fo
 	return names[:min(len(names), maxSecrets)], forbidden, nil
 }
 
-// howToGrant is what to run so that the manager may read these objects of a namespace and nothing else.
+// howToGrant returns the commands that allow the manager to read these objects of a namespace and nothing else.
 func (e *Engines) howToGrant(namespace, resource string, names ...string) string {
 	prefix := "scanner-operator-manager-"
 	if resource != grant.Secrets {
 		prefix += resource + "-"
 	}
-	// A name of its own for each set of objects, so that another one needs no change of the first one's Role.
+	// Each set of objects has its own Role name, so that a new set does not change an earlier Role.
 	role := prefix + strings.Join(names, "-")
 	if len(names) > 1 || len(role) > 80 {
 		sum := sha256.Sum256([]byte(strings.Join(names, "/")))

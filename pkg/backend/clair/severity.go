@@ -12,10 +12,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// cvssEnricher is in the key of the enrichment that has CVSS ratings, a media type with parameters (claircore, enricher/cvss).
+// cvssEnricher is part of the key of the CVSS enrichment, a media type with parameters (claircore, enricher/cvss).
 const cvssEnricher = "enricher=clair.cvss"
 
-// nvd is how Grype names the source of the same ratings: the enricher takes the NVD's own.
+// nvd is the source of these ratings, in Grype's spelling: the enricher uses the NVD's own ratings.
 const nvd = "nvd@nist.gov"
 
 // cvssRating is one rating of the enrichment: cvssData of the NVD's API (https://csrc.nist.gov/schema/nvd/api/2.0/external/cvss-v3.1.json).
@@ -30,12 +30,12 @@ func (r cvssRating) rating() finding.Rating {
 	return finding.Rating{Source: nvd, Version: r.Version, Vector: r.Vector, Score: r.Score}
 }
 
-// impossible says that the rating's score is out of CVSS's range.
+// impossible reports whether the score is outside the CVSS range.
 func (r cvssRating) impossible() bool { return r.Score < 0 || r.Score > 10 }
 
-// cvssOf reads the CVSS ratings of a report by vulnerability. They are of all CVEs that a vulnerability's name and links
-// mention, the unrelated ones included, and the enrichment does not say which rating is whose. One
-// that CVSS does not have is left out: it says nothing of the others, or of what was found.
+// cvssOf returns the CVSS ratings of a report by vulnerability ID. They include ratings of all CVEs that a vulnerability's name and links
+// mention, even unrelated ones: the enrichment does not say which rating belongs to which CVE. Impossible ratings are dropped, since they
+// do not invalidate the others or the findings.
 func cvssOf(enrichments map[string][]json.RawMessage) (map[string][]cvssRating, error) {
 	all := map[string][]cvssRating{}
 	for kind, messages := range enrichments {
@@ -55,8 +55,8 @@ func cvssOf(enrichments map[string][]json.RawMessage) (map[string][]cvssRating, 
 	return all, nil
 }
 
-// severityOf is the severity as Clair normalises it. Where Clair knows none, as for all of Alpine and of Go, the worst CVSS
-// rating counts.
+// severityOf returns Clair's normalized severity. Where Clair knows none, as for all of Alpine and Go, it returns the worst severity of
+// the CVSS ratings.
 func severityOf(v *claircore.Vulnerability, ratings []cvssRating) finding.Severity {
 	severity := finding.ParseSeverity(v.NormalizedSeverity.String())
 	if severity != finding.Unknown {
@@ -68,8 +68,8 @@ func severityOf(v *claircore.Vulnerability, ratings []cvssRating) finding.Severi
 	return severity
 }
 
-// vendorSeverity is what the source itself says: a word of its own, or, in OSV, a CVSS vector, which becomes a rating. Where
-// it says nothing, Clair's word stands.
+// vendorSeverity returns the severity in the source's own words. OSV states a CVSS vector instead, which becomes a rating. Where the
+// source states nothing, Clair's normalized severity is returned.
 func vendorSeverity(v *claircore.Vulnerability) (string, []finding.Rating) {
 	word := strings.TrimSpace(v.Severity)
 	if rating, isVector := parseVector(word); isVector {
@@ -81,7 +81,7 @@ func vendorSeverity(v *claircore.Vulnerability) (string, []finding.Rating) {
 	return word, nil
 }
 
-// parseVector reads a CVSS vector and computes its score: the base score, unless the vector has metrics beyond those.
+// parseVector parses a CVSS vector and computes its score. That is the base score unless the vector has other metrics.
 func parseVector(text string) (finding.Rating, bool) {
 	switch cvss.Version(text) {
 	case 4:

@@ -9,7 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestSeverity: Clair's word counts, and where it has none the worst rating; the source's own word is kept beside it.
+// TestSeverity: Clair's severity counts, or else that of the worst rating. The source's own severity is kept in the advisory.
 func TestSeverity(t *testing.T) {
 	const vector = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"
 	high, critical := `{"version":"3.1","baseScore":7.5,"baseSeverity":"HIGH"}`, `{"version":"3.1","baseScore":9.8,"baseSeverity":"CRITICAL"}`

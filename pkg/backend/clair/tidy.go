@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// tidyInterval is how often it is looked for manifests that nobody uses any more, and how long one must be unused
-	// before it is deleted: pods that are replaced are gone for moments.
+	// tidyInterval is how often unused manifests are searched for. It is also how long a manifest must be unused before it is deleted,
+	// since pods that are replaced are gone for moments.
 	tidyInterval = time.Minute
-	// tidyBatch is how many are read from the store at a time.
+	// tidyBatch is how many manifests are read from the store at a time.
 	tidyBatch = 500
-	// releaseMemory is how long a Scanner counts as about to go after it was last said.
+	// releaseMemory is how long a Scanner counts as being released after its last call of Release.
 	releaseMemory = 2 * time.Minute
-	// releaseAgain is when to ask again whether all is undone, and troubledAgain when Clair cannot be asked.
+	// releaseAgain is the delay before Release is called again. troubledAgain is that delay while Clair cannot be used.
 	releaseAgain  = 2 * time.Second
 	troubledAgain = 30 * time.Second
 )
 
-// tidyLoop undoes what is not needed any more, and has all images looked at when Clair's indexer has changed.
+// tidyLoop deletes unused manifests, and wakes all outdated images when Clair's indexer has changed.
 func (i *instance) tidyLoop(ctx context.Context) {
 	for i.await(ctx, i.tidying, tidyInterval) {
 		i.line.keep(i.scanners())
@@ -38,7 +38,7 @@ func (i *instance) tidyLoop(ctx context.Context) {
 	}
 }
 
-// orLater drops what says that Clair cannot be asked now: that is told where Clair is looked at.
+// orLater drops errLater: another loop reports that Clair cannot be used.
 func orLater(err error) error {
 	if errors.Is(err, errLater) {
 		return nil
@@ -46,7 +46,7 @@ func orLater(err error) error {
 	return err
 }
 
-// revisit wakes all images that were listed in another state of the indexer: whoever looks at them has them listed anew.
+// revisit wakes all images that were indexed in another state of the indexer. Their next Index call has them indexed again.
 func (i *instance) revisit(ctx context.Context) error {
 	i.mu.Lock()
 	state := i.state
@@ -81,7 +81,7 @@ func (i *instance) revisit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// forgetUnused deletes manifests that no Scanner has had for a while.
+// forgetUnused deletes manifests that no Scanner has used for tidyInterval.
 func (i *instance) forgetUnused(ctx context.Context) error {
 	unused, err := i.allUnused(ctx, "")
 	if err != nil {
@@ -90,7 +90,7 @@ func (i *instance) forgetUnused(ctx context.Context) error {
 	return i.forgetAll(ctx, i.longUnused(unused), "")
 }
 
-// allUnused are the manifests that nobody uses but the Scanner.
+// allUnused returns the manifests that no Scanner uses, except the given one (by UID; empty for none).
 func (i *instance) allUnused(ctx context.Context, scanner string) (all []store.Manifest, err error) {
 	for from := ""; ; {
 		some, err := i.Store.UnusedManifests(ctx, i.engine, scanner, from, tidyBatch)
@@ -98,11 +98,11 @@ func (i *instance) allUnused(ctx context.Context, scanner string) (all []store.M
 		if err != nil || len(some) < tidyBatch {
 			return all, err
 		}
-		from = some[len(some)-1].PlatformDigest + "0" // comes right after it
+		from = some[len(some)-1].PlatformDigest + "0" // the smallest string greater than the last digest
 	}
 }
 
-// forgetAll goes on after one that cannot be deleted, but not when Clair cannot be asked.
+// forgetAll forgets manifests. It continues after a manifest that cannot be deleted, but stops when Clair cannot be used.
 func (i *instance) forgetAll(ctx context.Context, manifests []store.Manifest, scanner string) error {
 	var errs []error
 	for _, manifest := range manifests {
@@ -115,7 +115,7 @@ func (i *instance) forgetAll(ctx context.Context, manifests []store.Manifest, sc
 	return errors.Join(errs...)
 }
 
-// longUnused are those that were unused before, too.
+// longUnused returns the manifests that have been unused for tidyInterval, and remembers since when each one is.
 func (i *instance) longUnused(unused []store.Manifest) (long []store.Manifest) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -134,7 +134,7 @@ func (i *instance) longUnused(unused []store.Manifest) (long []store.Manifest) {
 	return long
 }
 
-// forgetReleased deletes what only Scanners have that are about to go.
+// forgetReleased deletes the manifests that only Scanners being released use.
 func (i *instance) forgetReleased(ctx context.Context) error {
 	for _, scanner := range i.released() {
 		manifests, err := i.allUnused(ctx, scanner)
@@ -161,8 +161,8 @@ func (i *instance) released() (scanners []string) {
 	return scanners
 }
 
-// forget undoes what is kept of a manifest, if still nobody but the Scanner uses it. Whatever comes between leaves
-// something that is done again, or an image that Clair does not know: that is found when its report is read.
+// forget deletes a manifest and its catalogs, if no Scanner but the given one uses it. An interruption leaves either work that is
+// repeated, or an image that Clair does not know. The latter is detected when its report is read.
 func (i *instance) forget(ctx context.Context, manifest store.Manifest, scanner string) error {
 	unlock := i.digests.try(manifest.PlatformDigest)
 	if unlock == nil {
@@ -185,7 +185,7 @@ func (i *instance) forget(ctx context.Context, manifest store.Manifest, scanner 
 	return i.Store.ForgetManifest(ctx, i.engine, manifest.PlatformDigest)
 }
 
-// delete has Clair forget a manifest.
+// delete deletes a manifest from Clair.
 func (i *instance) delete(ctx context.Context, platformDigest string) error {
 	digest, err := claircore.ParseDigest(platformDigest)
 	if err != nil {
@@ -203,10 +203,10 @@ func (i *instance) delete(ctx context.Context, platformDigest string) error {
 	}
 }
 
-// Release implements backend.Holder. It never waits: what it asks for is done beside it.
+// Release implements backend.Holder. It does not wait: the tidyLoop deletes the manifests.
 func (b *Backend) Release(ctx context.Context, scanner string) (time.Duration, string, error) {
 	if b.unusable != nil {
-		return 0, "", nil // such a Clair may not be asked: what it was given while it was on the list stays there
+		return 0, "", nil // such a Clair may not be contacted: manifests from before it was removed from the configuration stay there
 	}
 	i := b.instance
 	held, err := i.Store.UnusedManifests(ctx, b.engine, scanner, "", tidyBatch)

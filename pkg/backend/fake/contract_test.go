@@ -17,11 +17,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// harness is the contract's around this engine, which does everything at once.
+// harness is the contract's harness for this engine, which does everything synchronously.
 type harness struct {
 	engine *Backend
 	clock  *clocktesting.FakePassiveClock
-	// published is how often there was newer data, and indexed what is said of each image that was listed.
+	// published counts calls of Publish. indexed has the log line of each indexed image.
 	published int
 	indexed   []string
 }
@@ -38,7 +38,7 @@ func (h *harness) Image(repository string) backend.Image {
 	}
 }
 
-// Restart has the engine forget everything, as it keeps nothing itself but the data that it invents.
+// Restart replaces the engine. Only the invented vulnerability data is carried over: the engine has no other state.
 func (h *harness) Restart() {
 	h.engine = &Backend{Store: h.engine.Store, Clock: h.clock, Log: h.engine.Log, extra: h.engine.extra, built: h.engine.built}
 }
@@ -61,7 +61,7 @@ func (h *harness) Listed(img backend.Image) (times int) {
 	return times
 }
 
-// TestContract: the engine of tests keeps to what all engines promise.
+// TestContract: the fake engine fulfills the contract of all engines.
 func TestContract(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
 		engine, clock := newFake(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// TestEvolving: each stage of an image differs in one thing from the one before, and no two images have a finding in common.
+// TestEvolving: each stage of an image differs from the previous one in one thing, and no two images share a finding.
 func TestEvolving(t *testing.T) {
 	at := func(number uint16, stage int) (all []string) {
 		for _, f := range evolving(EvolvingDigest(number, stage)) {

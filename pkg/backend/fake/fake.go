@@ -1,9 +1,14 @@
-// Package fake is a backend that invents findings from an image's name. It is a real member of the family,
-// for tests, benchmarks and trying things out: nothing is pulled, everything else is as with any other engine.
+// Package fake is a backend that derives findings from an image's name. It is a supported engine for tests, benchmarks and trials: it
+// pulls nothing, and otherwise behaves like any other engine.
 //
-// The last part of the repository tells what to find: "vulnerable" in it gives one Critical and one High
-// finding, "evolving" findings of its own that depend on the digest, "riddled" as many as a large image has, "failing" a failure, "slow" never ends to be indexed; everything
-// else is clean.
+// The last path element of the repository selects the result:
+//   - "vulnerable": one Critical and one High finding, and all findings given to Publish;
+//   - "evolving": findings that are unique to the image and depend on its digest;
+//   - "riddled": as many findings as a large image has;
+//   - "failing": indexing fails;
+//   - "slow": indexing never ends.
+//
+// Any other image is clean.
 package fake
 
 import (
@@ -24,10 +29,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// IndexedMessage is what is logged for each image that is indexed. The benchmarks count it.
+// IndexedMessage is the message that is logged for each indexed image. The benchmarks count it.
 const IndexedMessage = "Indexed"
 
-// riddledFindings is how many findings a "riddled" image has.
+// riddledFindings is the number of findings of a "riddled" image.
 const riddledFindings = 200
 
 // Engine is the name under which this backend's reports are stored.
@@ -37,10 +42,10 @@ const Engine = "fake"
 type Backend struct {
 	Store store.Store
 	Clock clock.PassiveClock
-	// Log is told of each image when it is indexed. The zero value tells nobody.
+	// Log receives one line for each indexed image. The zero value discards them.
 	Log logr.Logger
 
-	// indexing is held while an image is looked for and indexed: Scanners in many namespaces ask at once.
+	// indexing is held while an image is looked up and indexed: Scanners of many namespaces may request it at once.
 	indexing sync.Mutex
 
 	mu    sync.Mutex
@@ -50,7 +55,7 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// Publish adds findings to every vulnerable image from now on, as newer vulnerability data would.
+// Publish adds findings to every "vulnerable" image, as newer vulnerability data would.
 func (b *Backend) Publish(extra ...finding.Finding) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,28 +134,28 @@ func (b *Backend) findings(img backend.Image) []finding.Finding {
 	}, b.extra...))
 }
 
-// Stages of an "evolving" image, each with what the one before has and one change.
+// Stages of an "evolving" image. Each stage differs from the one before in one change.
 const (
-	// StageNew has three findings without a fix.
+	// StageNew has three findings, none of them with a fix.
 	StageNew = iota
-	// StageFixAvailable has a fix for the second, and in StageExploited that is known to be exploited.
+	// StageFixAvailable has a fix for the second finding. In StageExploited that finding is also known to be exploited.
 	StageFixAvailable
 	StageExploited
-	// StageFixed has the first no more.
+	// StageFixed lacks the first finding.
 	StageFixed
 )
 
-// EvolvingDigest is the digest of an "evolving" image, of at most 65,535 different ones, at a stage.
+// EvolvingDigest returns the digest of an "evolving" image at a stage. The number identifies the image.
 func EvolvingDigest(number uint16, stage int) string {
 	return fmt.Sprintf("sha256:%x%063x", stage, number)
 }
 
-// EvolvingID is the id of one of an image's findings, from 1 to 3.
+// EvolvingID returns the ID of one of an "evolving" image's findings; which is 1, 2 or 3.
 func EvolvingID(number uint16, which int) string {
 	return fmt.Sprintf("CVE-2025-%d%05d", which, number)
 }
 
-// evolving reads number and stage from a digest. One that EvolvingDigest has not made is of any.
+// evolving returns the findings for a digest of EvolvingDigest. Any other digest gives an arbitrary image and stage.
 func evolving(digest string) []finding.Finding {
 	var stage int
 	var number uint16
@@ -169,7 +174,7 @@ func evolving(digest string) []finding.Finding {
 	return findings
 }
 
-// riddled are many findings in fewer packages, of all severities.
+// riddled returns riddledFindings findings of all severities, about three for each package.
 func riddled() []finding.Finding {
 	severities := []finding.Severity{finding.Critical, finding.High, finding.Medium, finding.Low, finding.Negligible, finding.Unknown}
 	findings := make([]finding.Finding, riddledFindings)
@@ -179,7 +184,7 @@ func riddled() []finding.Finding {
 	return findings
 }
 
-// Finding makes a finding in a package of version 3.0.0, fixed in the given version if there is one.
+// Finding returns a finding in version 3.0.0 of a package, fixed in fixedIn unless that is empty.
 func Finding(id string, severity finding.Severity, pkg, fixedIn string) finding.Finding {
 	f := finding.Finding{
 		ID: id, Severity: severity, FixState: finding.FixStateNotFixed,

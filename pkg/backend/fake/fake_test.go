@@ -51,7 +51,7 @@ func counts(t *testing.T, b *Backend) finding.Counts {
 	return summary.Counts
 }
 
-// TestNames: the last part of the repository tells what is found, as the package says.
+// TestNames: the last path element of the repository selects the findings, as documented in the package comment.
 func TestNames(t *testing.T) {
 	for repository, want := range map[string]struct {
 		says     string
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 		"docker.io/library/nginx":            {"done", finding.Counts{}},
 		"registry.example.com/vulnerable":    {"done", finding.Counts{Critical: 1, High: 1, Fixable: 1}},
 		"registry.example.com/a-vulnerable":  {"done", finding.Counts{Critical: 1, High: 1, Fixable: 1}},
-		"registry.example.com/vulnerable/ok": {"done", finding.Counts{}}, // not the last part
+		"registry.example.com/vulnerable/ok": {"done", finding.Counts{}}, // not the last path element
 		"registry.example.com/riddled":       {"done", finding.Counts{Critical: 34, High: 34, Medium: 33, Low: 33, Negligible: 33, Unknown: 33, Fixable: 200}},
 		"registry.example.com/failing":       {"failure ImageNotFound", finding.Counts{}},
 		"registry.example.com/slow":          {v1alpha1.ReasonCataloging, finding.Counts{}},
@@ -95,7 +95,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestLevelTriggered: asked again, it writes nothing.
+// TestLevelTriggered: repeated calls write nothing.
 func TestLevelTriggered(t *testing.T) {
 	b, clock := newFake(t)
 	look := func() store.Summary {
@@ -119,7 +119,7 @@ func TestLevelTriggered(t *testing.T) {
 	}
 }
 
-// TestPublish: newer data has what was published, for vulnerable images, once they are matched again.
+// TestPublish: published findings appear in vulnerable images once these are matched again.
 func TestPublish(t *testing.T) {
 	b, clock := newFake(t)
 	if _, err := b.Index(t.Context(), img("vulnerable")); err != nil {
@@ -146,7 +146,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestNoReference: an image that no pod names any more is matched by its digest, and is clean.
+// TestNoReference: an image without pull references is matched by its digest, and is clean.
 func TestNoReference(t *testing.T) {
 	b, _ := newFake(t)
 	nameless := img("x")
@@ -156,7 +156,7 @@ func TestNoReference(t *testing.T) {
 	}
 }
 
-// TestIndexedOnce: Scanners in many namespaces ask for an image at the same time; it is indexed, and told of, once.
+// TestIndexedOnce: when Scanners of many namespaces request an image at once, it is indexed and logged once.
 func TestIndexedOnce(t *testing.T) {
 	b, _ := newFake(t)
 	var told atomic.Int32

@@ -10,17 +10,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// asked remembers for which image Jobs were made, with its references and pull secrets, and which registries they were to
-// leave alone. After a restart nothing is known of the Jobs of before.
+// asked remembers the request behind each catalog Job: the image with its references and pull secrets, and the registries that the Job
+// must not use. It is empty after a restart.
 type asked struct {
 	mu   sync.Mutex
-	jobs map[string]question // by namespace and name
+	jobs map[string]question // by namespace/name
 }
 
 type question struct {
 	image  backend.Image
 	spared []string
-	// overBudget says that what the Job brought found no room in its namespace's budget.
+	// overBudget means that the Job's result did not fit into the storage budget of its namespace.
 	overBudget bool
 }
 
@@ -55,8 +55,8 @@ func (a *asked) forget(job store.Job) {
 	delete(a.jobs, job.Namespace+"/"+job.Name)
 }
 
-// shown is the failure that a Job's image has. A result without room in the namespace's budget is a failure of that namespace, whatever its
-// worker calls it.
+// shown returns the failure to show for the Job's image. If the result exceeded the storage budget, that is the failure, however the
+// worker reports the refused upload.
 func (q question) shown(failure *backend.Failure) *backend.Failure {
 	if !q.overBudget || failure.Reason != workerapi.ReasonUploadRefused {
 		return failure
@@ -64,13 +64,14 @@ func (q question) shown(failure *backend.Failure) *backend.Failure {
 	return &backend.Failure{Reason: v1alpha1.ReasonStoreBudgetExceeded, Message: failure.Message}
 }
 
-// names says that a registry is one of those that the image can be pulled from. Only such a one may ask to be left alone: a
-// Job speaks for no other.
+// names reports whether the image can be pulled from the registry. Only such a registry may be recorded as throttled: a Job is not trusted
+// about any other.
 func (q question) names(registry string) bool {
 	return slices.Contains(registriesOf(q.image), workerapi.CanonicalHost(registry))
 }
 
-// sparedOnly says that a Job failed because it left a registry alone: the registry itself said nothing.
+// sparedOnly reports whether a Job failed only because it did not use a throttled registry. Then the registry itself did not throttle the
+// Job.
 func (q question) sparedOnly(failure *backend.Failure) bool {
 	return failure.Reason == workerapi.ReasonRegistryThrottled && failure.RetryAfter <= 0 &&
 		slices.Contains(q.spared, workerapi.CanonicalHost(failure.Registry))

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// callTimeout bounds a call of the API server. A namespace's admission webhooks may take up to 30 s each
-	// (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#timeouts); who decides
-	// about them is not trusted with that much of the operator's time.
+	// callTimeout bounds a call of the API server. Each admission webhook of a namespace may take up to 30 s
+	// (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#timeouts). A tenant who controls webhooks
+	// must not block the operator for that long.
 	callTimeout = 15 * time.Second
-	// lanePatience is how long a look of the Tender waits for slow namespaces.
+	// lanePatience is how long a run of the Tender waits for slow namespaces.
 	lanePatience = 5 * time.Second
 )
 
-// boundedClient and boundedReader end each call after callTimeout.
+// boundedClient and boundedReader limit each call to callTimeout.
 type (
 	boundedClient struct{ client.Client }
 	boundedReader struct{ client.Reader }
@@ -52,18 +52,18 @@ func (r boundedReader) List(ctx context.Context, list client.ObjectList, opts ..
 	return r.Reader.List(ctx, list, opts...)
 }
 
-// lanes look after Jobs: one after the other in each namespace, and side by side in all of them. Who is slow, by an
-// admission webhook that hangs, holds up its own namespace only.
+// lanes process Jobs: sequentially within a namespace, concurrently across namespaces. A namespace with a hanging admission webhook delays
+// only itself.
 type lanes struct {
 	mu      sync.Mutex
 	busy    map[string]bool
 	running sync.WaitGroup
-	// after is time.After.
+	// after is time.After, replaceable in tests.
 	after func(time.Duration) <-chan time.Time
 }
 
-// run does something with each Job, and waits for lanePatience at most. A namespace that takes longer is left to itself,
-// and left out until it is through: then its turn comes with what is true by then.
+// run calls do for each Job and waits at most lanePatience. A namespace that takes longer continues in the background, and later runs skip
+// it until it is done. Its errors are dropped: a later run processes its Jobs again, with their state by then.
 func (l *lanes) run(jobs []store.Job, do func(store.Job) error) error {
 	byNamespace := map[string][]store.Job{}
 	for _, job := range jobs {

@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestHangingWebhookHoldsUpNobodyElse: while a namespace's admission does not answer, other images get their Jobs, the
-// Tender goes on, and the Job that is on its way is neither made twice nor given up.
+// TestHangingWebhookHoldsUpNobodyElse: while a namespace's admission hangs, other images get their Jobs and the Tender continues. The Job
+// being created is neither created twice nor given up.
 func TestHangingWebhookHoldsUpNobodyElse(t *testing.T) {
 	e := newEngine(t)
 	mine, other := private("web", "pull"), public("other")
@@ -46,8 +46,8 @@ func TestHangingWebhookHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestHangingDeletionHoldsUpNobodyElse: while a namespace's admission does not answer whether a Job may be deleted, Jobs
-// of other namespaces are looked after; the namespace is asked once.
+// TestHangingDeletionHoldsUpNobodyElse: while a namespace's admission hangs on the deletion of a Job, Jobs of other namespaces are
+// processed. The deletion is requested once.
 func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
 	e := newEngine(t)
 	mine, other := private("web", "pull"), public("other")
@@ -64,7 +64,7 @@ func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
 			return nil
 		}
 		impatient.Do(func() { <-asked; close(patience) })
-		return nil // once more, if the second look comes before it is noted that the Job has gone
+		return nil // a second request, if the second run comes before the end of the first is recorded
 	}
 	e.lanes.after = func(time.Duration) <-chan time.Time { return patience }
 	for look := range 2 {
@@ -82,7 +82,7 @@ func TestHangingDeletionHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestCallsEnd: no call of the API server may take for ever.
+// TestCallsEnd: every call of the API server has a deadline.
 func TestCallsEnd(t *testing.T) {
 	calls := map[string]bool{}
 	note := func(ctx context.Context, call string) {

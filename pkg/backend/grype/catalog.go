@@ -18,9 +18,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// catalog makes a Job for an image unless there is one, when it is the image's turn.
+// catalog starts a Job for an image that has none, as soon as the queue gives it a slot.
 func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progress, error) {
-	// Only what was there already may come from another namespace: nobody's Job speaks for one.
+	// A catalog of another namespace can be reused, but not created: no Job runs on behalf of another namespace.
 	if img.Scope != store.Cluster && string(img.Scope) != img.Namespace {
 		return backend.Waiting(v1alpha1.ReasonPending, "what another namespace knew of the image is gone", time.Second), nil
 	}
@@ -35,18 +35,19 @@ func (b *Backend) catalog(ctx context.Context, img backend.Image) (backend.Progr
 	return b.startCatalog(ctx, *start)
 }
 
-// intent is a catalog Job that is recorded and not made yet.
+// intent is a catalog Job that is recorded and not created yet.
 type intent struct {
 	record store.Job
 	job    *batchv1.Job
-	// image is for which it is, and exceeded so many bytes of memory as were not enough for it.
+	// image is the image to catalog. exceeded is how many bytes of memory were not enough for it; 0 for none.
 	image    backend.Image
 	exceeded int64
 }
 
-// decide takes a place for an image and records the Job that is to be made, or says what is waited for. The record is
-// there before the Job, so that a Job without record can only be somebody else's, and others see that it is on its way.
-// A namespace without room takes no place, and takes none from others that wait for the same image: full is its failure, if so.
+// decide reserves a slot for an image and records its Job, or returns what the image waits for. The record is written before the Job is
+// created. Therefore a Job without a record is never the operator's, and concurrent calls see that the Job is on its way. full is the
+// failure of a namespace over its storage budget; nil if it has space. Such a namespace takes no slot, but other namespaces that wait for
+// the same image keep their position.
 func (b *Backend) decide(ctx context.Context, img backend.Image, full *backend.Failure) (*intent, backend.Progress, error) {
 	b.starting.Lock()
 	defer b.starting.Unlock()
@@ -87,7 +88,7 @@ func (b *Backend) decide(ctx context.Context, img backend.Image, full *backend.F
 	return &intent{record: record, job: job, image: img, exceeded: exceeded}, backend.Progress{}, nil
 }
 
-// waiting says what an image in the line waits for.
+// waiting returns the Progress of a queued image.
 func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
 	message := fmt.Sprintf("waiting for one of %d catalog Jobs to end (grype.catalog.maxJobs in the operator's configuration)", b.Config.Grype.Catalog.MaxJobs)
 	if running := p.running[img.Namespace]; running >= p.limit {
@@ -96,7 +97,7 @@ func (b *Backend) waiting(img backend.Image, p places) backend.Progress {
 	return backend.Waiting(v1alpha1.ReasonPending, message, checkQueue)
 }
 
-// cataloging says how a Job gets on.
+// cataloging returns the Progress of an image that has a Job.
 func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
 	if job.UID == "" {
 		message := fmt.Sprintf("the API server's answer to the catalog Job %s/%s is outstanding", job.Namespace, job.Name)
@@ -112,7 +113,7 @@ func (b *Backend) cataloging(job store.Job, exceeded int64) backend.Progress {
 	return backend.Waiting(v1alpha1.ReasonCataloging, message, checkCatalog)
 }
 
-// startCatalog makes a Job that was decided on.
+// startCatalog creates a recorded Job and adds its UID to the record.
 func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progress, error) {
 	record := start.record
 	if err := b.Client.Create(ctx, start.job); err != nil {
@@ -127,9 +128,9 @@ func (b *Backend) startCatalog(ctx context.Context, start intent) (backend.Progr
 	return b.cataloging(record, start.exceeded), nil
 }
 
-// notCreated tells a namespace that does not want the Job (a quota, a policy) from one that is being deleted, which is
-// nobody's failure, and from an API server in trouble. The latter may have made the Job nevertheless: its record
-// stays, for the Tender to clean up.
+// notCreated handles a failed creation of a Job. A namespace that rejects the Job, by a quota or policy, is the image's failure. A
+// namespace that is being deleted, or an unavailable API server, is not. An unavailable API server may still have created the Job: then
+// the record stays, and the Tender cleans up.
 func (b *Backend) notCreated(ctx context.Context, start intent, err error) (backend.Progress, error) {
 	record, trouble := start.record, fmt.Errorf("creating a catalog job: %w", err)
 	if unanswered(err) {
@@ -156,13 +157,13 @@ func (b *Backend) notCreated(ctx context.Context, start intent, err error) (back
 	return backend.Progress{}, failure
 }
 
-// unanswered says that admission took longer than this operator, or the API server itself, waits.
+// unanswered reports whether admission took longer than the timeout of the operator or of the API server.
 func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err)
 }
 
-// notMade says whether the API server surely did not make an object. What is decided before admission ends comes
-// before anything is written, a webhook's failure too.
+// notMade reports whether the API server certainly did not create an object. Errors from before or during admission, including failed
+// webhooks, come before anything is written.
 func notMade(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonNotFound,

@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestIndexStory: a Job is made once, and asked about until its result is there.
+// TestIndexStory: a Job is created once, and Index waits until its result is stored.
 func TestIndexStory(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
@@ -52,7 +52,7 @@ func TestIndexStory(t *testing.T) {
 	}
 }
 
-// TestIndexSharesJobs: one Job serves all Scanners that want the same image, if trust allows it.
+// TestIndexSharesJobs: one Job serves all Scanners that want the same image in the same credential scope.
 func TestIndexSharesJobs(t *testing.T) {
 	web, elsewhere := public("web"), public("web")
 	elsewhere.Namespace = "blog"
@@ -85,7 +85,7 @@ func TestIndexSharesJobs(t *testing.T) {
 	}
 }
 
-// TestIndexAtOnce: two who ask at the same moment get one Job.
+// TestIndexAtOnce: concurrent requests for an image create one Job.
 func TestIndexAtOnce(t *testing.T) {
 	e := newEngine(t)
 	var group sync.WaitGroup
@@ -100,7 +100,7 @@ func TestIndexAtOnce(t *testing.T) {
 	e.job("catalog")
 }
 
-// TestIndexWaitsForAPlace: no more Jobs than the configuration allows; a place is free again when one has ended.
+// TestIndexWaitsForAPlace: there are no more Jobs than configured, and the end of a Job frees its slot.
 func TestIndexWaitsForAPlace(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 2 })
 	e.uses(public("a"), public("b"), public("c"))
@@ -121,16 +121,16 @@ func TestIndexWaitsForAPlace(t *testing.T) {
 	}
 }
 
-// TestJobsThatAreNotTaken: a namespace that does not want a Job is the image's failure, with a reason that names who
-// does not; a namespace that is being deleted and an API server in trouble are not.
+// TestJobsThatAreNotTaken: if a namespace rejects a Job, the image fails with a reason that names what rejected it. A namespace that is
+// being deleted and a failing API server are no failure of the image.
 func TestJobsThatAreNotTaken(t *testing.T) {
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
 	terminating := apierrors.NewForbidden(jobs, "scan", errors.New("unable to create new content in namespace shop because it is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	for name, tt := range map[string]struct {
 		err     error
-		says    string // or an error, if empty
-		records int    // a Job that may exist is still known
+		says    string // empty if Index returns another error
+		records int    // a Job that may exist stays recorded
 	}{
 		"a quota":                   {apierrors.NewForbidden(jobs, "scan", errors.New("exceeded quota: compute, requested: count/jobs.batch=1")), "failure ResourceQuota", 0},
 		"fields that are not valid": {apierrors.NewInvalid(schema.GroupKind{Kind: "Job"}, "scan", nil), "failure JobRejected", 0},
@@ -167,8 +167,8 @@ func TestJobsThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: the API server made the Job but its answer was lost. It is found by its record and removed,
-// and another one is made.
+// TestLostAnswer: the API server created the Job but its answer was lost. The Tender finds the Job by its record and removes it, and
+// another one is created.
 func TestLostAnswer(t *testing.T) {
 	e := newEngine(t)
 	e.uses(public("web"))
@@ -197,8 +197,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestFailuresAreShared: for a short while a failure answers everybody who wants the same image, so that ten
-// Scanners do not make ten Jobs for an image that is not there.
+// TestFailuresAreShared: for a short time a failure is returned to everyone who wants the same image. Ten Scanners therefore do not create
+// ten Jobs for a missing image.
 func TestFailuresAreShared(t *testing.T) {
 	e := newEngine(t)
 	e.uses(public("web"))
@@ -224,8 +224,8 @@ func TestFailuresAreShared(t *testing.T) {
 	}
 }
 
-// TestBudgetOfAnotherNamespace: a result that finds no room in a namespace's budget is that namespace's failure, and nobody else's. A worker
-// that only says so changes nothing.
+// TestBudgetOfAnotherNamespace: a result over a namespace's storage budget is a failure of that namespace only. A worker's own claim to be
+// over budget has no effect.
 func TestBudgetOfAnotherNamespace(t *testing.T) {
 	for name, refused := range map[string]bool{"over budget": true, "another refusal": false} {
 		t.Run(name, func(t *testing.T) {
@@ -253,8 +253,8 @@ func TestBudgetOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestFailuresOfOtherReferences: who names a digest at a host of its own, or with Secrets of its own, makes it fail for
-// nobody else; nor does what failed before a restart answer anybody.
+// TestFailuresOfOtherReferences: an image that fails with one Scanner's references or pull secrets does not fail for others. Failures from
+// before a restart are not returned.
 func TestFailuresOfOtherReferences(t *testing.T) {
 	theirs, mine := public("web"), public("web")
 	theirs.Namespace, theirs.PullReferences = "blog", []string{"hostile.example.com/web@" + theirs.Key.Digest}
@@ -292,7 +292,7 @@ func TestFailuresOfOtherReferences(t *testing.T) {
 	}
 }
 
-// TestNobodySpeaksForAnotherNamespace: a shared catalogue that has gone is not replaced in its namespace's name.
+// TestNobodySpeaksForAnotherNamespace: when a shared catalog of another namespace is gone, no Job is created on behalf of that namespace.
 func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
 	e := newEngine(t)
 	img := private("web", "pull")
@@ -306,8 +306,8 @@ func TestNobodySpeaksForAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestStoreBudget: a namespace that has used up its room in the store starts no Jobs whose results would be refused. Others do, and it does
-// again when there is room.
+// TestStoreBudget: a namespace over its storage budget starts no Jobs, whose results would be refused. Other namespaces do, and this one
+// does again when there is space.
 func TestStoreBudget(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Ingest.StoreSizePerNamespace = resource.MustParse("1Ki") })
 	stored := private("stored", "pull")
@@ -335,7 +335,7 @@ func TestStoreBudget(t *testing.T) {
 	}
 }
 
-// countingStore counts how often it is asked what a namespace has stored.
+// countingStore counts the calls of StoredBytes for each namespace.
 type countingStore struct {
 	store.Store
 	counted map[string]int
@@ -346,8 +346,8 @@ func (s *countingStore) StoredBytes(ctx context.Context, namespace string) (int6
 	return s.Store.StoredBytes(ctx, namespace)
 }
 
-// TestFullNamespaceTakesNoPlace: a namespace without room in the store takes no other's place in the line, nor the time to count again for
-// each of its images.
+// TestFullNamespaceTakesNoPlace: a namespace over its storage budget does not block the queue for others. Its usage is not counted again
+// for each of its images.
 func TestFullNamespaceTakesNoPlace(t *testing.T) {
 	counting := &countingStore{counted: map[string]int{}}
 	e := newEngine(t, limits(2, 1), func(o *Options) {

@@ -17,13 +17,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// harness is the contract's around this engine: it does what workers do in a cluster.
+// harness is the contract's harness for this engine. It does what workers do in a cluster.
 type harness struct {
 	*engine
-	// published is how often there was another database, and opened the one that match workers have.
+	// published counts calls of Publish. opened is the database that match workers have open.
 	published int
 	opened    workerapi.Database
-	// repositories of images, and how often a worker listed each.
+	// repositories holds the repository of each image, and listed how often a worker cataloged the image.
 	repositories map[image.Key]string
 	listed       map[image.Key]int
 	broken       bool
@@ -47,7 +47,7 @@ func (h *harness) Pass(d time.Duration) { h.pass(d) }
 
 func (h *harness) Listed(img backend.Image) int { return h.listed[img.Key] }
 
-// Break has the API server refuse everything, so that no worker can be started.
+// Break has the API server fail every creation, so that no worker can start.
 func (h *harness) Break() {
 	h.broken = true
 	h.onCreate = func(client.Object) error { return errors.New("connection refused") }
@@ -55,11 +55,11 @@ func (h *harness) Break() {
 
 func (h *harness) Mend() { h.broken, h.onCreate = false, nil }
 
-// Work has the Jobs that there are do their work, and a match worker empty the queue.
+// Work completes the catalog Jobs, and has a match worker empty the queue.
 func (h *harness) Work() {
 	h.t.Helper()
 	if h.broken {
-		_ = h.tend(h.t.Context()) // it says what the API server says
+		_ = h.tend(h.t.Context()) // fails with the API server's error
 		return
 	}
 	for _, job := range h.jobs("catalog") {
@@ -74,7 +74,7 @@ func (h *harness) Work() {
 	h.tends()
 }
 
-// catalogs ends a catalog Job.
+// catalogs completes a catalog Job.
 func (h *harness) catalogs(job *batchv1.Job) {
 	h.t.Helper()
 	record, err := h.Store().JobByUID(h.t.Context(), string(job.UID))
@@ -90,7 +90,7 @@ func (h *harness) catalogs(job *batchv1.Job) {
 	h.ends(job, batchv1.JobComplete, "Completed", "")
 }
 
-// matches has a match worker install the newest database and match all that waits.
+// matches has a match worker install the newest database and match all queued images.
 func (h *harness) matches() {
 	h.t.Helper()
 	database := build(h.published)
@@ -117,7 +117,7 @@ func (h *harness) matches() {
 	}
 }
 
-// TestContract: this engine keeps to what all engines promise.
+// TestContract: the Grype engine fulfills the contract of all engines.
 func TestContract(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
 		return &harness{engine: newEngine(t), repositories: map[image.Key]string{}, listed: map[image.Key]int{}}

@@ -9,13 +9,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// outcome of a Job, in one word. Why it failed is counted with the image.
+// outcome is the result of a Job as a metric label. Failure reasons are counted per image instead.
 type outcome string
 
 const (
 	outcomeSucceeded outcome = "succeeded"
 	outcomeFailed    outcome = "failed"
-	outcomeUnwanted  outcome = "unwanted" // no pod uses the image any more
+	outcomeUnwanted  outcome = "unwanted" // the Job is not needed any more: no Scanner uses the image, or the worker version changed
 )
 
 func outcomeOf(failed bool) outcome {
@@ -32,7 +32,7 @@ type counts struct {
 	seconds  *prometheus.HistogramVec
 	steps    *prometheus.CounterVec
 	installs *prometheus.CounterVec
-	// queue is what the Tender last saw: it counts the queue at each of its turns.
+	// queue is the length of the match queue at the Tender's last run.
 	queue prometheus.Gauge
 }
 
@@ -69,7 +69,7 @@ func (b *Backend) register() {
 	b.throttles.Count(b.Metrics, Engine, b.Clock.Now)
 }
 
-// live notes the Jobs that live.
+// live sets the gauge of live Jobs.
 func (c *counts) live(jobs []store.Job) {
 	byPurpose := map[store.JobPurpose]int{store.JobCatalog: 0, store.JobMatch: 0}
 	for _, job := range jobs {
@@ -80,7 +80,7 @@ func (c *counts) live(jobs []store.Job) {
 	}
 }
 
-// ended counts a Job whose end was noted without an error, which is returned: with one, it is looked at again.
+// ended counts the end of a Job if err is nil, and returns err. After an error the Tender handles the Job again.
 func (c *counts) ended(err error, record store.Job, o outcome, age time.Duration) error {
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// counted is an engine whose metrics can be asked.
+// counted returns an engine with metrics, and a function that reads a metric.
 func counted(t *testing.T, change ...func(*Options)) (*engine, func(name string) map[string]float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -46,7 +46,7 @@ func wantCounted(t *testing.T, what string, got, want map[string]float64) {
 	}
 }
 
-// TestLadderIsCounted: each step, and that the ladder was not enough; each Job once, however often it is looked at.
+// TestLadderIsCounted: each step of the ladder and its exhaustion are counted, and each Job's end is counted once.
 func TestLadderIsCounted(t *testing.T) {
 	e, values := counted(t)
 	web := public("web")
@@ -61,7 +61,7 @@ func TestLadderIsCounted(t *testing.T) {
 	wantCounted(t, "Jobs that were timed", values("catalog_job_duration_seconds"), map[string]float64{"failed ": 3})
 }
 
-// TestQueuesAreCounted: what waits for a place, what waits to be matched, and the Jobs that live.
+// TestQueuesAreCounted: the metrics have the images that wait for a slot, the images that wait to be matched, and the live Jobs.
 func TestQueuesAreCounted(t *testing.T) {
 	e, values := counted(t, func(o *Options) { o.Config.Grype.Catalog.MaxJobs = 1 })
 	for _, name := range []string{"a", "b", "c"} {
@@ -88,7 +88,7 @@ func TestQueuesAreCounted(t *testing.T) {
 	}
 }
 
-// TestBackoffsAreCounted: how often registries ask to be left alone, and how many are now.
+// TestBackoffsAreCounted: the metrics have how often registries throttled, and how many are throttled now.
 func TestBackoffsAreCounted(t *testing.T) {
 	e, values := counted(t)
 	for _, scope := range []store.Scope{store.Cluster, "shop"} {

@@ -20,44 +20,45 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// refusalLifetime is how long a build that a worker refused is not asked for again. The listing may change before.
+// refusalLifetime is how long a build that a worker refused is not offered again, unless the listing changes before.
 const refusalLifetime = 10 * time.Minute
 
 // maxListingBytes bounds latest.json, which has a few hundred bytes.
 const maxListingBytes = 1 << 20
 
-// A version of Grype is what a match worker says. One that made a version up must not keep the true one away for good, nor take memory.
+// Match workers report their Grype version themselves. These bounds limit the effect of an invented version: it cannot block the true one
+// for good, nor take memory.
 const (
-	// replacedLifetime is how long a version of Grype that another one has replaced is refused.
+	// replacedLifetime is how long a Grype version is refused after another one replaced it.
 	replacedLifetime = time.Hour
-	// maxReplaced is how many of them are remembered: more builds than two are not expected under one tag.
+	// maxReplaced is the number of replaced versions to remember. More than two builds of one image tag are not expected.
 	maxReplaced = 4
 )
 
-// replacedTool is a version of Grype that another one replaced at a time.
+// replacedTool is a Grype version that another one replaced at the given time.
 type replacedTool struct {
 	tool string
 	at   time.Time
 }
 
-// dataState is what is known about vulnerability databases. All of it is learnt again after a restart.
+// dataState is what the manager knows about vulnerability databases. It is rebuilt after a restart.
 type dataState struct {
 	mu sync.Mutex
-	// listed is the newest build by the listing; zero until it was read.
+	// listed is the newest build according to the listing; zero until the listing was read.
 	listed workerapi.Database
-	// listingProblem says why the listing could not be read the last time.
+	// listingProblem is why the last attempt to read the listing failed; empty if it succeeded.
 	listingProblem string
-	// refused is a build that could not be installed, why, and when.
+	// refused is the build time of a database that a worker could not install. refusedProblem is the reason.
 	refused        time.Time
 	refusedProblem string
 	refusedAt      time.Time
-	// crashed is when a match worker last failed, and why.
+	// crashed is when a match worker last failed, crashedProblem why, and crashes how many failed in a row.
 	crashed        time.Time
 	crashedProblem string
 	crashes        int
-	// replaced are the versions of Grype that reports were made by last before the current one, the latest last; at most maxReplaced.
+	// replaced holds the last Grype versions before the current one, the latest last; at most maxReplaced.
 	replaced []replacedTool
-	// workers are what keeps match workers from starting, by the UID of their Jobs; empty for one that works.
+	// workers holds why each match worker does not start, by the UID of its Job; empty for a worker that runs.
 	workers map[string]string
 }
 
@@ -68,7 +69,7 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 	if current.Built.IsZero() || age <= b.Config.Grype.Database.MaxAge.Duration {
 		return problem
 	}
-	// Grype itself refuses to work with such data. Here images go on being matched with what there is.
+	// Grype itself refuses data of this age. The operator keeps matching images with the data that it has.
 	return fmt.Sprintf("the vulnerability database is %d hours old, built at %s: newer vulnerabilities are not found (grype.database.maxAge is %s). %s",
 		int(age.Hours()), current.Built.UTC().Format(time.RFC3339), b.Config.Grype.Database.MaxAge.Duration,
 		cmp.Or(problem, "No newer one is published at grype.database.url in the operator's configuration: see to the mirror there, or name another"))
@@ -77,7 +78,8 @@ func (b *Backend) DataProblem(current store.DataVersion) string {
 // MaxDataAge implements backend.DataReporter.
 func (b *Backend) MaxDataAge() time.Duration { return b.Config.Grype.Database.MaxAge.Duration }
 
-// problem is why newer data is not in use. What kept a worker from installing a build is over once there is no newer one.
+// problem returns why newer data is not in use, or "". A failed installation no longer matters once the listing has no build newer than
+// current.
 func (d *dataState) problem(current time.Time) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,14 +90,14 @@ func (d *dataState) problem(current time.Time) string {
 	return cmp.Or(d.waits(), refused, d.crashedProblem, d.listingProblem)
 }
 
-// workerProblem is why images wait for a match worker, if something is wrong with those.
+// workerProblem returns why images wait for a match worker, or "" if nothing is wrong with the workers.
 func (d *dataState) workerProblem() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return cmp.Or(d.waits(), d.crashedProblem)
 }
 
-// waits is what keeps match workers from starting, as long as none works. Whoever calls has the mutex.
+// waits returns why match workers do not start, or "" if at least one of them runs. The caller holds mu.
 func (d *dataState) waits() (why string) {
 	for _, uid := range slices.Sorted(maps.Keys(d.workers)) {
 		if why = d.workers[uid]; why == "" {
@@ -105,7 +107,8 @@ func (d *dataState) waits() (why string) {
 	return why
 }
 
-// workerStands takes note of what keeps a match worker from starting, nil for nothing, and says whether waits begins or ends with that.
+// workerStands records why a match worker does not start; nil if it runs. It reports whether that begins or ends the state in which no
+// worker runs.
 func (d *dataState) workerStands(uid string, trouble *backend.Failure) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +123,7 @@ func (d *dataState) workerStands(uid string, trouble *backend.Failure) (changed 
 	return (before == "") != (d.waits() == "")
 }
 
-// workerGone forgets a match worker, and says whether waits begins or ends with that.
+// workerGone forgets a match worker. It reports whether that begins or ends the state in which no worker runs.
 func (d *dataState) workerGone(uid string) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,10 +132,10 @@ func (d *dataState) workerGone(uid string) (changed bool) {
 	return (before == "") != (d.waits() == "")
 }
 
-// listingRetry is how soon a listing that could not be read is read again, if that is not sooner anyway.
+// listingRetry is the delay before another attempt to read the listing. A shorter poll interval takes precedence.
 const listingRetry = time.Minute
 
-// Poller reads the listing until the context ends.
+// Poller polls the listing until the context ends.
 func (b *Backend) Poller(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -142,12 +145,12 @@ func (b *Backend) Poller(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		_ = b.Loops.Run("listing", func() error { return b.pollListing(ctx) }) // what went wrong is shown with the data
+		_ = b.Loops.Run("listing", func() error { return b.pollListing(ctx) }) // DataProblem reports the error
 		timer.Reset(b.nextPoll())
 	}
 }
 
-// nextPoll is the time until the listing is to be read again.
+// nextPoll returns the time until the next poll of the listing.
 func (b *Backend) nextPoll() time.Duration {
 	b.data.mu.Lock()
 	defer b.data.mu.Unlock()
@@ -157,7 +160,7 @@ func (b *Backend) nextPoll() time.Duration {
 	return b.Config.Grype.Database.PollInterval.Duration
 }
 
-// pollListing takes note of the newest build, and wakes the Tender if it is news.
+// pollListing records the newest build, and wakes the Tender if it is another one than before.
 func (b *Backend) pollListing(ctx context.Context) error {
 	listed, err := b.readListing(ctx)
 	b.data.mu.Lock()
@@ -213,8 +216,8 @@ func (b *Backend) readListing(ctx context.Context) (workerapi.Database, error) {
 	return workerapi.Database{Built: latest.Built.UTC(), SchemaVersion: latest.SchemaVersion, Checksum: latest.Checksum}, nil
 }
 
-// plain takes the address out of an error of net/http, leaving its host: a mirror's address may hold a token, and
-// the text is shown to everybody who has a Scanner.
+// plain removes the URL from an error of net/http and keeps only its host. A mirror's URL may contain a token, and the text is shown to
+// everyone who has a Scanner.
 func plain(address *url.URL, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -223,7 +226,7 @@ func plain(address *url.URL, err error) error {
 	return fmt.Errorf("%s: %w", address.Host, err)
 }
 
-// listingURL appends to the configured address what Grype appends.
+// listingURL completes the configured URL as Grype does.
 func listingURL(base string) string {
 	if strings.HasSuffix(base, ".json") {
 		return base
@@ -231,10 +234,9 @@ func listingURL(base string) string {
 	return strings.TrimSuffix(base, "/") + "/v6/latest.json"
 }
 
-// DatabaseReported takes note of a match worker's database and returns the build that it should have. What is
-// installed becomes the data that reports are to be made with, unless that is newer already. A worker whose Grype another worker's has
-// replaced is refused with backend.ErrWorkerReplaced for an hour: two builds of the worker under one tag would take turns in setting the data
-// version with each report.
+// DatabaseReported records the status of a match worker's database and returns the build that the worker should have. An installed
+// database becomes the current data unless it is older, see installed. A worker whose Grype version was replaced within the last hour is
+// refused with backend.ErrWorkerReplaced. Otherwise two builds of the worker under one tag would alternate in setting the data version.
 func (b *Backend) DatabaseReported(ctx context.Context, status workerapi.DatabaseStatus) (time.Time, error) {
 	if b.data.isReplaced(b.Clock.Now(), status.Tool) {
 		return time.Time{}, fmt.Errorf("%w (%s)", backend.ErrWorkerReplaced, status.Tool)
@@ -269,7 +271,7 @@ func (b *Backend) noteRefusal(status workerapi.DatabaseStatus) {
 	}
 }
 
-// installed makes a build the current data, if it is newer or what the listing says.
+// installed makes a build the current data if it is not older than the current one, or if it is the build in the listing.
 func (b *Backend) installed(ctx context.Context, database workerapi.Database, tool string) error {
 	version := versionOf(database, tool)
 	current, err := b.Store.DataVersion(ctx, Engine)
@@ -294,7 +296,7 @@ func (b *Backend) installed(ctx context.Context, database workerapi.Database, to
 	return nil
 }
 
-// replace records that reports are no longer made by a version of Grype.
+// replace records that another Grype version replaced this one.
 func (d *dataState) replace(now time.Time, tool string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -302,8 +304,8 @@ func (d *dataState) replace(now time.Time, tool string) {
 	d.replaced = d.replaced[max(0, len(d.replaced)-maxReplaced):]
 }
 
-// isReplaced says whether another version of Grype has replaced this one, for as long as that counts. Going back sooner takes another process of
-// the manager, as each deployment has.
+// isReplaced reports whether another Grype version replaced this one within replacedLifetime. A restart of the manager, such as by a new
+// deployment, clears it.
 func (d *dataState) isReplaced(now time.Time, tool string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -319,7 +321,8 @@ func versionOf(database workerapi.Database, tool string) store.DataVersion {
 	}
 }
 
-// Wanted says which build a worker that has another one should install first; ok that it may match with what it has.
+// Wanted returns the build that a worker with the given build should install first. ok means that the worker may match with the build that
+// it has.
 func (b *Backend) Wanted(ctx context.Context, built time.Time) (wanted time.Time, ok bool, err error) {
 	current, err := b.Store.DataVersion(ctx, Engine)
 	if errors.Is(err, store.ErrNotFound) {
@@ -332,7 +335,7 @@ func (b *Backend) Wanted(ctx context.Context, built time.Time) (wanted time.Time
 	return wanted, built.Equal(current.Built) && !wanted.After(built), nil
 }
 
-// wanted is the listed build unless it was refused, or the current one.
+// wanted returns the listed build, or the current one if nothing is listed or the listed build was refused recently.
 func (d *dataState) wanted(now, current time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -349,11 +352,11 @@ func (d *dataState) isListed(built time.Time) bool {
 	return d.listed.Built.Equal(built)
 }
 
-// workerEnded takes note of how a match worker ended, and says whether that was well.
+// workerEnded records how a match worker ended, and reports whether it ended without a failure.
 func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or somebody wanted it gone
+	if failure.Reason == ReasonUploadMissing || failure.Reason == ReasonJobDeleted { // it was idle, or its Job was deleted on purpose
 		d.crashed, d.crashedProblem, d.crashes = time.Time{}, "", 0
 		return true
 	}
@@ -362,7 +365,7 @@ func (d *dataState) workerEnded(now time.Time, failure *backend.Failure) (well b
 	return false
 }
 
-// mayStart says whether another match worker may be started, which is put off the longer the more failed in a row.
+// mayStart reports whether another match worker may start. The delay grows with the number of failures in a row.
 func (d *dataState) mayStart(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

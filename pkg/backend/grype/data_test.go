@@ -28,7 +28,7 @@ func claim() *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: DatabaseClaim}}
 }
 
-// refuses has a match worker say that it could not install a build.
+// refuses has a match worker report that it could not install a build. It returns the build that the worker should have.
 func (e *engine) refuses(database workerapi.Database) time.Time {
 	e.t.Helper()
 	wanted, err := e.DatabaseReported(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Refused: &database, Error: "bad checksum"})
@@ -36,14 +36,14 @@ func (e *engine) refuses(database workerapi.Database) time.Time {
 	return wanted
 }
 
-// crashes has match workers fail in a row.
+// crashes has this many match workers fail in a row.
 func (e *engine) crashes(times int) {
 	for range times {
 		e.data.workerEnded(e.clock.Now(), &backend.Failure{Reason: ReasonWorkerCrashed, Message: "no"})
 	}
 }
 
-// hours after noon at which a build was made; -1 for none.
+// hours returns how many hours after noon a build was made; -1 for none.
 func hours(built time.Time) int {
 	if built.IsZero() {
 		return -1
@@ -51,7 +51,7 @@ func hours(built time.Time) int {
 	return int(built.Sub(noon) / time.Hour)
 }
 
-// TestWanted: which build a match worker should have, and whether it may work with what it has.
+// TestWanted: which build a match worker should have, and whether it may match with the one that it has.
 func TestWanted(t *testing.T) {
 	type answer struct {
 		Wanted int
@@ -84,7 +84,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestInstalled: which build reports are to be made with from now on.
+// TestInstalled: which build becomes the current data.
 func TestInstalled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		arrange func(e *engine)
@@ -112,7 +112,7 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// TestVersionsDiffer: another database and another version of Grype make every report stale, and nothing else does.
+// TestVersionsDiffer: another database build or another Grype version makes every report outdated, and nothing else does.
 func TestVersionsDiffer(t *testing.T) {
 	one := versionOf(build(0), tool)
 	if versionOf(build(0), tool) != one {
@@ -162,13 +162,13 @@ func TestDataProblem(t *testing.T) {
 	want("the last match worker failed")
 	e.refuses(build(1))
 	want("could not be installed: bad checksum")
-	e.installs(build(1)) // a worker that says nothing of an error has installed the newest
+	e.installs(build(1)) // a worker that reports no error has installed the newest build
 	want("the last match worker failed")
 	e.data.workerEnded(e.clock.Now(), &backend.Failure{Reason: ReasonUploadMissing})
 	want("")
 }
 
-// TestNoDataYet: it is a Failure for users, with the reason why if there is one.
+// TestNoDataYet: without data, DataVersion returns a Failure for users, which includes the reason if one is known.
 func TestNoDataYet(t *testing.T) {
 	e := newEngine(t)
 	_, err := e.DataVersion(t.Context())
@@ -182,7 +182,7 @@ func TestNoDataYet(t *testing.T) {
 	}
 }
 
-// TestCrashes: the more match workers fail in a row, the longer until the next, up to ten minutes.
+// TestCrashes: the more match workers fail in a row, the longer the delay until the next one, up to ten minutes.
 func TestCrashes(t *testing.T) {
 	for crashes, wait := range map[int]time.Duration{
 		0: 0, 1: 10 * time.Second, 2: 20 * time.Second, 3: 40 * time.Second, 6: 320 * time.Second, 7: refusalLifetime, 8: refusalLifetime, 1000: refusalLifetime,
@@ -204,7 +204,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// listing serves one answer after the other, the last one for ever.
+// serves has the database server give one answer after the other, and repeat the last one.
 func (e *engine) serves(answers ...http.HandlerFunc) {
 	e.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -233,11 +233,11 @@ func latest(database workerapi.Database) http.HandlerFunc {
 		database.SchemaVersion, database.Built.Format(time.RFC3339), database.Checksum))
 }
 
-// TestListing: what may come back, and what is made of it.
+// TestListing: which listings are accepted, and what is recorded.
 func TestListing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer  http.HandlerFunc
-		want    int // the build that is listed; -1 for none
+		want    int // the listed build; -1 for none
 		problem string
 	}{
 		"a build":        {latest(build(1)), 1, ""},
@@ -280,7 +280,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestListingTrouble: what was known stays known while the listing cannot be read, and the trouble ends with it.
+// TestListingTrouble: the listed build stays known while the listing cannot be read. The problem is cleared by the next success.
 func TestListingTrouble(t *testing.T) {
 	e := newEngine(t)
 	e.serves(latest(build(1)), answer(http.StatusBadGateway, ""), latest(build(1)))
@@ -295,7 +295,7 @@ func TestListingTrouble(t *testing.T) {
 	}
 }
 
-// TestListingIsReadAgainSoon: a database server that is down is asked each minute, and one that works as configured.
+// TestListingIsReadAgainSoon: a database server that is down is polled every minute, and a working one at the configured interval.
 func TestListingIsReadAgainSoon(t *testing.T) {
 	e := newEngine(t)
 	e.serves(answer(http.StatusBadGateway, ""), latest(build(1)))
@@ -309,12 +309,12 @@ func TestListingIsReadAgainSoon(t *testing.T) {
 	}
 }
 
-// TestOldData: the age of the data is said, with what may be done, and findings go on being made with it.
+// TestOldData: old data is reported with its age and a remedy, and images are still matched with it.
 func TestOldData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		arrange func(e *engine)
 		age     time.Duration
-		want    []string // in the problem; none for no problem
+		want    []string // parts of the problem; nil for no problem
 	}{
 		"as old as is allowed": {func(*engine) {}, 120 * time.Hour, nil},
 		"an ancient database": {func(*engine) {}, 2000 * time.Hour,
@@ -348,8 +348,7 @@ func TestOldData(t *testing.T) {
 	}
 }
 
-// TestRefusalIsOver: what kept a worker from installing a build is no trouble any more when no newer one is listed,
-// even if no worker ever says so.
+// TestRefusalIsOver: a failed installation is no problem any more once no newer build is listed, even if no worker reports success.
 func TestRefusalIsOver(t *testing.T) {
 	e := newEngine(t)
 	e.installs(build(1))
@@ -367,7 +366,7 @@ func TestRefusalIsOver(t *testing.T) {
 	}
 }
 
-// TestNewListingForgives: another build is tried at once, whatever happened with the one before.
+// TestNewListingForgives: a newly listed build is tried at once, even if the previous one failed.
 func TestNewListingForgives(t *testing.T) {
 	e := newEngine(t)
 	e.serves(latest(build(1)), latest(build(2)))
@@ -386,7 +385,7 @@ func TestNewListingForgives(t *testing.T) {
 	}
 }
 
-// TestListingURL: a directory is completed as Grype does, a file is taken as it is.
+// TestListingURL: a directory is completed as Grype does, and the URL of a file is used unchanged.
 func TestListingURL(t *testing.T) {
 	for base, want := range map[string]string{
 		"https://grype.anchore.io/databases":  "https://grype.anchore.io/databases/v6/latest.json",
@@ -399,7 +398,7 @@ func TestListingURL(t *testing.T) {
 	}
 }
 
-// TestPollerAndTenderEnd: both end when the manager does, and without an error.
+// TestPollerAndTenderEnd: both end with the context, without an error.
 func TestPollerAndTenderEnd(t *testing.T) {
 	e := newEngine(t)
 	e.serves(latest(build(1)))

@@ -22,30 +22,30 @@ import (
 // killedBySignal is the exit code of a process that SIGKILL ended.
 const killedBySignal = 137
 
-// Bounds of what a registry may ask for, so that neither 0 nor a year is believed.
+// Bounds of a registry's Retry-After, against values such as 0 or a year.
 const (
 	leastRetryAfter = 10 * time.Second
 	mostRetryAfter  = 6 * time.Hour
 )
 
-// scratchFull begins what the kubelet says of a pod that wrote more to its scratch space than that may hold
-// (k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go: emptyDirMessageFmt).
+// scratchFull begins the kubelet's message about a pod that exceeded the size limit of its scratch volume (k8s.io/kubernetes,
+// pkg/kubelet/eviction/helpers.go: emptyDirMessageFmt).
 const scratchFull = `Usage of EmptyDir volume "` + scratchVolume + `"`
 
 var podDeleted = &backend.Failure{Reason: ReasonPodDeleted, Message: "the Job's pod was deleted before it ended, by somebody or with its node"}
 
 // end is how a Job ended.
 type end struct {
-	// failure is why it brought nothing, if so.
+	// failure is why the Job delivered no result; nil if it did not fail.
 	failure *backend.Failure
-	// killed says that its worker was killed for its memory, and limit how many bytes its pod could have; 0 if there was no limit.
+	// killed means that the worker was OOM-killed. limit is the memory limit of its pod in bytes; 0 if there was none.
 	killed bool
 	limit  int64
 }
 
-// explain says why a Job failed, best from its worker's own words.
+// explain returns why a Job failed, preferably as its worker reported it.
 func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Job, condition *batchv1.JobCondition) (end, error) {
-	if condition.Reason == batchv1.JobReasonDeadlineExceeded { // the worker's words would be about being stopped
+	if condition.Reason == batchv1.JobReasonDeadlineExceeded { // the worker would report only that it was stopped
 		return end{failure: b.tooLate(record)}, nil
 	}
 	pods, err := b.podsOf(ctx, job)
@@ -66,7 +66,7 @@ func (b *Backend) explain(ctx context.Context, record store.Job, job *batchv1.Jo
 	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: "the Job failed: " + cmp.Or(condition.Message, condition.Reason)}}, nil
 }
 
-// tooLate is the failure of a catalog Job that took too long, with what it waited for.
+// tooLate returns the failure of a catalog Job that exceeded its deadline, with the reason why it waited.
 func (b *Backend) tooLate(record store.Job) *backend.Failure {
 	message := fmt.Sprintf("the catalog Job did not end within %s (grype.catalog.deadline in the operator's configuration)", b.Config.Grype.Catalog.Deadline.Duration)
 	if seen := b.troubles.of(record); seen != nil {
@@ -75,14 +75,15 @@ func (b *Backend) tooLate(record store.Job) *backend.Failure {
 	return &backend.Failure{Reason: ReasonDeadline, Message: message}
 }
 
-// podsOf lists the pods that a Job controls.
+// podsOf returns the pods that a Job controls.
 func (b *Backend) podsOf(ctx context.Context, job *batchv1.Job) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := b.Reader.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
 	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, job) }), err
 }
 
-// workerOf is the worker's own container: others of its pod were put there by somebody else and say nothing about it.
+// workerOf returns the status of the worker's own container; nil if there is none. Other containers of the pod were injected and say
+// nothing about the worker.
 func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
 	for i := range pod.Status.ContainerStatuses {
 		if pod.Status.ContainerStatuses[i].Name == workerContainer {
@@ -92,7 +93,7 @@ func workerOf(pod *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// explainPod reads how a worker's pod ended. Without a failure it ended well, or has not ended.
+// explainPod returns how a worker's pod ended. Without a failure, the pod succeeded or has not ended.
 func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
 	if failure := disrupted(record, pod); failure != nil {
 		return end{failure: failure}
@@ -104,14 +105,14 @@ func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
 	ended := worker.State.Terminated
 	reported := parseFailure(ended.Message)
 	switch {
-	// The kernel may kill a child of the container's first process, and a runtime may miss that it was the kernel: then
-	// all that is left is the signal, which nobody else sends to a pod that is not being deleted.
+	// The kernel may kill a child of the container's first process, and the runtime may miss that it was an OOM kill. Then only the signal
+	// is left, which nobody else sends to a pod that is not being deleted.
 	case ended.Reason == "OOMKilled", ended.ExitCode == killedBySignal && reported == nil && pod.DeletionTimestamp.IsZero():
 		limit := memoryLimit(pod)
 		return end{failure: b.tooMuchMemory(record, limit), killed: true, limit: limit}
 	case ended.ExitCode == 0:
 		return end{}
-	case !pod.DeletionTimestamp.IsZero(): // the worker's words would be about being stopped
+	case !pod.DeletionTimestamp.IsZero(): // the worker would report only that it was stopped
 		return end{failure: podDeleted}
 	case reported != nil:
 		return end{failure: reported}
@@ -120,7 +121,7 @@ func (b *Backend) explainPod(record store.Job, pod *corev1.Pod) end {
 	return end{failure: &backend.Failure{Reason: ReasonWorkerCrashed, Message: message}}
 }
 
-// memoryLimit of a worker in bytes, as the namespace's LimitRange and webhooks left it; 0 for none.
+// memoryLimit returns the worker's memory limit in bytes, as webhooks and the namespace's LimitRange left it; 0 for none.
 func memoryLimit(pod *corev1.Pod) int64 {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == workerContainer {
@@ -130,7 +131,7 @@ func memoryLimit(pod *corev1.Pod) int64 {
 	return 0
 }
 
-// disrupted says why a pod was ended by its node, the scheduler or an eviction; nil if it was not.
+// disrupted returns the failure of a pod that its node, the scheduler or an eviction ended; nil for any other pod.
 func disrupted(record store.Job, pod *corev1.Pod) *backend.Failure {
 	const message = "the worker's pod was evicted: "
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" {
@@ -148,7 +149,7 @@ func disrupted(record store.Job, pod *corev1.Pod) *backend.Failure {
 	return nil
 }
 
-// parseFailure reads what a worker left in its termination message; nil if that is something else.
+// parseFailure reads the failure in a worker's termination message; nil if the message is something else.
 func parseFailure(message string) *backend.Failure {
 	var reported workerapi.Failure
 	if err := json.Unmarshal([]byte(message), &reported); err != nil || reported.Reason == "" {
@@ -156,7 +157,7 @@ func parseFailure(message string) *backend.Failure {
 	}
 	failure := &backend.Failure{Reason: reported.Reason, Message: reported.Message, Registry: reported.Registry}
 	if reported.RetryAfterSeconds > 0 {
-		// Bounded before it is a Duration, in which not every number of seconds has a place.
+		// The seconds are bounded before the conversion, since a Duration cannot hold every number of seconds.
 		seconds := min(reported.RetryAfterSeconds, int(mostRetryAfter/time.Second))
 		failure.RetryAfter = max(time.Duration(seconds)*time.Second, leastRetryAfter)
 	}

@@ -22,7 +22,7 @@ func waiting(reason, message string) func(*corev1.Pod) {
 	}
 }
 
-// beside puts a container of somebody else's into the pod.
+// beside adds an injected container to the pod.
 func beside(state corev1.ContainerState) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		sidecar := corev1.ContainerStatus{Name: "proxy", State: state}
@@ -30,7 +30,7 @@ func beside(state corev1.ContainerState) func(*corev1.Pod) {
 	}
 }
 
-// limited is the limit that the pod ended up with.
+// limited sets the memory limit of the pod's worker.
 func limited(memory string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Containers = []corev1.Container{{Name: workerContainer, Resources: corev1.ResourceRequirements{
@@ -39,7 +39,7 @@ func limited(memory string) func(*corev1.Pod) {
 	}
 }
 
-// disruption is what the scheduler, the taint manager or an eviction says of a pod.
+// disruption adds the condition that the scheduler, the taint manager or an eviction sets on a pod.
 func disruption(reason, message string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Status.Conditions = append(pod.Status.Conditions,
@@ -49,7 +49,7 @@ func disruption(reason, message string) func(*corev1.Pod) {
 
 func deleted(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: noon} }
 
-// TestExplainPod: what a worker's pod says about its end, in words that tell a user what to do.
+// TestExplainPod: each end of a worker's pod gives a failure that tells a user what to do.
 func TestExplainPod(t *testing.T) {
 	all := func(changes ...func(*corev1.Pod)) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
@@ -105,7 +105,7 @@ func TestExplainPod(t *testing.T) {
 	}
 }
 
-// TestExplainWaiting: what a worker's pod waits for.
+// TestExplainWaiting: each state of a waiting pod gives the reason.
 func TestExplainWaiting(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod  func(*corev1.Pod)
@@ -134,7 +134,7 @@ func unschedulable(pod *corev1.Pod) {
 		corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available: 1 Insufficient memory."})
 }
 
-// TestSetting: the setting that is named is the one that helps.
+// TestSetting: the named setting is the one that applies to the Job.
 func TestSetting(t *testing.T) {
 	for want, record := range map[string]store.Job{
 		"grype.match.x in the operator's configuration":                                                {Purpose: store.JobMatch, Namespace: operatorNamespace},
@@ -147,7 +147,7 @@ func TestSetting(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsBounded: neither no time nor a year is believed, whatever a registry says.
+// TestRetryAfterIsBounded: values such as 0 or a year are bounded, whatever a registry sends.
 func TestRetryAfterIsBounded(t *testing.T) {
 	for seconds, want := range map[string]time.Duration{
 		"0": 0, "-5": 0, "1": leastRetryAfter, "10": leastRetryAfter, "60": time.Minute, "31536000": mostRetryAfter, "9000000000000": mostRetryAfter,
@@ -159,7 +159,7 @@ func TestRetryAfterIsBounded(t *testing.T) {
 	}
 }
 
-// TestExplainOnlyOwnPods: a pod that carries the Job's label and belongs to somebody else says nothing about it.
+// TestExplainOnlyOwnPods: a pod with the Job's label that the Job does not control is ignored.
 func TestExplainOnlyOwnPods(t *testing.T) {
 	e := newEngine(t)
 	e.index(public("web"))
@@ -177,7 +177,7 @@ func TestExplainOnlyOwnPods(t *testing.T) {
 	}
 }
 
-// FuzzParseFailure: a worker in a tenant's namespace may write what it likes.
+// FuzzParseFailure: parseFailure handles any termination message, since a worker in a tenant's namespace may write anything.
 func FuzzParseFailure(f *testing.F) {
 	f.Add(`{"reason":"ImageNotFound","message":"x","retryAfterSeconds":5}`)
 	f.Add(`{"reason":""}`)

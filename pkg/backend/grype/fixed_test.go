@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestAnotherGrypeProvesNothing: what is missing in a build of the database is not fixed because another version of Grype misses
-// it in the same build, but because the next build does.
+// TestAnotherGrypeProvesNothing: if another Grype version misses a finding with the same database build, the finding is not fixed. If the
+// next build lacks it, it is.
 func TestAnotherGrypeProvesNothing(t *testing.T) {
 	const anotherTool = "grype 0.111.0"
 	e := newEngine(t)
@@ -45,8 +45,8 @@ func TestAnotherGrypeProvesNothing(t *testing.T) {
 	}
 }
 
-// TestTwoBuildsOfOneTag: two builds of the worker with different versions of Grype under one name of the image do not take turns in setting
-// the data version. The one that was replaced is refused for an hour, or until the manager is started with it.
+// TestTwoBuildsOfOneTag: two builds of the worker under one image tag, with different Grype versions, do not alternate in setting the data
+// version. The version that was replaced is refused for an hour, or until the manager restarts and that version reports first.
 func TestTwoBuildsOfOneTag(t *testing.T) {
 	const before, after = "grype 0.110.0", "grype 0.111.0"
 	e := newEngine(t)
@@ -61,7 +61,7 @@ func TestTwoBuildsOfOneTag(t *testing.T) {
 		{before, true, after},
 		{after, false, after},
 	} {
-		database := build(n) // also one that is newer changes nothing
+		database := build(n) // even a newer database changes nothing
 		_, err := e.DatabaseReported(t.Context(), workerapi.DatabaseStatus{Tool: step.tool, Installed: &database})
 		if refused := errors.Is(err, backend.ErrWorkerReplaced); refused != step.refused || err != nil && !refused {
 			t.Errorf("step %d: %s reports its database: %v, want that it is refused: %t", n, step.tool, err, step.refused)
@@ -79,8 +79,8 @@ func TestTwoBuildsOfOneTag(t *testing.T) {
 	}
 }
 
-// TestMadeUpTools: a match worker that was taken over and names versions of Grype that do not exist keeps the true one away for an hour at most, and
-// takes no memory.
+// TestMadeUpTools: a compromised match worker that reports invented Grype versions blocks the true version for an hour at most, and uses
+// bounded memory.
 func TestMadeUpTools(t *testing.T) {
 	e := newEngine(t)
 	database := build(1)

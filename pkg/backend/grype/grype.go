@@ -1,11 +1,11 @@
-// Package grype is the backend that runs Grype and Syft in Jobs.
+// Package grype is the backend that runs Syft and Grype in Jobs.
 //
-// An image is cataloged once, by a Job of its own, under the least rights that a pod can have. What it contains
-// is matched by match workers, Jobs that hold the vulnerability database open and take image after image from
-// the store's queue. The manager itself pulls no image and opens no vulnerability database.
+// Each image is cataloged once, by a Job of its own with the least privileges that a pod can have. Match workers match the catalogs: these
+// are Jobs that keep the vulnerability database open and take image after image from the store's queue. The manager itself pulls no image
+// and opens no vulnerability database.
 //
-// The backend keeps no state that matters: Jobs are recorded in the store before they are made, and what is to
-// be matched follows from the store.
+// The backend keeps no essential state in memory. Jobs are recorded in the store before they are created, and the store determines what is
+// to be matched.
 package grype
 
 import (
@@ -35,45 +35,45 @@ import (
 // Engine is the name under which this backend's reports are stored.
 const Engine = "grype"
 
-// How often things are looked at when nothing wakes them.
+// Intervals after which callers check again if no event wakes them.
 const (
 	checkCatalog = 30 * time.Second
-	checkIntent  = callTimeout     // then the API server has answered, or does not
-	checkQueue   = 2 * time.Minute // the Tender calls those who wait
+	checkIntent  = callTimeout     // by then the API server has answered or the call has timed out
+	checkQueue   = 2 * time.Minute // the Tender wakes queued images
 	checkMatch   = time.Minute
 )
 
-// failureMemory is how long a failure answers for all Scanners that want the same image: less than the first
-// retry of an ImageScan, so that it never suppresses one.
+// failureMemory is how long a failure is returned for all Scanners that request the same image. It is shorter than the first retry of an
+// ImageScan, so that it never suppresses a retry.
 const failureMemory = 50 * time.Second
 
-// Options are what a Backend is made of.
+// Options configure a Backend.
 type Options struct {
-	// Client makes and deletes Jobs, Reader reads Jobs and their pods without a cache.
+	// Client creates and deletes Jobs. Reader reads Jobs and their pods without a cache.
 	Client client.Client
 	Reader client.Reader
 	Store  store.Store
 	Config config.Config
 	Clock  clock.PassiveClock
 	Log    logr.Logger
-	// HTTP fetches the listing of vulnerability databases.
+	// HTTP fetches the listing of vulnerability databases (latest.json).
 	HTTP *http.Client
-	// Namespace is the operator's own; WorkerImage runs in Jobs.
+	// Namespace is the operator's own. WorkerImage is the image that Jobs run.
 	Namespace   string
 	WorkerImage string
-	// ServerURL is where workers reach the ingest API, and ServerCA the PEM bundle to verify it with.
+	// ServerURL is the address at which workers reach the ingest API. ServerCA returns the PEM bundle to verify it with.
 	ServerURL string
 	ServerCA  func() []byte
-	// Proxy are the environment variables by which workers find the proxy to registries and databases. They may hold
-	// credentials, which whoever may read pods where Jobs run can see there.
+	// Proxy holds the environment variables that name the proxy to registries and databases. They may contain credentials, which everyone
+	// who may read pods in the namespace of a Job can see.
 	Proxy []corev1.EnvVar
-	// Wake tells the controllers about an image, by digest.
+	// Wake enqueues the ImageScans of an image digest.
 	Wake func(ctx context.Context, digest string)
-	// DataChanged tells whoever shows the version of the vulnerability data.
+	// DataChanged notifies the controllers that the version or the health of the vulnerability data changed.
 	DataChanged func(ctx context.Context)
-	// Random makes suffixes of Job names: lower-case letters and digits, n of them.
+	// Random returns n random lower-case letters and digits, for the suffixes of Job names.
 	Random func(n int) string
-	// Metrics is where this backend's are registered, if anywhere. Loops counts runs.
+	// Metrics is where the backend registers its metrics; may be nil. Loops counts runs of the backend's loops.
 	Metrics prometheus.Registerer
 	Loops   *metrics.Loops
 }
@@ -82,8 +82,8 @@ type Options struct {
 type Backend struct {
 	Options
 
-	// starting is held while it is decided and recorded that a catalog Job is to be made, so that no image gets two. The
-	// API server is never asked meanwhile: admission in a tenant's namespace may take its time.
+	// starting is held while the backend decides on a catalog Job and records it, so that no image gets two. It is never held during a
+	// call of the API server, because admission in a tenant's namespace may be slow.
 	starting  sync.Mutex
 	lanes     lanes
 	failures  failureMemo
@@ -94,11 +94,11 @@ type Backend struct {
 	asked     asked
 	troubles  troubles
 	contacts  contacts
-	// work wakes the tender.
+	// work wakes the Tender.
 	work chan struct{}
-	// volume of the vulnerability database, once chosen.
+	// volume holds the vulnerability databases; it is chosen when the first match worker starts.
 	volume databaseVolume
-	// counts is for the operator of the operator.
+	// counts holds the metrics.
 	counts counts
 }
 
@@ -107,7 +107,7 @@ var (
 	_ backend.DataReporter = (*Backend)(nil)
 )
 
-// New returns a Backend. Its Tender and Poller must run for anything to happen.
+// New returns a Backend. It makes progress only while its Tender and Poller run.
 func New(o Options) *Backend {
 	o.Client, o.Reader = boundedClient{o.Client}, boundedReader{o.Reader}
 	b := &Backend{
@@ -121,8 +121,8 @@ func New(o Options) *Backend {
 // Engine implements backend.Backend.
 func (b *Backend) Engine() string { return Engine }
 
-// Index implements backend.Backend: it starts a catalog Job unless the image is cataloged, was found to be
-// impossible a moment ago, or is being cataloged.
+// Index implements backend.Backend. It starts a catalog Job unless the image is cataloged or being cataloged, failed a moment ago, or has
+// to wait.
 func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	switch _, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope); {
 	case err == nil:
@@ -142,8 +142,7 @@ func (b *Backend) Index(ctx context.Context, img backend.Image) (backend.Progres
 	return b.catalog(ctx, img)
 }
 
-// Match implements backend.Backend. The store's queue holds the image by itself; this only sees to it that
-// somebody works on the queue.
+// Match implements backend.Backend. The image is in the store's queue already: Match only makes sure that match workers run.
 func (b *Backend) Match(ctx context.Context, img backend.Image) (backend.Progress, error) {
 	catalogued, err := b.Store.Catalogued(ctx, Engine, img.Key, img.Scope)
 	if err != nil {
@@ -193,17 +192,17 @@ func (b *Backend) DataVersion(ctx context.Context) (store.DataVersion, error) {
 	return version, err
 }
 
-// wakeTender makes the Tender look at once. It never waits.
+// wakeTender starts the Tender's next run at once. It never blocks.
 func (b *Backend) wakeTender() {
 	select {
 	case b.work <- struct{}{}:
-	default: // it is awake already
+	default: // a run is already pending
 	}
 }
 
-// failureMemo remembers failures for a short while, for those who ask for the same with the same references and pull
-// secrets: whoever names a digest at a host of its own makes it fail for nobody else. What is about a namespace's own budget answers only
-// those of that namespace.
+// failureMemo caches failures for failureMemory. A failure is shared by requests with the same image, credential scope, references and
+// pull secrets. A Scanner that names a digest at another host therefore fails for nobody else. A failure of a namespace's own storage
+// budget is shared only within that namespace.
 type failureMemo struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -215,12 +214,12 @@ type rememberedFailure struct {
 	until   time.Time
 }
 
-// memoKey is the same for all images that differ only in the order of their references and pull secrets.
+// memoKey ignores the order of the image's references and pull secrets.
 func memoKey(img backend.Image) string {
 	return fmt.Sprintf("%s@%s %q %q", img.Key, img.Scope, inOrder(img.PullReferences), inOrder(img.PullSecrets))
 }
 
-// ownMemoKey is that of failures of an image's namespace.
+// ownMemoKey is the key of failures that concern only the image's namespace.
 func ownMemoKey(img backend.Image) string { return fmt.Sprintf("%q %s", img.Namespace, memoKey(img)) }
 
 func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
@@ -236,7 +235,7 @@ func (m *failureMemo) recent(img backend.Image) *backend.Failure {
 	return nil
 }
 
-// remember notes a failure, and drops those whose time is over.
+// remember stores a failure and drops expired ones.
 func (m *failureMemo) remember(img backend.Image, failure *backend.Failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,20 +44,20 @@ const (
 var (
 	noon  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	amd64 = image.Platform{OS: "linux", Architecture: "amd64"}
-	// leaseTime is that of the default configuration.
+	// leaseTime is the LeaseTime of the default configuration.
 	leaseTime = LeaseTime(config.Default().Grype.Match)
 )
 
-// engine is a Backend beside a cluster and a store, whose time the test moves.
+// engine is a Backend with a fake cluster, a store and a clock that the test controls.
 type engine struct {
 	*Backend
 	t       *testing.T
 	cluster client.Client
 	clock   *clocktesting.FakePassiveClock
-	// woken are the digests that the controllers were told about. Namespaces are tended side by side.
+	// woken holds the digests passed to Wake. wokenMu guards it, because lanes run concurrently.
 	woken   []string
 	wokenMu sync.Mutex
-	// onCreate and onDelete stand in the way of the API server.
+	// onCreate and onDelete intercept requests to the API server.
 	onCreate, onDelete func(client.Object) error
 	dataChanges        int
 }
@@ -93,12 +93,12 @@ func newEngine(t *testing.T, change ...func(*Options)) *engine {
 	return e
 }
 
-// namespace stays for a while after it was deleted, as in a cluster.
+// namespace returns a namespace that outlives its deletion for a while, as in a cluster.
 func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"test.example.com/contents"}}}
 }
 
-// create gives objects a UID, as the API server does.
+// create sets a UID, as the API server does.
 func (e *engine) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	if e.onCreate != nil {
 		if err := e.onCreate(o); err != nil {
@@ -111,7 +111,7 @@ func (e *engine) create(ctx context.Context, c client.WithWatch, o client.Object
 	return c.Create(ctx, o, opts...)
 }
 
-// delete keeps to a UID that is given as a precondition, as the API server does.
+// delete checks the UID precondition, as the API server does.
 func (e *engine) delete(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 	if e.onDelete != nil {
 		if err := e.onDelete(o); err != nil {
@@ -147,19 +147,19 @@ func key(name string) image.Key {
 	return image.Key{Digest: digest("index of " + name), Platform: amd64}
 }
 
-// public is an image that anybody may pull.
+// public returns an image that anybody may pull.
 func public(name string) backend.Image {
 	return backend.Image{Key: key(name), Scope: store.Cluster, Namespace: "shop", Scanner: scannerUID, PullReferences: []string{"docker.io/library/" + name + "@" + key(name).Digest}}
 }
 
-// private is an image that needs pull secrets of the namespace "shop".
+// private returns an image that needs pull secrets of the namespace "shop".
 func private(name string, secrets ...string) backend.Image {
 	img := public(name)
 	img.Scope, img.PullSecrets = "shop", secrets
 	return img
 }
 
-// uses has a Scanner use images.
+// uses has the Scanners of the images use them.
 func (e *engine) uses(images ...backend.Image) {
 	e.t.Helper()
 	for _, img := range images {
@@ -170,7 +170,7 @@ func (e *engine) uses(images ...backend.Image) {
 	}
 }
 
-// catalogues has the worker of an image's Job bring its result.
+// catalogues stores the result of an image's catalog Job.
 func (e *engine) catalogues(img backend.Image) {
 	e.t.Helper()
 	e.must(e.Store.SaveCatalogue(e.t.Context(), store.Catalogued{
@@ -180,7 +180,7 @@ func (e *engine) catalogues(img backend.Image) {
 
 func platformDigest(img backend.Image) string { return digest("manifest of " + img.Key.String()) }
 
-// index asks for an image and returns what it says: a reason, or Done.
+// index calls Index and returns the reason, or "Done".
 func (e *engine) index(img backend.Image) string { return e.say(e.Index(e.t.Context(), img)) }
 
 func (e *engine) match(img backend.Image) string { return e.say(e.Match(e.t.Context(), img)) }
@@ -201,13 +201,13 @@ func (e *engine) say(progress backend.Progress, err error) string {
 	return progress.Reason
 }
 
-// tends lets the Tender look once.
+// tends runs the Tender once.
 func (e *engine) tends() {
 	e.t.Helper()
 	e.must(e.tend(e.t.Context()))
 }
 
-// jobs of a component in the cluster, by name.
+// jobs returns the Jobs of a component in the cluster, by name.
 func (e *engine) jobs(component string) []batchv1.Job {
 	e.t.Helper()
 	var jobs batchv1.JobList
@@ -215,7 +215,7 @@ func (e *engine) jobs(component string) []batchv1.Job {
 	return jobs.Items
 }
 
-// job is the only one of a component.
+// job returns the only Job of a component.
 func (e *engine) job(component string) *batchv1.Job {
 	e.t.Helper()
 	jobs := e.jobs(component)
@@ -225,8 +225,7 @@ func (e *engine) job(component string) *batchv1.Job {
 	return &jobs[0]
 }
 
-// records are the names of the Jobs that the store knows, with "?" after those without a UID and "!" after those that
-// have ended.
+// records returns the names of the Jobs in the store, with "?" after those without a UID and "!" after ended ones.
 func (e *engine) records() (names []string) {
 	e.t.Helper()
 	jobs, err := e.Store.LiveJobs(e.t.Context())
@@ -247,14 +246,14 @@ func (e *engine) records() (names []string) {
 	return names
 }
 
-// ends gives a Job a condition, as the Job controller does.
+// ends adds a condition to a Job, as the Job controller does.
 func (e *engine) ends(job *batchv1.Job, kind batchv1.JobConditionType, reason, message string) {
 	e.t.Helper()
 	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message})
 	e.must(e.cluster.Status().Update(e.t.Context(), job))
 }
 
-// pod is a Job's, and ended with these statuses.
+// pod creates a Job's pod with the given changes.
 func (e *engine) pod(job *batchv1.Job, changes ...func(*corev1.Pod)) *corev1.Pod {
 	e.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -268,7 +267,7 @@ func (e *engine) pod(job *batchv1.Job, changes ...func(*corev1.Pod)) *corev1.Pod
 	return pod
 }
 
-// terminated is how a worker's container ended.
+// terminated sets the termination state of the worker's container.
 func terminated(code int32, reason, message string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: workerContainer, State: corev1.ContainerState{
@@ -277,14 +276,14 @@ func terminated(code int32, reason, message string) func(*corev1.Pod) {
 	}
 }
 
-// build is a vulnerability database made that many hours after noon.
+// build returns a vulnerability database made this many hours after noon.
 func build(hours int) workerapi.Database {
 	return workerapi.Database{Built: noon.Add(time.Duration(hours) * time.Hour), SchemaVersion: "v6.1.4", Checksum: digest(fmt.Sprint("build ", hours))}
 }
 
 const tool = "grype 0.110.0"
 
-// installs has a match worker say that it opened a build; what it should have instead is returned.
+// installs has a match worker report that it opened a build. It returns the build that the worker should have.
 func (e *engine) installs(database workerapi.Database) time.Time {
 	e.t.Helper()
 	wanted, err := e.DatabaseReported(e.t.Context(), workerapi.DatabaseStatus{Tool: tool, Installed: &database})
@@ -292,14 +291,14 @@ func (e *engine) installs(database workerapi.Database) time.Time {
 	return wanted
 }
 
-// lists has the listing name a build as the newest.
+// lists makes a build the newest one in the listing.
 func (e *engine) lists(database workerapi.Database) {
 	e.data.mu.Lock()
 	defer e.data.mu.Unlock()
 	e.data.listed = database
 }
 
-// leases one image for a match worker.
+// leases returns the lease of one image for a match worker.
 func (e *engine) leases() store.Lease {
 	e.t.Helper()
 	leases, err := e.Store.LeaseMatches(e.t.Context(), Engine, "job-uid", 1, e.clock.Now(), e.clock.Now().Add(leaseTime))
@@ -310,7 +309,7 @@ func (e *engine) leases() store.Lease {
 	return leases[0]
 }
 
-// summary of an image's report.
+// summary returns the summary of an image's report.
 func (e *engine) summary(img backend.Image) store.Summary {
 	e.t.Helper()
 	summary, err := e.Store.Summary(e.t.Context(), store.Subject{PlatformDigest: platformDigest(img), Scope: img.Scope, Engine: Engine}, store.Excepting{})

@@ -15,8 +15,8 @@ import (
 // mostEnded bounds the ended Jobs of all namespaces together.
 const mostEnded = 1000
 
-// pruneHistory removes ended Jobs that nobody is to look at any more: those beyond the numbers of their Scanners' namespace, those whose time is
-// over, and those of Scanners that have gone. The TTL of a Job does the second even without the operator.
+// pruneHistory deletes ended Jobs beyond the history limits of their Scanner's namespace, past their TTL, or of deleted Scanners. A Job's
+// own TTL enforces the second even without the operator.
 func (b *Backend) pruneHistory(ctx context.Context) error {
 	ended, err := b.Store.EndedJobs(ctx)
 	if err != nil || len(ended) == 0 {
@@ -35,7 +35,8 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 	kept, all := map[account]int{}, 0
 	var over []store.Job
 	for _, job := range ended {
-		// One namespace whose Jobs keep failing leaves others theirs, also in the operator's namespace.
+		// Limits apply per namespace of the Scanner, even for Jobs in the operator's namespace: a namespace whose Jobs keep failing does
+		// not displace the history of others.
 		own := account{cmp.Or(job.ScannerNamespace, job.Namespace), job.Failed}
 		known := slices.Contains(scanners, job.Scanner)
 		if known && kept[own] < most[job.Failed] && all < mostEnded && b.Clock.Since(job.EndedAt) < history.TTL.Duration {
@@ -50,7 +51,7 @@ func (b *Backend) pruneHistory(ctx context.Context) error {
 
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups="",resources=namespaces,verbs=get
 
-// leaving says whether a Job's namespace is being deleted: its Jobs fail for no other reason, and nobody is to be told.
+// leaving reports whether a Job's namespace is being deleted or gone. Jobs fail there for that reason alone, which is not to be reported.
 func (b *Backend) leaving(ctx context.Context, record store.Job) (bool, error) {
 	if record.Namespace == b.Namespace {
 		return false, nil

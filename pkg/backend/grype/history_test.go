@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/config"
 )
 
-// history keeps so many ended Jobs, for an hour.
+// history configures how many ended Jobs are kept, for an hour.
 func history(failed, succeeded int) func(*Options) {
 	return func(o *Options) {
 		o.Config.Grype.Catalog.History = config.JobHistory{Failed: failed, Succeeded: succeeded}
@@ -20,14 +20,14 @@ func history(failed, succeeded int) func(*Options) {
 	}
 }
 
-// runsOnce has the Job of a new image end, a second after the one before.
+// runsOnce runs the Job of a new image to its end, one second after the previous one.
 func (e *engine) runsOnce(name string, fails bool) {
 	e.t.Helper()
 	img := public(name)
 	e.uses(img)
 	e.index(img)
 	jobs := e.jobs("catalog")
-	job := &jobs[len(jobs)-1] // names ascend
+	job := &jobs[len(jobs)-1] // names are in ascending order
 	if fails {
 		e.ends(job, batchv1.JobFailed, "BackoffLimitExceeded", "")
 	} else {
@@ -38,7 +38,7 @@ func (e *engine) runsOnce(name string, fails bool) {
 	e.tends()
 }
 
-// left are the catalog Jobs in the cluster, by number.
+// left returns the numbers of the catalog Jobs in the cluster.
 func (e *engine) left() (numbers []string) {
 	e.t.Helper()
 	for _, job := range e.jobs("catalog") {
@@ -47,7 +47,7 @@ func (e *engine) left() (numbers []string) {
 	return numbers
 }
 
-// TestHistory: the latest ended Jobs stay, so that people can read their logs; the others are removed.
+// TestHistory: the latest ended Jobs are kept for their logs, and the others are removed.
 func TestHistory(t *testing.T) {
 	for name, tt := range map[string]struct {
 		failed, succeeded int
@@ -60,7 +60,7 @@ func TestHistory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, history(tt.failed, tt.succeeded))
-			e.crashes(1) // no match worker is to start, and take a number
+			e.crashes(1) // prevents a match worker, which would take a number
 			for i, fails := range []bool{true, false, true, false, true} {
 				e.runsOnce(fmt.Sprint(i+1), fails)
 			}
@@ -74,8 +74,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryOfOneNamespace: a namespace whose Jobs keep failing leaves another's failed Job to be looked at, though all
-// of them are in the operator's namespace.
+// TestHistoryOfOneNamespace: a namespace whose Jobs keep failing does not displace the failed Job of another one, even though all Jobs are
+// in the operator's namespace.
 func TestHistoryOfOneNamespace(t *testing.T) {
 	e := newEngine(t, history(2, 0))
 	fails := func(img backend.Image) string {
@@ -96,8 +96,8 @@ func TestHistoryOfOneNamespace(t *testing.T) {
 	}
 }
 
-// TestEndOfHistory: an ended Job goes when its time is over and when its Scanner goes, so that nothing of the operator
-// is left in a namespace; its own TTL sees to the first when the operator is not there.
+// TestEndOfHistory: an ended Job is removed when its TTL expires, and when its Scanner is deleted so that nothing stays in the namespace.
+// The Job's own TTL does the first when the operator is not running.
 func TestEndOfHistory(t *testing.T) {
 	for name, tt := range map[string]struct {
 		happens func(e *engine)
@@ -124,7 +124,7 @@ func TestEndOfHistory(t *testing.T) {
 	}
 }
 
-// TestEndedJobMayDoNothing: a Job that stays to be looked at is not live for the ingest API, and still one of ours.
+// TestEndedJobMayDoNothing: an ended Job that is kept is not live for the ingest API, but still recorded as the operator's.
 func TestEndedJobMayDoNothing(t *testing.T) {
 	e := newEngine(t, history(5, 5))
 	e.runsOnce("web", true)

@@ -21,29 +21,30 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// workerUser is the unprivileged user that workers run as; their images have no other.
+// workerUser is the unprivileged user that workers run as. The worker images define no other user.
 const workerUser = 65532
 
-// workerContainer is the name of a worker's container. Others in its pod are not the operator's.
+// workerContainer is the name of the worker's container. Other containers of its pod are not the operator's.
 const workerContainer = "worker"
 
 // scratchVolume is the name of the volume at /tmp.
 const scratchVolume = "tmp"
 
-// tokenLifetime of the projected token. The kubelet renews it at 80 % of that; the API server wants at least 10 minutes.
+// tokenLifetime is the lifetime of the projected token in seconds. The kubelet renews the token at 80 % of it. The API server requires at
+// least 10 minutes.
 const tokenLifetime = 600
 
-// finishedLifetime removes finished match workers even if the operator, which removes them itself, is gone. Catalog Jobs
-// have the lifetime of the configuration's history.
+// finishedLifetime is the TTL of finished match workers in seconds, for when the operator is gone: normally it deletes them itself.
+// Catalog Jobs have the TTL of the configured history.
 const finishedLifetime = 600
 
 // matchScratch bounds what a match worker may write to /tmp.
 var matchScratch = resource.MustParse("2Gi")
 
-// catalogJob returns the Job that catalogs an image, for which so many bytes of memory were not enough. It has no
-// right at all in the Kubernetes API, and a token that only the ingest API accepts.
+// catalogJob returns the Job that catalogs an image. exceeded is the number of bytes of memory that were not enough before; 0 for none.
+// The Job has no Kubernetes permissions, and its token is valid only for the ingest API.
 func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *batchv1.Job {
-	// The worker keeps to its scratch space itself: the kubelet, which evicts the pod, gives no better reason than that.
+	// The worker enforces the limit itself: if the kubelet evicts the pod for it, the reason is less precise.
 	scratch := strconv.FormatInt(b.Config.Grype.Catalog.ScratchSize.Value(), 10)
 	args := []string{"catalog", "--platform", img.Key.Platform.String(), "--scratch-size", scratch}
 	for _, ref := range img.PullReferences {
@@ -61,7 +62,7 @@ func (b *Backend) catalogJob(name string, img backend.Image, exceeded int64) *ba
 	return job
 }
 
-// namespaceOf is where an image's Job runs: where its pull secrets are, or with the operator.
+// namespaceOf returns where an image's Job runs: in the namespace of the pull secrets, or in the operator's namespace if none are used.
 func (b *Backend) namespaceOf(img backend.Image) string {
 	if img.Scope == store.Cluster {
 		return b.Namespace
@@ -69,7 +70,7 @@ func (b *Backend) namespaceOf(img backend.Image) string {
 	return img.Namespace
 }
 
-// shapeOf is what a Scanner wants of a Job. It has a say only in its own namespace.
+// shapeOf returns the Scanner's settings for Jobs. They apply only to Jobs in the Scanner's own namespace.
 func (b *Backend) shapeOf(img backend.Image) v1alpha1.CatalogJob {
 	if img.Job == nil || img.Scope == store.Cluster {
 		return v1alpha1.CatalogJob{}
@@ -77,8 +78,8 @@ func (b *Backend) shapeOf(img backend.Image) v1alpha1.CatalogJob {
 	return *img.Job
 }
 
-// matchJob returns a match worker, always in the operator's namespace. It has no deadline of its own, only one for each image: it ends when it
-// is idle.
+// matchJob returns a match worker, which always runs in the operator's namespace. The Job has no deadline, only each image has one: the
+// worker ends when it is idle.
 func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job {
 	args := []string{
 		"match", "--database-url", b.Config.Grype.Database.URL, "--database-dir", workerapi.DatabaseDir,
@@ -96,7 +97,7 @@ func (b *Backend) matchJob(name string, volume corev1.VolumeSource) *batchv1.Job
 func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, deadline *int64) *batchv1.Job {
 	labels := map[string]string{
 		componentLabel: component,
-		// A service mesh would keep the Job's pod alive and stand between it and the ingest API.
+		// A service mesh would keep the Job's pod running and intercept its connection to the ingest API.
 		"sidecar.istio.io/inject": "false",
 	}
 	maps.Copy(labels, workerLabels)
@@ -104,7 +105,7 @@ func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, dea
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: batchv1.JobSpec{
-			// The operator decides about another attempt: it knows why this one failed.
+			// The operator decides about retries because it knows the reason of the failure.
 			BackoffLimit:            ptr.To[int32](0),
 			ActiveDeadlineSeconds:   deadline,
 			TTLSecondsAfterFinished: ptr.To[int32](finishedLifetime),
@@ -116,7 +117,7 @@ func (b *Backend) job(namespace, name, component string, pod corev1.PodSpec, dea
 	}
 }
 
-// workerPod satisfies the restricted pod security standard.
+// workerPod returns a pod that satisfies the restricted pod security standard.
 func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements, scratch resource.Quantity) corev1.PodSpec {
 	pod := corev1.PodSpec{
 		RestartPolicy:                corev1.RestartPolicyNever,
@@ -149,27 +150,27 @@ func (b *Backend) workerPod(args []string, resources corev1.ResourceRequirements
 func (b *Backend) workerEnv(resources corev1.ResourceRequirements) []corev1.EnvVar {
 	text, err := json.Marshal(b.Config.RegistrySettings())
 	if err != nil {
-		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings, lists of them and booleans always marshal
+		panic(fmt.Sprintf("marshalling registries: %v", err)) // strings, slices and booleans always marshal
 	}
 	env := []corev1.EnvVar{
 		{Name: workerapi.EnvServer, Value: b.ServerURL},
 		{Name: workerapi.EnvServerCA, Value: string(b.ServerCA())},
 		{Name: workerapi.EnvRegistries, Value: string(text)},
 	}
-	// The worker does not use a proxy for the ingest API, whatever NO_PROXY says.
+	// The worker uses no proxy for the ingest API, whatever NO_PROXY contains.
 	env = append(env, b.Proxy...)
-	// Go collects garbage more often near this limit, instead of being killed at the container's.
+	// Go collects garbage more often near this limit, which avoids an OOM kill at the container's limit.
 	if limit, found := resources.Limits[corev1.ResourceMemory]; found {
 		env = append(env, corev1.EnvVar{Name: "GOMEMLIMIT", Value: strconv.FormatInt(limit.Value()/10*9, 10)})
 	}
 	return env
 }
 
-// mountPullSecrets lets the kubelet hand the pull secrets to the worker: the operator reads none of them. One
-// that is missing is an empty directory. Each is mounted under its own name, by which the worker speaks of it.
+// mountPullSecrets lets the kubelet pass the pull secrets to the worker, so that the operator reads none of them. A missing Secret becomes
+// an empty directory. Each Secret is mounted under its own name, which the worker uses in messages.
 func mountPullSecrets(pod *corev1.PodSpec, names []string) {
 	for i, name := range names {
-		// The API server takes any text for a pod's pull secret. What cannot be a Secret's name is no directory's.
+		// The API server accepts any text as a pod's pull secret. Text that is no valid Secret name must not become a path.
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
 			continue
 		}

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares with a file that people can read; "go test ./pkg/backend/grype -update" writes it.
+// golden compares a Job with a golden file; "go test ./pkg/backend/grype -update" writes the file.
 func golden(t *testing.T, name string, job *batchv1.Job) {
 	t.Helper()
 	got, err := yaml.Marshal(job)
@@ -50,7 +50,7 @@ func emptyDir() corev1.VolumeSource {
 	return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 }
 
-// TestJobsGolden: the whole of what is asked of the API server.
+// TestJobsGolden: the complete manifests of the Jobs.
 func TestJobsGolden(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "198.51.100.10:5000", PlainHTTP: true}}
@@ -60,7 +60,7 @@ func TestJobsGolden(t *testing.T) {
 	golden(t, "match-job.yaml", e.matchJob("scan-match-1", emptyDir()))
 }
 
-// allJobs are of every kind.
+// allJobs returns one Job of every kind.
 func (e *engine) allJobs() map[string]*batchv1.Job {
 	shaped := private("web", "pull")
 	shaped.Job = &v1alpha1.CatalogJob{NodeSelector: map[string]string{"a": "b"}}
@@ -72,9 +72,7 @@ func (e *engine) allJobs() map[string]*batchv1.Job {
 	}
 }
 
-// TestJobsAreRestricted: every Job passes the restricted pod security standard
-// (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted), field by field.
-// The authority of a private mirror is given to those who download from it.
+// TestMatchWorkersKnowTheMirror: match workers get the CA of a private database mirror.
 func TestMatchWorkersKnowTheMirror(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Grype.Database.CABundle = "PEM" })
 	if args := e.matchJob("m", emptyDir()).Spec.Template.Spec.Containers[0].Args; !slices.Equal(args[len(args)-2:], []string{"--database-ca", "PEM"}) {
@@ -82,6 +80,8 @@ func TestMatchWorkersKnowTheMirror(t *testing.T) {
 	}
 }
 
+// TestJobsAreRestricted: every Job passes the restricted pod security standard
+// (https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted), field by field.
 func TestJobsAreRestricted(t *testing.T) {
 	for name, job := range newEngine(t).allJobs() {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestJobsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestJobsHaveNoRights: no service account token, but one that only the ingest API takes.
+// TestJobsHaveNoRights: pods mount no service account token except one that is valid only for the ingest API.
 func TestJobsHaveNoRights(t *testing.T) {
 	for name, job := range newEngine(t).allJobs() {
 		t.Run(name, func(t *testing.T) {
@@ -151,8 +151,8 @@ func TestJobsHaveNoRights(t *testing.T) {
 	}
 }
 
-// TestJobsAreBounded: each ends by itself, is tried once and is removed even without the operator; nothing that
-// it writes is without a bound.
+// TestJobsAreBounded: each Job ends by itself, is attempted once, and is removed even without the operator. Everything that it writes is
+// bounded.
 func TestJobsAreBounded(t *testing.T) {
 	e := newEngine(t)
 	for name, job := range e.allJobs() {
@@ -178,8 +178,8 @@ func TestJobsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhereJobsRun: what needs a namespace's secrets runs there, as its Scanner says; all else in the operator's
-// namespace, where a Scanner has no say.
+// TestWhereJobsRun: a Job that needs a namespace's Secrets runs there, with the settings of its Scanner. All other Jobs run in the
+// operator's namespace, without settings of a Scanner.
 func TestWhereJobsRun(t *testing.T) {
 	e := newEngine(t)
 	shape := &v1alpha1.CatalogJob{
@@ -210,7 +210,7 @@ func TestWhereJobsRun(t *testing.T) {
 	}
 }
 
-// TestPullSecretsAreOptional: a Secret that a pod names and nobody made keeps no Job from starting.
+// TestPullSecretsAreOptional: a missing pull secret does not prevent the Job from starting.
 func TestPullSecretsAreOptional(t *testing.T) {
 	job := newEngine(t).catalogJob("a", private("web", "one", "two"), 0)
 	var mounted []string

@@ -13,19 +13,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// callPatience is how long an image that was called may take to come: much more than a reconciliation takes.
+// callPatience is how long an image that was woken may take to claim its slot: much longer than a reconcile takes.
 const callPatience = 20 * time.Second
 
-// places are those for catalog Jobs.
+// places holds the slots for catalog Jobs.
 type places struct {
 	free int
-	// running counts Jobs by the namespace of their Scanner, wherever they run, and limit is the most of one namespace:
-	// Scanners are made by whoever likes, namespaces are given out.
+	// running counts Jobs by the namespace of their Scanner, wherever the Jobs run. limit is the maximum for one namespace. The limit is
+	// per namespace because tenants can create any number of Scanners, but not namespaces.
 	running map[string]int
 	limit   int
 }
 
-// places counts the Jobs that live: those that have ended take none.
+// places counts live Jobs only: ended Jobs occupy no slot.
 func (b *Backend) places(live []store.Job) places {
 	catalog := b.Config.Grype.Catalog
 	p := places{free: catalog.MaxJobs, running: map[string]int{}, limit: catalog.MaxJobsPerNamespace}
@@ -38,12 +38,12 @@ func (b *Backend) places(live []store.Job) places {
 	return p
 }
 
-// waitingLine holds the images that wait for a place. Namespaces take turns, in each its Scanners do, and the images of
-// one come in the order in which they asked: who has hundreds of them, of images or of Scanners, keeps no other
-// namespace waiting for longer than its turn.
+// waitingLine is the fair queue of images that wait for a slot. It serves namespaces round-robin, the Scanners of a namespace round-robin,
+// and the images of a Scanner first in, first out. A tenant with hundreds of images or Scanners therefore delays other namespaces by one
+// turn at most.
 type waitingLine struct {
 	mu sync.Mutex
-	// turns are the Scanners with waiting images; the first is the next.
+	// turns holds the Scanners with waiting images; the first is the next.
 	turns []*turn
 }
 
@@ -55,16 +55,16 @@ type turn struct {
 type waitingImage struct {
 	key   image.Key
 	scope store.Scope
-	// called is when it was told that there is a place; zero if it was not.
+	// called is when the image was woken for a free slot; zero if it was not.
 	called time.Time
 }
 
-// admit says whether an image may have a place now, which it must then take. Otherwise it waits in the line.
+// admit reports whether an image gets a slot now, which it must then use. Otherwise the image stays in the queue.
 func (w *waitingLine) admit(img backend.Image, p places) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	own := w.enter(img)
-	own.called = time.Time{} // it came
+	own.called = time.Time{} // it reacted to the wake-up
 	if !slices.Contains(w.next(p), own) {
 		return false
 	}
@@ -73,7 +73,7 @@ func (w *waitingLine) admit(img backend.Image, p places) bool {
 	return true
 }
 
-// enter gives an image its position in the line, unless it has one.
+// enter adds an image to the queue unless it is queued, and returns its entry.
 func (w *waitingLine) enter(img backend.Image) *waitingImage {
 	at := slices.IndexFunc(w.turns, func(t *turn) bool { return t.scanner == img.Scanner })
 	if at < 0 {
@@ -89,8 +89,8 @@ func (w *waitingLine) enter(img backend.Image) *waitingImage {
 	return &t.images[own]
 }
 
-// next are those who are to have the free places: one image of each Scanner, then a second one of each, and so on, as far
-// as the limit of their namespace goes.
+// next returns the images that are to get the free slots: one image of each Scanner, then a second one of each, and so on, within the
+// limit of each namespace.
 func (w *waitingLine) next(p places) (next []*waitingImage) {
 	taken := maps.Clone(p.running)
 	for round, more := 0, true; more; round++ {
@@ -109,7 +109,7 @@ func (w *waitingLine) next(p places) (next []*waitingImage) {
 	return next
 }
 
-// length is the number of images in the line.
+// length returns the number of queued images.
 func (w *waitingLine) length() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,15 +119,15 @@ func (w *waitingLine) length() (n int) {
 	return n
 }
 
-// leave takes an image out of the line for all Scanners: it is cataloged, or a Job is on its way.
+// leave removes an image from the queue for all Scanners: it is cataloged, or has a Job.
 func (w *waitingLine) leave(key image.Key, scope store.Scope) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.remove(key, scope)
 }
 
-// withdraw takes an image out of the line for its own Scanner alone, whose references, credentials or namespace keep it from being
-// cataloged now: others that wait for it keep their place.
+// withdraw removes an image from the queue for its own Scanner only. It is for problems with that Scanner's references, credentials or
+// namespace: other Scanners that wait for the image keep their position.
 func (w *waitingLine) withdraw(img backend.Image) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func (w *waitingLine) withdraw(img backend.Image) {
 	})
 }
 
-// remove does so for whomever it waits: a Job for it serves all of them.
+// remove drops an image for all Scanners, since one Job serves all of them. The caller holds mu.
 func (w *waitingLine) remove(key image.Key, scope store.Scope) {
 	w.removeAll(func(_ *turn, i waitingImage) bool { return i.key == key && i.scope == scope })
 }
@@ -148,7 +148,7 @@ func (w *waitingLine) removeAll(which func(*turn, waitingImage) bool) {
 	w.turns = slices.DeleteFunc(w.turns, func(t *turn) bool { return len(t.images) == 0 })
 }
 
-// toEnd has a namespace wait for its next turn, and in it the Scanner that had this one.
+// toEnd moves a namespace behind all others, and the given Scanner to the end within its namespace.
 func (w *waitingLine) toEnd(namespace, scanner string) {
 	rank := func(t *turn) int {
 		switch {
@@ -162,14 +162,13 @@ func (w *waitingLine) toEnd(namespace, scanner string) {
 	slices.SortStableFunc(w.turns, func(a, b *turn) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// dropAbsent removes the images that did not come when called. Those that still wait ask again by themselves, and wait
-// behind the others.
+// dropAbsent removes images that did not claim their slot within callPatience. Images that still wait are enqueued again, at the end, when
+// their ImageScan is next reconciled.
 func (w *waitingLine) dropAbsent(now time.Time) {
 	w.removeAll(func(_ *turn, i waitingImage) bool { return !i.called.IsZero() && now.Sub(i.called) >= callPatience })
 }
 
-// call returns the digests of those whose turn it is and who were not called yet. Images that nobody
-// wants any more, or not now, are passed over.
+// call returns the digests of images that are next in the queue and were not woken yet. It removes images for which wanted returns false.
 func (w *waitingLine) call(p places, now time.Time, wanted func(image.Key, store.Scope) (bool, error)) (digests []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +192,7 @@ func (w *waitingLine) call(p places, now time.Time, wanted func(image.Key, store
 	}
 }
 
-// callWaiting wakes those whose turn it is, as many as there are free places.
+// callWaiting wakes as many queued images as there are free slots.
 func (b *Backend) callWaiting(ctx context.Context) error {
 	live, err := b.Store.LiveJobs(ctx)
 	if err != nil {
@@ -202,7 +201,7 @@ func (b *Backend) callWaiting(ctx context.Context) error {
 	digests, err := b.line.call(b.places(live), b.Clock.Now(), func(key image.Key, scope store.Scope) (bool, error) {
 		return b.Store.Wanted(ctx, Engine, key, scope)
 	})
-	for _, digest := range digests { // without the lock: whoever is woken asks for it
+	for _, digest := range digests { // outside the lock: a woken image calls Index
 		b.Wake(ctx, digest)
 	}
 	return err

@@ -15,21 +15,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// of is an image that a Scanner wants.
+// of returns an image that a Scanner uses.
 func of(scanner, name string) backend.Image {
 	img := public(name)
 	img.Scanner = scanner
 	return img
 }
 
-// limits bounds the catalog Jobs.
+// limits bounds the number of catalog Jobs.
 func limits(all, perScanner int) func(*Options) {
 	return func(o *Options) {
 		o.Config.Grype.Catalog.MaxJobs, o.Config.Grype.Catalog.MaxJobsPerNamespace = all, perScanner
 	}
 }
 
-// running are the images that are being cataloged, by the names that the test gave them.
+// running returns the names of those images that are being cataloged.
 func (e *engine) running(images ...backend.Image) (names []string) {
 	e.t.Helper()
 	jobs, err := e.Store.LiveJobs(e.t.Context())
@@ -45,7 +45,7 @@ func (e *engine) running(images ...backend.Image) (names []string) {
 	return names
 }
 
-// finishes has the Job of an image end well, and the Tender take note.
+// finishes completes the Job of an image, and runs the Tender.
 func (e *engine) finishes(img backend.Image) {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
@@ -62,7 +62,7 @@ func (e *engine) finishes(img backend.Image) {
 	e.tends()
 }
 
-// comes has those who were woken ask again, as their ImageScans do.
+// comes calls Index for the images that were woken, as their ImageScans do.
 func (e *engine) comes(images ...backend.Image) {
 	e.t.Helper()
 	woken := e.woken
@@ -73,7 +73,7 @@ func (e *engine) comes(images ...backend.Image) {
 	}
 }
 
-// TestWaitingImagesAreCalledInTurn: who waits for a place is woken when there is one, the longest waiting first.
+// TestWaitingImagesAreCalledInTurn: when a slot becomes free, the image that has waited longest is woken.
 func TestWaitingImagesAreCalledInTurn(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	first, second, third := public("first"), public("second"), public("third")
@@ -92,7 +92,7 @@ func TestWaitingImagesAreCalledInTurn(t *testing.T) {
 	}
 }
 
-// TestScannersTakeTurns: a Scanner with hundreds of new images keeps no other waiting for longer than its turn.
+// TestScannersTakeTurns: a Scanner with hundreds of new images delays others by one turn at most.
 func TestScannersTakeTurns(t *testing.T) {
 	e := newEngine(t, limits(2, 2))
 	var all []backend.Image
@@ -121,15 +121,15 @@ func TestScannersTakeTurns(t *testing.T) {
 	}
 }
 
-// in is an image that a Scanner of a namespace wants, and everybody may pull.
+// in returns an image that a Scanner of a namespace uses and that anybody may pull.
 func in(namespace, scanner, name string) backend.Image {
 	img := of(scanner, name)
 	img.Namespace = namespace
 	return img
 }
 
-// TestPlacesOfOneNamespace: a namespace never has more places than its share, however many Scanners it has and although
-// the Jobs are the operator's, and is told so; others get the rest.
+// TestPlacesOfOneNamespace: a namespace never gets more slots than its share, and its waiting images say so. That holds for any number of
+// Scanners, even though the Jobs run in the operator's namespace. Other namespaces get the remaining slots.
 func TestPlacesOfOneNamespace(t *testing.T) {
 	e := newEngine(t, limits(4, 2))
 	for i, want := range []string{v1alpha1.ReasonCataloging, v1alpha1.ReasonCataloging, v1alpha1.ReasonPending} {
@@ -145,7 +145,7 @@ func TestPlacesOfOneNamespace(t *testing.T) {
 		t.Errorf("it is told %q, want %q", progress.Message, want)
 	}
 	e.must(e.Store.ForgetScanners(t.Context(), []string{"scanner 0"}))
-	e.tends() // its Job is removed: nobody else wants it
+	e.tends() // the Job is removed because no other Scanner wants it
 	if got := e.index(in("shop", "scanner 2", "2")); got != v1alpha1.ReasonCataloging {
 		t.Errorf("when a Scanner is deleted its namespace's next image is told %q, want its place", got)
 	}
@@ -156,7 +156,7 @@ func TestPlacesOfOneNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespacesTakeTurns: a namespace with many Scanners has one turn as any other, and in it its Scanners take turns.
+// TestNamespacesTakeTurns: a namespace with many Scanners gets one turn like any other, which its Scanners share round-robin.
 func TestNamespacesTakeTurns(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	var all []backend.Image
@@ -179,14 +179,14 @@ func TestNamespacesTakeTurns(t *testing.T) {
 		}
 		e.comes(all...)
 	}
-	// The first came before anybody waited, and its Scanner's other image before the other namespace.
+	// The first image came before any other waited, and its Scanner's second image before the other namespace.
 	want := []string{"shop-0", "shop-again-0", "blog-0", "shop-1", "blog-1", "shop-2", "blog-2"}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("the order in which images are cataloged (-want +got):\n%s", diff)
 	}
 }
 
-// TestNobodyJumpsTheLine: a place that is free belongs to whom it was promised, not to who asks first.
+// TestNobodyJumpsTheLine: a free slot goes to the image that was woken for it, and not to one that asks first.
 func TestNobodyJumpsTheLine(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	first, second, late := of("one", "first"), of("two", "second"), of("three", "late")
@@ -202,8 +202,8 @@ func TestNobodyJumpsTheLine(t *testing.T) {
 	}
 }
 
-// TestGoneImagesBlockNobody: an image that nobody wants any more, or not now, is passed over at once, one that does not
-// come when called after a moment; whoever is behind gets the place.
+// TestGoneImagesBlockNobody: an image that is not wanted any more, or not now, is skipped at once. An image that does not react to being
+// woken is skipped after callPatience. The next image gets the slot.
 func TestGoneImagesBlockNobody(t *testing.T) {
 	for name, tt := range map[string]struct {
 		goes func(e *engine, gone backend.Image)
@@ -250,8 +250,8 @@ func TestGoneImagesBlockNobody(t *testing.T) {
 	}
 }
 
-// TestOthersKeepTheirPlace: what keeps one Scanner from an image, by the references that its pods name, takes the place of nobody else
-// who waits for it.
+// TestOthersKeepTheirPlace: a problem with one Scanner's references does not change the queue position of other Scanners that wait for the
+// same image.
 func TestOthersKeepTheirPlace(t *testing.T) {
 	for name, keep := range map[string]func(*engine, backend.Image){
 		"it has failed": func(e *engine, img backend.Image) { e.failures.remember(img, podDeleted) },
@@ -282,8 +282,8 @@ func TestOthersKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// TestAbsentImageKeepsItsScannersLine: one image that does not come when called leaves the others of its Scanner where
-// they are.
+// TestAbsentImageKeepsItsScannersLine: an image that does not react to being woken leaves the other images of its Scanner in their
+// position.
 func TestAbsentImageKeepsItsScannersLine(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	first, absent, behind := of("one", "first"), of("two", "absent"), of("two", "behind")
@@ -299,7 +299,7 @@ func TestAbsentImageKeepsItsScannersLine(t *testing.T) {
 	}
 }
 
-// TestJobServesAllWhoWait: an image for which two Scanners wait takes one place and leaves the line for both.
+// TestJobServesAllWhoWait: an image that two Scanners wait for takes one slot and leaves the queue for both.
 func TestJobServesAllWhoWait(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	first, shared, last := of("one", "first"), of("two", "shared"), of("three", "last")
@@ -317,7 +317,7 @@ func TestJobServesAllWhoWait(t *testing.T) {
 	}
 }
 
-// TestEndedJobsTakeNoPlace: Jobs that stay to be looked at do not count.
+// TestEndedJobsTakeNoPlace: ended Jobs that are kept as history occupy no slot.
 func TestEndedJobsTakeNoPlace(t *testing.T) {
 	e := newEngine(t, limits(1, 1))
 	e.uses(public("a"), public("b"))

@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// staffMatchWorkers starts match workers while there is something to match, or newer data to install for
-// images in use. They end by themselves when they are idle. Nobody but the Tender does so.
+// staffMatchWorkers starts one match worker if more are needed: while images wait to be matched, or newer data is to be installed for
+// images in use. Idle workers end by themselves. Only the Tender calls it.
 func (b *Backend) staffMatchWorkers(ctx context.Context) error {
 	wanted, err := b.workersWanted(ctx)
 	if err != nil || wanted == 0 {
@@ -33,7 +33,7 @@ func (b *Backend) staffMatchWorkers(ctx context.Context) error {
 	return b.startMatchWorker(ctx)
 }
 
-// workersWanted follows the queue.
+// workersWanted returns how many match workers the queue needs.
 func (b *Backend) workersWanted(ctx context.Context) (int, error) {
 	images, err := b.Store.ImagesInUse(ctx, Engine)
 	if err != nil || images == 0 {
@@ -53,7 +53,7 @@ func (b *Backend) workersWanted(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	if b.volume.shared() {
-		return 1, nil // a claim can usually be mounted by one node only
+		return 1, nil // most PersistentVolumeClaims can be mounted by one node only
 	}
 	perWorker := b.Config.Grype.Match.ImagesPerWorker
 	return min(b.Config.Grype.Match.MaxWorkers, max(1, (queue+perWorker-1)/perWorker)), nil
@@ -75,15 +75,15 @@ func (b *Backend) startMatchWorker(ctx context.Context) error {
 		if notMade(err) {
 			return errors.Join(err, b.Store.DeleteJob(ctx, job.Namespace, job.Name))
 		}
-		return err // it may have been made nevertheless: the record stays, for the Tender to clean up
+		return err // the Job may still exist: the record stays, and the Tender cleans up
 	}
 	record.UID = string(job.UID)
 	b.Log.Info("Started a match worker", "job", job.Namespace+"/"+job.Name)
 	return b.Store.SaveJob(ctx, record)
 }
 
-// leaseSlack is for fetching an image's SBOM and sending its report, beside matching it: the manager may be away for some time.
+// leaseSlack is the time for fetching an SBOM and sending a report, in addition to matching. It allows for a restart of the manager.
 const leaseSlack = 5 * time.Minute
 
-// LeaseTime is how long a match worker has an image. A worker that makes no request for longer is ended.
+// LeaseTime is how long a match worker holds the lease of an image. A worker that makes no request for longer is ended.
 func LeaseTime(match config.Match) time.Duration { return match.Deadline.Duration + leaseSlack }

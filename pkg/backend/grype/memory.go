@@ -13,15 +13,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// ladder are the memory limits that an image is cataloged with, one after the other while none is enough.
+// ladder holds the memory limits to catalog an image with. Each attempt that runs out of memory is followed by one with the next higher
+// limit.
 type ladder struct {
-	// resources of the first attempt. They have no limit if the operator's configuration has none.
+	// resources are those of the first attempt. They have no limit if the operator's configuration sets none.
 	resources corev1.ResourceRequirements
 	rungs     []resource.Quantity
 }
 
-// ladderOf is the operator's, or that of the Scanner in whose namespace the Job runs. A Scanner that names no memory
-// limit gets the operator's, or what it requests if that is more: no image is cataloged without a bound by omission.
+// ladderOf returns the operator's ladder, or that of the Scanner if the Job runs in the Scanner's namespace. A Scanner without a memory
+// limit gets the operator's limit, or its own request if that is higher. Thus omitting the limit never makes a Job unbounded.
 func (b *Backend) ladderOf(img backend.Image) ladder {
 	catalog, shape := b.Config.Grype.Catalog, b.shapeOf(img)
 	l := ladder{resources: catalog.Resources, rungs: catalog.MemoryLadder}
@@ -48,7 +49,7 @@ func withMemory(list corev1.ResourceList, quantity resource.Quantity) corev1.Res
 	return list
 }
 
-// above is the least limit greater than so many bytes; 0 if there is none.
+// above returns the lowest limit greater than bytes, or 0 if there is none.
 func (l ladder) above(bytes int64) (least int64) {
 	for _, limit := range l.limits() {
 		if limit > bytes && (least == 0 || limit < least) {
@@ -58,7 +59,7 @@ func (l ladder) above(bytes int64) (least int64) {
 	return least
 }
 
-// limits in bytes, in no order; 0 stands for none.
+// limits returns all limits in bytes, unsorted; 0 stands for no limit.
 func (l ladder) limits() []int64 {
 	limits := []int64{l.resources.Limits.Memory().Value()}
 	for _, rung := range l.rungs {
@@ -67,8 +68,8 @@ func (l ladder) limits() []int64 {
 	return limits
 }
 
-// after is what an image gets for which so many bytes were not enough: the first limit above, or the last there is.
-// What is requested is never more than the limit.
+// after returns the resources of the next attempt after exceeded bytes were not enough: the next higher limit, or else the highest. The
+// request never exceeds the limit.
 func (l ladder) after(exceeded int64) corev1.ResourceRequirements {
 	resources := *l.resources.DeepCopy()
 	limit := cmp.Or(l.above(exceeded), slices.Max(l.limits()))
@@ -83,16 +84,16 @@ func (l ladder) after(exceeded int64) corev1.ResourceRequirements {
 	return resources
 }
 
-// outOfMemory follows a Job whose worker was killed for its memory. While there is a next rung that is no failure: the
-// image is tried again at once, and begins there from now on.
+// outOfMemory handles a Job whose worker was OOM-killed. If a higher limit is left, that is no failure: the image is retried at once. The
+// store remembers the exceeded limit, so that later attempts start above it.
 func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64) (again bool, err error) {
-	// The record's comes first: what a tenant makes of the pod's limit must not have the same rung tried again.
+	// The record's limit takes precedence: a tenant who changes the pod's limit must not cause retries with the same limit.
 	exceeded := record.Memory
 	if exceeded == 0 {
-		exceeded = limit // not the Job's own: the namespace's LimitRange gave it one
+		exceeded = limit // the Job has no limit of its own: the namespace's LimitRange set one
 	}
 	if exceeded == 0 {
-		return false, nil // its node had no memory left, whatever the Job may have
+		return false, nil // the node ran out of memory, whatever limit the Job has
 	}
 	if err := b.Store.ExceedMemory(ctx, record.Key, record.Scope, exceeded); err != nil {
 		return false, err
@@ -102,8 +103,8 @@ func (b *Backend) outOfMemory(ctx context.Context, record store.Job, limit int64
 	return again, nil
 }
 
-// tooMuchMemory is the failure at the top of the ladder, which names the setting that helps. The limit is the pod's own,
-// which webhooks and LimitRanges may have made another than the Job's.
+// tooMuchMemory returns the failure at the top of the ladder. It names the setting to change. The limit is that of the pod, which webhooks
+// and LimitRanges may have changed from the Job's.
 func (b *Backend) tooMuchMemory(record store.Job, limit int64) *backend.Failure {
 	lowered := ""
 	if limit > 0 && limit < record.Memory {
@@ -120,7 +121,7 @@ func (b *Backend) tooMuchMemory(record store.Job, limit int64) *backend.Failure 
 	return &backend.Failure{Reason: ReasonOutOfMemory, Message: message + "add a larger limit to " + b.setting(record, "memoryLadder")}
 }
 
-// setting names a setting of catalog Jobs where it counts for this one.
+// setting returns the name of a catalog setting in the object that applies to this Job.
 func (b *Backend) setting(record store.Job, field string) string {
 	switch {
 	case record.Purpose == store.JobMatch:
@@ -131,5 +132,5 @@ func (b *Backend) setting(record store.Job, field string) string {
 	return "spec.backend.grype.job." + field + " of the Scanner (or grype.catalog." + field + " in the operator's configuration)"
 }
 
-// inBytes writes a number of bytes as Kubernetes does: 4Gi.
+// inBytes formats a number of bytes as Kubernetes does, such as "4Gi".
 func inBytes(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// memory is a list of resources with so much memory; none if it is empty.
+// memory returns a resource list with this much memory, or nil for "".
 func memory(quantity string) corev1.ResourceList {
 	if quantity == "" {
 		return nil
@@ -64,8 +64,8 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestLadderOfAScanner: in its own namespace a Scanner says where the ladder begins and how far it goes; in the
-// operator's it has no say.
+// TestLadderOfAScanner: a Scanner can set the start and the rungs of the ladder for Jobs in its own namespace, but not for those in the
+// operator's.
 func TestLadderOfAScanner(t *testing.T) {
 	shape := func(request, limit string, rungs ...string) *v1alpha1.CatalogJob {
 		return &v1alpha1.CatalogJob{
@@ -108,7 +108,7 @@ func TestLadderOfAScanner(t *testing.T) {
 	}
 }
 
-// isKilled has the worker of the only live Job of an image be killed for its memory.
+// isKilled has the worker of the only live Job OOM-killed.
 func (e *engine) isKilled() {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
@@ -123,7 +123,7 @@ func (e *engine) isKilled() {
 	e.tends()
 }
 
-// memoryOf the live Job.
+// memoryOf returns the memory of the only live Job.
 func (e *engine) memoryOf() string {
 	e.t.Helper()
 	live, err := e.Store.LiveJobs(e.t.Context())
@@ -134,8 +134,8 @@ func (e *engine) memoryOf() string {
 	return inBytes(live[0].Memory)
 }
 
-// TestMemoryLadder: an image whose worker was killed for its memory is tried again at once with more, without a
-// failure; what it needs is remembered, by a manager that starts anew as well; at the top the setting is named.
+// TestMemoryLadder: an image whose worker was OOM-killed is retried at once with more memory, without a failure. The needed memory is
+// remembered across restarts. The failure at the top of the ladder names the setting.
 func TestMemoryLadder(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
@@ -174,7 +174,7 @@ func TestMemoryLadder(t *testing.T) {
 	}
 }
 
-// TestMemoryIsRememberedByScope: what a namespace's own Job needed, or says that it needed, changes nothing for the
+// TestMemoryIsRememberedByScope: the memory that a namespace's own Job needed, or claims to have needed, changes nothing for the
 // operator's Jobs and for other namespaces.
 func TestMemoryIsRememberedByScope(t *testing.T) {
 	e := newEngine(t)
@@ -198,8 +198,7 @@ func TestMemoryIsRememberedByScope(t *testing.T) {
 	}
 }
 
-// TestMemoryThatWasChanged: the message names the limit that the pod had; the ladder goes on by the Job's own, whatever
-// was made of it.
+// TestMemoryThatWasChanged: the message names the pod's limit. The ladder continues from the Job's own limit, whatever changed the pod's.
 func TestMemoryThatWasChanged(t *testing.T) {
 	const rest = ": add a larger limit to spec.backend.grype.job.memoryLadder of the Scanner (or grype.catalog.memoryLadder in the operator's configuration)"
 	for name, tt := range map[string]struct{ pod, want string }{
@@ -229,7 +228,7 @@ func TestMemoryThatWasChanged(t *testing.T) {
 	}
 }
 
-// TestForgedOutOfMemory: a worker in a tenant's namespace that only says so gets no more memory.
+// TestForgedOutOfMemory: a tenant's worker that only reports an OOM kill gets no more memory.
 func TestForgedOutOfMemory(t *testing.T) {
 	e := newEngine(t)
 	own := private("web", "pull")

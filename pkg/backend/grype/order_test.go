@@ -7,7 +7,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// TestFailuresAreSharedInAnyOrder: an image with the same references in another order gets the same failure, without another Job.
+// TestFailuresAreSharedInAnyOrder: the same references in another order give the remembered failure, without another Job.
 func TestFailuresAreSharedInAnyOrder(t *testing.T) {
 	e := newEngine(t)
 	one := public("web")

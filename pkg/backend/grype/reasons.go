@@ -1,25 +1,25 @@
 package grype
 
-// Reasons that the manager finds, beside those that a worker reports (package workerapi). Some are also shown while
-// the Job still waits for better times.
+// Reasons that the manager determines, in addition to those that workers report (package workerapi). Some are also shown while a Job still
+// waits to start.
 const (
-	ReasonJobRejected       = "JobRejected"          // the API server did not take the Job
-	ReasonNoPod             = "NoPod"                // no pod was made for the Job
-	ReasonResourceQuota     = "ResourceQuota"        // the namespace's ResourceQuota has no room for it
-	ReasonLimitRange        = "LimitRange"           // the namespace's LimitRange does not allow it
-	ReasonPodSecurity       = "PodSecurity"          // the namespace's pod security level does not allow it
-	ReasonPolicyDenied      = "PolicyDenied"         // a policy engine or webhook does not allow it
-	ReasonPolicyUnavailable = "PolicyUnavailable"    // a webhook that is to decide does not answer
-	ReasonUnschedulable     = "Unschedulable"        // no node has room, or may run it
-	ReasonWorkerNotPulled   = "WorkerImageNotPulled" // the worker's own image cannot be pulled
-	ReasonNotStarted        = "NotStarted"           // its pod waits for something else
-	ReasonOutOfMemory       = "OutOfMemory"          // the worker was killed for its memory
-	ReasonDeadline          = "DeadlineExceeded"     // it took too long
-	ReasonEvicted           = "Evicted"              // its node or the scheduler wanted it gone
-	ReasonNodeLost          = "NodeLost"             // its node does not report any more
-	ReasonPodDeleted        = "PodDeleted"           // somebody deleted its pod
-	ReasonJobDeleted        = "JobDeleted"           // somebody deleted it
-	ReasonUploadMissing     = "UploadMissing"        // it ended well and brought nothing
-	ReasonWorkerSilent      = "WorkerSilent"         // it runs, and has made no request for longer than a lease
-	ReasonWorkerCrashed     = "WorkerCrashed"        // it died without a word
+	ReasonJobRejected       = "JobRejected"          // the API server rejected the Job
+	ReasonNoPod             = "NoPod"                // the Job controller made no pod
+	ReasonResourceQuota     = "ResourceQuota"        // the namespace's ResourceQuota is exhausted
+	ReasonLimitRange        = "LimitRange"           // the namespace's LimitRange forbids the Job's resources
+	ReasonPodSecurity       = "PodSecurity"          // the namespace's pod security level forbids the pod
+	ReasonPolicyDenied      = "PolicyDenied"         // a policy engine or webhook denied the Job or its pod
+	ReasonPolicyUnavailable = "PolicyUnavailable"    // a webhook that has to decide does not answer
+	ReasonUnschedulable     = "Unschedulable"        // no node fits the pod
+	ReasonWorkerNotPulled   = "WorkerImageNotPulled" // the worker image cannot be pulled
+	ReasonNotStarted        = "NotStarted"           // the pod waits for something else
+	ReasonOutOfMemory       = "OutOfMemory"          // the worker was OOM-killed
+	ReasonDeadline          = "DeadlineExceeded"     // the Job took longer than its deadline
+	ReasonEvicted           = "Evicted"              // the node or the scheduler evicted the pod
+	ReasonNodeLost          = "NodeLost"             // the pod's node does not report any more
+	ReasonPodDeleted        = "PodDeleted"           // somebody deleted the pod
+	ReasonJobDeleted        = "JobDeleted"           // somebody deleted the Job
+	ReasonUploadMissing     = "UploadMissing"        // the worker succeeded but delivered no result
+	ReasonWorkerSilent      = "WorkerSilent"         // a running worker has made no request for longer than a lease
+	ReasonWorkerCrashed     = "WorkerCrashed"        // the worker exited without reporting a reason
 )

@@ -11,21 +11,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// Bounds of what is taken over from events, which anybody may write who may write in the namespace.
+// Bounds of what is read from events. Everyone with write access to the namespace can write events.
 const (
 	maxEvents  = 50
 	maxQuoted  = 300 // bytes
 	involvedID = "involvedObject.uid"
 )
 
-// webhookFailed begins what the API server says of an admission webhook that it cannot ask and may not do without
-// (k8s.io/apiserver, pkg/util/webhook/error.go: ErrCallingWebhook).
+// webhookFailed begins the API server's error about an admission webhook that failed and may not be skipped (k8s.io/apiserver,
+// pkg/util/webhook/error.go: ErrCallingWebhook).
 const webhookFailed = "failed calling webhook"
 
-// refusals are the words by which API servers say who did not allow an object (k8s.io/apiserver,
-// plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go;
-// k8s.io/pod-security-admission, admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and
-// plugin/policy/validating/dispatcher.go). The first that is found counts.
+// refusals maps phrases of API server errors to reasons. The first match counts. Sources: k8s.io/apiserver,
+// plugin/resourcequota/controller.go; k8s.io/kubernetes, plugin/pkg/admission/limitranger/admission.go; k8s.io/pod-security-admission,
+// admission/admission.go; k8s.io/apiserver, plugin/webhook/errors/statuserror.go and plugin/policy/validating/dispatcher.go.
 var refusals = []struct{ words, reason string }{
 	{"exceeded quota: ", ReasonResourceQuota},
 	{"failed quota: ", ReasonResourceQuota},
@@ -39,11 +38,12 @@ var refusals = []struct{ words, reason string }{
 	{" max limit to request ratio per ", ReasonLimitRange},
 }
 
-// ownPolicies is how the API server names those of config/policy, which allow nothing but what the manager makes. That one
-// of them refuses a Job is a fault of the installation, and no exception from it would help.
+// ownPolicies is how API server errors name the policies of config/policy, which allow only what the manager creates. A Job that they deny
+// is a fault of the installation: an exception in the policy would not help.
 const ownPolicies = "ValidatingAdmissionPolicy 'scanner-operator-manager-"
 
-// refusal says who did not allow the Job or its pod, and what helps. The API server's words come last: they may be long.
+// refusal returns the failure for an API server error: who rejected the Job or its pod, and what to do. otherwise and what are the reason
+// and message of an unknown error. The API server's text comes last because it may be long.
 func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backend.Failure {
 	if _, own, found := strings.Cut(text, ownPolicies); found {
 		_, words, _ := strings.Cut(own, "denied request: ")
@@ -72,7 +72,7 @@ func (b *Backend) refusal(record store.Job, otherwise, what, text string) *backe
 	return &backend.Failure{Reason: reason, Message: what + ": " + quoted(text)}
 }
 
-// quoted is a text of somebody else's as one line of at most maxQuoted bytes.
+// quoted returns a foreign text as one line of at most maxQuoted bytes, plus "…" if it was cut.
 func quoted(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) <= maxQuoted {
@@ -83,7 +83,7 @@ func quoted(text string) string {
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
-// explainNoPod says why a Job has no pod, in the words of the event in which the Job controller says it.
+// explainNoPod returns why a Job has no pod, according to the latest FailedCreate event of the Job controller.
 func (b *Backend) explainNoPod(ctx context.Context, record store.Job) (*backend.Failure, error) {
 	var events corev1.EventList
 	err := b.Reader.List(ctx, &events, client.InNamespace(record.Namespace), client.MatchingFields{involvedID: record.UID}, client.Limit(maxEvents))

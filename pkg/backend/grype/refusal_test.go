@@ -39,8 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inCluster is an engine beside a real API server, whose admission speaks for itself. There is no Job controller: the
-// test does its part.
+// inCluster returns an engine with a real API server and its real admission. There is no Job controller: controlsJobs replaces it.
 func inCluster(t *testing.T, name string, labels map[string]string) (*engine, backend.Image) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -72,7 +71,7 @@ func inCluster(t *testing.T, name string, labels map[string]string) (*engine, ba
 	return e, img
 }
 
-// has makes objects in the API server.
+// has creates objects in the API server.
 func (e *engine) has(objects ...client.Object) {
 	e.t.Helper()
 	for _, o := range objects {
@@ -80,7 +79,7 @@ func (e *engine) has(objects ...client.Object) {
 	}
 }
 
-// controlsJobs does what the Job controller does for the Jobs of a namespace: it makes a pod, or says in an event why not.
+// controlsJobs does what the Job controller does for the Jobs of a namespace: it creates a pod, or an event that says why it cannot.
 func (e *engine) controlsJobs(namespace string, change func(*corev1.Pod)) {
 	e.t.Helper()
 	var jobs batchv1.JobList
@@ -89,7 +88,7 @@ func (e *engine) controlsJobs(namespace string, change func(*corev1.Pod)) {
 		job := &jobs.Items[i]
 		pod := &corev1.Pod{ObjectMeta: *job.Spec.Template.ObjectMeta.DeepCopy(), Spec: *job.Spec.Template.Spec.DeepCopy()}
 		pod.Namespace, pod.GenerateName = namespace, job.Name+"-"
-		pod.Spec.ServiceAccountName = "default" // by an admission plugin that envtest switches off
+		pod.Spec.ServiceAccountName = "default" // normally set by an admission plugin that envtest disables
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
 		change(pod)
 		if err := apiServer.Create(e.t.Context(), pod); err != nil {
@@ -98,7 +97,7 @@ func (e *engine) controlsJobs(namespace string, change func(*corev1.Pod)) {
 	}
 }
 
-// eventually the API server's admission knows what was just made.
+// eventually waits until look returns a text that begins with want. The API server's admission notices new objects with a delay.
 func (e *engine) eventually(want string, look func() string) {
 	e.t.Helper()
 	got := ""
@@ -106,7 +105,7 @@ func (e *engine) eventually(want string, look func() string) {
 		if got = look(); strings.HasPrefix(got, want) {
 			return
 		}
-		select { // the API server's own caches have no event to wait for
+		select { // the API server's caches have no event to wait for
 		case <-e.t.Context().Done():
 		case <-time.After(200 * time.Millisecond):
 		}
@@ -114,7 +113,7 @@ func (e *engine) eventually(want string, look func() string) {
 	e.t.Errorf("the image is told %q, want %q", got, want)
 }
 
-// told is what an image is told: reason and message.
+// told returns the reason and message that Index gives for an image.
 func (e *engine) told(img backend.Image) string {
 	progress, err := e.Index(e.t.Context(), img)
 	var failure *backend.Failure
@@ -137,7 +136,7 @@ func limitRange(namespace string) *corev1.LimitRange {
 	}}
 }
 
-// denying is a policy that denies a kind of object in a namespace.
+// denying returns a policy that denies one kind of object in a namespace.
 func denying(namespace, group, objects string) []client.Object {
 	meta := metav1.ObjectMeta{Name: namespace}
 	return []client.Object{
@@ -155,7 +154,7 @@ func denying(namespace, group, objects string) []client.Object {
 	}
 }
 
-// undecided is a webhook that is to decide about a kind of object in a namespace, and is down.
+// undecided returns a webhook for one kind of object in a namespace whose server is down.
 func undecided(namespace, group, objects string) []client.Object {
 	return []client.Object{&admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
@@ -172,8 +171,8 @@ func undecided(namespace, group, objects string) []client.Object {
 	}}
 }
 
-// TestNamespacesThatRefuse: whatever keeps a Job or its pod out of a namespace is named, in the API server's own words,
-// and with the setting that helps. It is shown while the Job still waits.
+// TestNamespacesThatRefuse: whatever rejects a Job or its pod in a namespace is named in the API server's own words, with the setting that
+// helps. The reason is shown while the Job still waits.
 func TestNamespacesThatRefuse(t *testing.T) {
 	injected := func(pod *corev1.Pod) {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
@@ -227,7 +226,7 @@ func TestNamespacesThatRefuse(t *testing.T) {
 			nil, func(ns string) []client.Object { return undecided(ns, "", "pods") },
 			asItIs, "PolicyUnavailable: an admission webhook of the cluster does not answer", `failed calling webhook "policy.example.com"`,
 		},
-		"scanner-operator-manager-jobs": { // the operator's own policy, of another installation than the manager
+		"scanner-operator-manager-jobs": { // the operator's own policy, from another installation than the manager
 			nil, func(ns string) []client.Object { return denying(ns, "batch", "jobs") },
 			asItIs, "JobRejected: the operator's own policy does not know the Job", "docs/security.md): only images of the house",
 		},
@@ -235,7 +234,7 @@ func TestNamespacesThatRefuse(t *testing.T) {
 			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
 			injected, "PodSecurity: the namespace's pod security level does not allow the worker's pod", `violates PodSecurity "restricted:latest": privileged`,
 		},
-		"pod-security": { // the worker's pod is of the restricted level: nothing refuses it
+		"pod-security": { // the worker's pod satisfies the restricted level, so nothing rejects it
 			map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}, func(string) []client.Object { return nil },
 			asItIs, "Cataloging: ", "lists what is in the image",
 		},
@@ -244,7 +243,7 @@ func TestNamespacesThatRefuse(t *testing.T) {
 			e, img := inCluster(t, name, tt.labels)
 			for _, o := range tt.has(name) {
 				e.has(o)
-				if q, isQuota := o.(*corev1.ResourceQuota); isQuota { // as its controller does
+				if q, isQuota := o.(*corev1.ResourceQuota); isQuota { // as the quota controller does
 					q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{}
 					for resourceName := range q.Spec.Hard {
 						q.Status.Used[resourceName] = resource.MustParse("0")
@@ -253,7 +252,7 @@ func TestNamespacesThatRefuse(t *testing.T) {
 				}
 			}
 			e.eventually(tt.want, func() string {
-				e.pass(time.Minute) // over with what was refused before
+				e.pass(time.Minute) // the remembered failure has expired
 				e.index(img)
 				e.controlsJobs(name, tt.change)
 				e.pass(firstLook)
@@ -271,8 +270,8 @@ func TestNamespacesThatRefuse(t *testing.T) {
 	}
 }
 
-// TestOwnPolicyIsReadable: a fault of the installation is told as one, and of the API server's words the bound leaves
-// those that help, whatever names come before them.
+// TestOwnPolicyIsReadable: a denial by the operator's own policy is reported as a fault of the installation. However long the names before
+// it are, the quoted text keeps the part that helps.
 func TestOwnPolicyIsReadable(t *testing.T) {
 	name := "scan-catalog-" + strings.Repeat("a", 100)
 	why := "spec.template.spec.containers[0].image: is not the worker's image, " + strings.Repeat("registry.example.com/", 8) + " (variable workerImage)"
@@ -289,7 +288,7 @@ func TestOwnPolicyIsReadable(t *testing.T) {
 	}
 }
 
-// TestNamespaceBeingDeleted: that a namespace takes no Job because it goes is nobody's failure, and takes no place.
+// TestNamespaceBeingDeleted: a Job rejected by a namespace that is being deleted is no failure, and takes no slot.
 func TestNamespaceBeingDeleted(t *testing.T) {
 	e, img := inCluster(t, "namespace-being-deleted", nil)
 	e.must(apiServer.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: img.Namespace}}))
@@ -302,7 +301,7 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 	}
 }
 
-// TestWhatAPolicySays: webhooks and texts that no real API server is needed for.
+// TestWhatAPolicySays: error texts of webhooks and policies that a test cannot get from a real API server.
 func TestWhatAPolicySays(t *testing.T) {
 	for text, want := range map[string]string{
 		`admission webhook "validate.kyverno.svc-fail" denied the request: no`:  ReasonPolicyDenied,

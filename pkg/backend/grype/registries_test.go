@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestJobsKnowRegistries: all that the configuration says of registries reaches every worker.
+// TestJobsKnowRegistries: every worker gets the complete registry configuration.
 func TestJobsKnowRegistries(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{
@@ -35,7 +35,7 @@ func TestJobsKnowRegistries(t *testing.T) {
 	}
 }
 
-// TestJobsKnowTheProxy: workers reach registries and databases through the proxy that the manager was given.
+// TestJobsKnowTheProxy: workers get the proxy environment variables of the manager.
 func TestJobsKnowTheProxy(t *testing.T) {
 	proxy := []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://proxy.example.com:3128"}, {Name: "no_proxy", Value: ".svc"}}
 	e := newEngine(t, func(o *Options) { o.Proxy = proxy })
@@ -49,7 +49,7 @@ func TestJobsKnowTheProxy(t *testing.T) {
 	}
 }
 
-// variables of a worker's container.
+// variables returns the environment of a worker's container.
 func variables(pod corev1.PodSpec) map[string]string {
 	values := map[string]string{}
 	for _, variable := range pod.Containers[0].Env {
@@ -58,8 +58,8 @@ func variables(pod corev1.PodSpec) map[string]string {
 	return values
 }
 
-// TestPullSecretsKeepTheirNames: the worker speaks of Secrets as their owners call them. A name that no Secret can
-// have, which the API server takes in a pod nevertheless, leads to no other directory of the worker.
+// TestPullSecretsKeepTheirNames: pull secrets are mounted under their own names, which workers use in messages. The API server accepts
+// names in a pod that no Secret can have: these must not lead to other directories.
 func TestPullSecretsKeepTheirNames(t *testing.T) {
 	job := newEngine(t).catalogJob("a", private("web", "team.example.com", "../../var/run/secrets/scanner-operator", "..", "A_B", "regcred"), 0)
 	got := map[string]string{}

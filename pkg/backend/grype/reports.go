@@ -10,13 +10,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// When an image that could not be matched is tried again with the same data. One that takes too long costs others the most.
+// Delays before an image that could not be matched is retried with the same data. A match that times out is the most expensive, so its
+// delay is longer.
 const (
 	matchRetry   = 10 * time.Minute
 	timeoutRetry = time.Hour
 )
 
-// SaveReport stores what a match worker found for a leased image. store.ErrLeaseEnded if somebody else has it now.
+// SaveReport stores what a match worker found for a leased image. It returns store.ErrLeaseEnded if the worker does not hold the lease any
+// more.
 func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report workerapi.Report) error {
 	built := report.Database.Built
 	difference, err := b.Store.SaveReport(ctx, store.Report{
@@ -24,7 +26,7 @@ func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report work
 		DataVersion: versionOf(report.Database, report.Tool).Version,
 		MatchedAt:   b.Clock.Now(),
 		Distro:      report.Distro,
-		// Another version of Grype that misses the same in the same build proves nothing.
+		// If another Grype version misses a finding with the same database build, that does not prove a fix.
 		Evidence: store.Evidence{After: built, Made: built},
 		Findings: Normalise(report.Findings),
 	}, lease.ID)
@@ -37,7 +39,7 @@ func (b *Backend) SaveReport(ctx context.Context, lease store.Lease, report work
 	return nil
 }
 
-// FailMatch notes that an image could not be matched.
+// FailMatch records that an image could not be matched.
 func (b *Backend) FailMatch(ctx context.Context, lease store.Lease, failure workerapi.Failure) error {
 	now, retry := b.Clock.Now(), matchRetry
 	if failure.Reason == workerapi.ReasonMatchTimedOut {
@@ -54,17 +56,17 @@ func (b *Backend) FailMatch(ctx context.Context, lease store.Lease, failure work
 	return nil
 }
 
-// Catalogued takes note that an image's content is known.
+// Catalogued wakes the ImageScans of an image that was cataloged, and starts match workers.
 func (b *Backend) Catalogued(ctx context.Context, job store.Job) {
 	b.Wake(ctx, job.Key.Digest)
 	b.wakeTender()
 }
 
-// RecordOverBudget records that what a catalog Job brought found no room in its namespace's budget.
+// RecordOverBudget records that the result of a catalog Job did not fit into its namespace's storage budget.
 func (b *Backend) RecordOverBudget(job store.Job) { b.asked.overBudget(job) }
 
-// Normalise turns Grype's matches into findings: canonical ids, one finding per vulnerability, package and
-// place, with all advisories that speak of it.
+// Normalise converts Grype's matches to findings with canonical IDs. It returns one finding for each vulnerability, package and location,
+// with all advisories about it.
 func Normalise(matches []workerapi.Finding) []finding.Finding {
 	findings := make([]finding.Finding, 0, len(matches))
 	for _, m := range matches {
@@ -110,7 +112,7 @@ func fixState(state string) string {
 	return finding.FixStateUnknown
 }
 
-// fixVersions puts the version that suits the installed one best first.
+// fixVersions puts the version that best fits the installed one first.
 func fixVersions(m workerapi.Finding) []string {
 	if m.SuggestedFix == "" {
 		return m.FixVersions

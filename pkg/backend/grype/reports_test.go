@@ -18,12 +18,12 @@ type backendImage = backend.Image
 
 var failedMatch = workerapi.Failure{Reason: workerapi.ReasonMatchFailed, Message: "no"}
 
-// report is made with the build of that many hours after noon.
+// report returns a report made with build(hours).
 func report(hours int, findings ...workerapi.Finding) workerapi.Report {
 	return workerapi.Report{Database: build(hours), Tool: tool, Distro: "debian 12", Findings: findings}
 }
 
-// TestNormalise: a match in Grype's words becomes a finding in ours.
+// TestNormalise: a Grype match becomes a finding with all its fields.
 func TestNormalise(t *testing.T) {
 	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	match := workerapi.Finding{
@@ -49,7 +49,7 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-// TestNormaliseMerges: two sources that speak of the same vulnerability in the same package are one finding.
+// TestNormaliseMerges: two sources with the same vulnerability in the same package give one finding.
 func TestNormaliseMerges(t *testing.T) {
 	ghsa, nvd := openssl, openssl
 	ghsa.ID, ghsa.Aliases, ghsa.Namespace, ghsa.Severity = "GHSA-aaaa-bbbb-cccc", []string{"CVE-2024-0001"}, "github:language:c", "Critical"
@@ -60,7 +60,7 @@ func TestNormaliseMerges(t *testing.T) {
 	}
 }
 
-// TestFixStates: what is not one of the three known states is unknown.
+// TestFixStates: any state other than the three known ones becomes unknown.
 func TestFixStates(t *testing.T) {
 	for state, want := range map[string]string{
 		"fixed": finding.FixStateFixed, "not-fixed": finding.FixStateNotFixed, "wont-fix": finding.FixStateWontFix,
@@ -72,7 +72,7 @@ func TestFixStates(t *testing.T) {
 	}
 }
 
-// TestReportStory: an image is matched, again with newer data, and its ImageScans hear of both.
+// TestReportStory: an image is matched, then matched again with newer data, and its ImageScans are woken each time.
 func TestReportStory(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
@@ -106,7 +106,7 @@ func TestReportStory(t *testing.T) {
 	}
 }
 
-// TestReportOfLostLease: whoever took too long has lost the image to somebody else, and nobody is woken.
+// TestReportOfLostLease: a worker that took too long has lost its lease, and its report wakes nobody.
 func TestReportOfLostLease(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
@@ -127,8 +127,8 @@ func TestReportOfLostLease(t *testing.T) {
 	}
 }
 
-// TestFailedMatchStory: the image says why it has no result, is matched again after a while, and then says that
-// it is being matched and not that it failed.
+// TestFailedMatchStory: an image that could not be matched shows why, is matched again after a while, and then shows that it is being
+// matched instead of the failure.
 func TestFailedMatchStory(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
@@ -151,7 +151,7 @@ func TestFailedMatchStory(t *testing.T) {
 	}
 }
 
-// TestFailedMatchAndNewerData: with other data it is another question.
+// TestFailedMatchAndNewerData: a match failure does not count for newer data.
 func TestFailedMatchAndNewerData(t *testing.T) {
 	e := newEngine(t)
 	web := public("web")
@@ -166,14 +166,14 @@ func TestFailedMatchAndNewerData(t *testing.T) {
 	e.leases()
 }
 
-// TestMatchOfUncatalogued: Match is asked only after Index; otherwise it is our own mistake and no image's failure.
+// TestMatchOfUncatalogued: Match without a preceding Index is an error of the operator, not a failure of the image.
 func TestMatchOfUncatalogued(t *testing.T) {
 	if _, err := newEngine(t).Match(t.Context(), public("web")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("match says %v, want %v", err, store.ErrNotFound)
 	}
 }
 
-// TestCataloguedWakes: the ImageScans of an image go on as soon as its catalogue is there.
+// TestCataloguedWakes: the ImageScans of an image are woken as soon as its catalog is stored.
 func TestCataloguedWakes(t *testing.T) {
 	e := newEngine(t)
 	e.Catalogued(t.Context(), store.Job{Key: public("web").Key})

@@ -9,19 +9,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// contacts remembers when each match worker made its last request, by the UID of its Job. After a restart of the manager it begins anew.
+// contacts remembers the last request of each match worker, by Job UID. It is empty after a restart of the manager.
 type contacts struct {
 	mu    sync.Mutex
 	known map[string]contact
 }
 
-// contact is when a worker made its last request or, as long as it made none, when the Tender saw it first.
+// contact is when a worker made its last request. If never is set, the worker made none, and at is when the Tender first saw its Job.
 type contact struct {
 	at    time.Time
 	never bool
 }
 
-// RecordContact records that a match worker has made a request.
+// RecordContact records that a match worker made a request.
 func (b *Backend) RecordContact(job store.Job) {
 	b.contacts.mu.Lock()
 	defer b.contacts.mu.Unlock()
@@ -52,9 +52,10 @@ func (c *contacts) forget(job store.Job) {
 	delete(c.known, job.UID)
 }
 
-// silent is the failure of a match worker that has made no request for longer than a lease; nil for any other Job. A worker requests
-// leases at least once in a minute, unless all its slots are matching, which ends within a lease, and it reports that it is alive while
-// it installs a database. One that has made no request at all may have been waiting for its node.
+// silent returns the failure of a match worker that made no request for longer than a lease; nil for any other Job. A healthy worker
+// requests leases at least once a minute, unless all its slots are matching, which takes no longer than a lease. While it installs a
+// database, it reports that it is alive. A worker that made no request at all gets slowPatience in addition, since it may have waited for
+// its node.
 func (b *Backend) silent(record store.Job) *backend.Failure {
 	if record.Purpose != store.JobMatch {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestHungMatchWorkerIsReplaced: a match worker that makes no request for longer than a lease is ended, and another one matches what
-// there is. One volume for all workers makes no difference.
+// TestHungMatchWorkerIsReplaced: a match worker that makes no request for longer than a lease is ended, and another one takes over its
+// images, with and without a shared volume.
 func TestHungMatchWorkerIsReplaced(t *testing.T) {
 	for name, claim := range map[string]string{"with a volume each": "", "with one claim": "databases"} {
 		t.Run(name, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestHungMatchWorkerIsReplaced(t *testing.T) {
 			hung := e.job("match")
 			e.pod(hung, runningOn("node"))
 			e.RecordContact(store.Job{UID: string(hung.UID)})
-			// It takes both, and never comes back for more.
+			// The worker leases both images and makes no further request.
 			_, err := e.Store.LeaseMatches(t.Context(), Engine, string(hung.UID), 2, e.clock.Now(), e.clock.Now().Add(leaseTime))
 			e.must(err)
 			e.pass(leaseTime)
@@ -54,7 +54,8 @@ func TestHungMatchWorkerIsReplaced(t *testing.T) {
 	}
 }
 
-// TestWorkersThatMakeRequestsStay: also after a restart of the manager, which forgets when they made the last one.
+// TestWorkersThatMakeRequestsStay: a match worker that makes requests is kept, even after a restart of the manager, which forgets the last
+// request.
 func TestWorkersThatMakeRequestsStay(t *testing.T) {
 	e := newEngine(t)
 	e.installs(build(0))
@@ -84,7 +85,7 @@ func TestWorkersThatMakeRequestsStay(t *testing.T) {
 	}
 }
 
-// TestTimedOutImageWaitsLonger: an image that takes too long is tried again later than one that fails at once.
+// TestTimedOutImageWaitsLonger: an image whose match times out is retried later than one that fails otherwise.
 func TestTimedOutImageWaitsLonger(t *testing.T) {
 	for reason, want := range map[string]time.Duration{workerapi.ReasonMatchFailed: 10 * time.Minute, workerapi.ReasonMatchTimedOut: time.Hour} {
 		e := newEngine(t)
@@ -100,8 +101,8 @@ func TestTimedOutImageWaitsLonger(t *testing.T) {
 	}
 }
 
-// TestJobsOfAnotherVersion: after an upgrade the Jobs of the version before are ended. That is no failure, neither of their images nor of
-// what they have leased.
+// TestJobsOfAnotherVersion: after an upgrade, the Jobs of the previous version are ended. That is no failure of their images or of the
+// images that they have leased.
 func TestJobsOfAnotherVersion(t *testing.T) {
 	e := newEngine(t)
 	web, api := public("web"), public("api")

@@ -17,17 +17,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// tendInterval is how often Jobs are looked at. Jobs are read one by one, without a watch on all Jobs of the cluster.
+// tendInterval is how often Jobs are checked. They are read one by one, without a watch on all Jobs of the cluster.
 const tendInterval = 3 * time.Second
 
-// intentLifetime is how long a record without UID may be a Job that is being made.
+// intentLifetime is how long the creation of a Job whose record has no UID may still be in progress.
 const intentLifetime = time.Minute
 
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;create;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 
-// Tender looks after the Jobs that live until the context ends: it notes failures, removes what has ended or is
-// no longer wanted, and starts match workers while there is work. It runs on the leader only.
+// Tender reconciles Jobs until the context ends. It records failures, deletes Jobs that are over or not needed, wakes queued images, and
+// starts match workers while there is work. It runs on the leader only.
 func (b *Backend) Tender(ctx context.Context) error {
 	ticker := time.NewTicker(tendInterval)
 	defer ticker.Stop()
@@ -55,8 +55,8 @@ func (b *Backend) tend(ctx context.Context) error {
 	return errors.Join(err, b.pruneHistory(ctx), b.callWaiting(ctx), b.staffMatchWorkers(ctx))
 }
 
-// age of a Job, which decides how long it is waited for. One that was recorded later than a moment from now was recorded
-// while the clock was ahead: it counts as older than any patience, as else it would be young for as long as that was.
+// age returns the age of a Job. A Job recorded intentLifetime or more in the future was recorded while the clock was ahead. It counts as
+// older than any timeout, because otherwise it would stay young until the clock catches up.
 func (b *Backend) age(record store.Job) time.Duration {
 	age := b.Clock.Since(record.CreatedAt)
 	if age <= -intentLifetime {
@@ -65,13 +65,13 @@ func (b *Backend) age(record store.Job) time.Duration {
 	return age
 }
 
-// tendJob follows one Job to its end.
+// tendJob reconciles one Job with its record.
 func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 	if record.UID == "" {
 		if b.age(record) < intentLifetime {
 			return nil
 		}
-		return b.remove(ctx, record) // the manager ended between recording and making it
+		return b.remove(ctx, record) // the manager stopped between recording and creating it
 	}
 	if record.Worker != b.WorkerImage {
 		return b.endOtherVersion(ctx, record)
@@ -101,11 +101,11 @@ func (b *Backend) tendJob(ctx context.Context, record store.Job) error {
 	}
 }
 
-// endOtherVersion removes a Job that a manager with another worker image made, which is no failure: what that brings would be of
-// another version of the engine, and workers of two versions would have everything matched again and again.
+// endOtherVersion removes a Job that a manager with another worker image created. That is no failure of the image. The Job's result would
+// be of another engine version, and workers of two versions would cause endless rematching.
 func (b *Backend) endOtherVersion(ctx context.Context, record store.Job) error {
 	b.Log.Info("Removing a job of another version of the worker", "job", record.Namespace+"/"+record.Name, "worker", record.Worker)
-	// That its worker is ended says nothing about the images that it has.
+	// The leases are returned because ending the worker says nothing about its images.
 	if err := b.Store.ReturnLeases(ctx, Engine, record.UID); err != nil {
 		return err
 	}
@@ -116,11 +116,11 @@ func (b *Backend) endOtherVersion(ctx context.Context, record store.Job) error {
 	return b.counts.ended(err, record, outcomeUnwanted, b.age(record))
 }
 
-// endedWell is the failure of a worker that did not fail, if there is nothing to show for it.
+// endedWell is the failure for a worker that exited with success but delivered no result.
 var endedWell = &backend.Failure{Reason: ReasonUploadMissing, Message: "the Job ended well but brought no result"}
 
-// tendRunning removes a Job that nobody needs any more, gives up one of which nothing more will come, and notes what
-// one waits for.
+// tendRunning handles a Job that has not ended. It removes a Job that is not needed, gives up a Job that cannot succeed, and records why a
+// Job does not start.
 func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv1.Job) error {
 	needed, err := true, error(nil)
 	switch record.Purpose {
@@ -149,7 +149,7 @@ func (b *Backend) tendRunning(ctx context.Context, record store.Job, job *batchv
 	return nil
 }
 
-// show has people see what keeps a Job from starting; nil for nothing.
+// show publishes why a Job does not start; nil if nothing is wrong.
 func (b *Backend) show(ctx context.Context, record store.Job, trouble *backend.Failure) {
 	news := b.troubles.note(record, trouble)
 	if record.Purpose == store.JobCatalog {
@@ -158,13 +158,14 @@ func (b *Backend) show(ctx context.Context, record store.Job, trouble *backend.F
 		}
 		return
 	}
-	// A match worker that is too young to be looked at neither works nor waits.
+	// Before firstLook it is unknown whether a match worker runs.
 	if b.age(record) >= firstLook && b.data.workerStands(record.UID, trouble) || news {
 		b.DataChanged(ctx)
 	}
 }
 
-// ended takes note of a Job's end. A finished one may stay to be looked at; of any other, something still runs.
+// ended records the end of a Job. A finished catalog Job stays in the cluster as history. A Job that is not finished is deleted, since it
+// may still run.
 func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished bool) error {
 	if e.failure == nil {
 		e.failure = endedWell
@@ -187,8 +188,8 @@ func (b *Backend) ended(ctx context.Context, record store.Job, e end, finished b
 	return b.counts.ended(err, record, outcomeOf(failed), b.age(record))
 }
 
-// giveUp removes a Job that has not ended. Who controls its namespace may keep it from being deleted, but that is all:
-// it takes no place any more and nothing that it brings is taken. It is removed with the history.
+// giveUp deletes a Job that has not ended. If the deletion fails, for example because a tenant's webhook rejects it, the record of a
+// catalog Job still ends: the Job frees its slot and its result is rejected. The Job is then deleted with the history.
 func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
 	err := b.remove(ctx, record)
 	if err == nil || record.Purpose != store.JobCatalog {
@@ -198,7 +199,7 @@ func (b *Backend) giveUp(ctx context.Context, record store.Job) error {
 	return errors.Join(err, b.Store.EndJob(ctx, record.Namespace, record.Name, b.Clock.Now(), true))
 }
 
-// catalogEnded decides what a catalog Job's end means for its image: the failure counts only if the result is not there.
+// catalogEnded decides what the end of a catalog Job means for its image. A failure counts only if the catalog is missing.
 func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (failed bool, err error) {
 	switch _, err := b.Store.Catalogued(ctx, Engine, record.Key, record.Scope); {
 	case err == nil:
@@ -231,7 +232,7 @@ func (b *Backend) catalogEnded(ctx context.Context, record store.Job, e end) (fa
 	return true, nil
 }
 
-// remove deletes the Job with its pods, if it is still the recorded one, and then the record.
+// remove deletes the Job and its pods, if the Job has the recorded UID, and then the record.
 func (b *Backend) remove(ctx context.Context, record store.Job) error {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}}
 	opts := []client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}
@@ -247,14 +248,14 @@ func (b *Backend) remove(ctx context.Context, record store.Job) error {
 	return b.Store.DeleteJob(ctx, record.Namespace, record.Name)
 }
 
-// outlived says that a catalog Job has ended by its own deadline and gone by its own lifetime, if nobody has changed these: where
-// the operator may not look any more, that is all that can be known. A match worker works as long as there is work.
+// outlived reports whether a catalog Job must have ended by its deadline and been deleted by its TTL, unless somebody changed these. It is
+// used where the operator may not read Jobs any more. A match worker has no deadline.
 func (b *Backend) outlived(record store.Job) bool {
 	catalog := b.Config.Grype.Catalog
 	return record.Purpose == store.JobCatalog && b.age(record) >= catalog.Deadline.Duration+catalog.History.TTL.Duration+slowPatience
 }
 
-// forget what is known of a Job beside its record.
+// forget drops everything in memory about a Job.
 func (b *Backend) forget(ctx context.Context, record store.Job) {
 	b.troubles.note(record, nil)
 	b.asked.forget(record)
@@ -264,7 +265,7 @@ func (b *Backend) forget(ctx context.Context, record store.Job) {
 	}
 }
 
-// finished returns the condition by which a Job has ended; nil while it has not.
+// finished returns the condition that ended a Job, or nil if the Job has not ended.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
 	for i, condition := range job.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) {

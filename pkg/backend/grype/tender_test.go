@@ -22,14 +22,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// TestTendCatalogJobs: how a catalog Job may get on and end, and what follows. Each named reason is there within two
-// minutes of what causes it.
+// TestTendCatalogJobs: the states and ends of a catalog Job, and what follows from each. Each reason is shown within two minutes of its
+// cause.
 func TestTendCatalogJobs(t *testing.T) {
 	web := private("web", "pull")
 	const runs, removed, kept = "it runs", "it is removed", "it is kept to be looked at"
 	for name, tt := range map[string]struct {
 		happens func(e *engine, job *batchv1.Job)
-		// says is what the image is told then; woken, whether its ImageScans are.
+		// says is what Index then returns for the image. woken is whether its ImageScans are woken.
 		says  string
 		woken bool
 		job   string
@@ -235,12 +235,12 @@ func runningOn(node string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Spec.NodeName, pod.Status.Phase = node, corev1.PodRunning }
 }
 
-// unready is what the control plane makes of pods whose node does not report.
+// unready adds the condition that the control plane sets on pods whose node does not report.
 func unready(pod *corev1.Pod) {
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse})
 }
 
-// lingering has a pod stay when it is deleted.
+// lingering has a pod remain after its deletion.
 func lingering(pod *corev1.Pod) { pod.Finalizers = []string{batchv1.JobTrackingFinalizer} }
 
 func node(name string, ready corev1.ConditionStatus) *corev1.Node {
@@ -250,7 +250,7 @@ func node(name string, ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-// event is what the Job controller says when it cannot make a Job's pod.
+// event creates the event of the Job controller that it cannot create a Job's pod.
 func (e *engine) event(job *batchv1.Job, message string) {
 	e.t.Helper()
 	e.must(e.cluster.Create(e.t.Context(), &corev1.Event{
@@ -271,7 +271,7 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-// TestForeignJobIsLeftAlone: a Job that has a recorded name but another UID is somebody else's.
+// TestForeignJobIsLeftAlone: a Job with a recorded name but another UID is not the operator's, and is not changed.
 func TestForeignJobIsLeftAlone(t *testing.T) {
 	e := newEngine(t)
 	e.uses(public("web"))
@@ -287,7 +287,7 @@ func TestForeignJobIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOrphanedIntent: the manager ended between recording a Job and making it, or before it learnt its UID.
+// TestOrphanedIntent: the manager stopped between recording a Job and creating it, or before it recorded the UID.
 func TestOrphanedIntent(t *testing.T) {
 	for name, made := range map[string]bool{"the Job was not made": false, "the Job was made": true} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +317,8 @@ func TestOrphanedIntent(t *testing.T) {
 	}
 }
 
-// TestJobThatCannotBeDeleted: who keeps a Job that is given up from being deleted keeps neither its place nor its rights.
+// TestJobThatCannotBeDeleted: a Job that was given up frees its slot and loses its access to the ingest API, even if its deletion is
+// prevented.
 func TestJobThatCannotBeDeleted(t *testing.T) {
 	for name, happens := range map[string]func(e *engine){
 		"it took too long":     func(e *engine) { e.pass(e.Config.Grype.Catalog.Deadline.Duration + slowPatience) },
@@ -353,8 +354,8 @@ func TestJobThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAhead: Jobs recorded before the clock was put back by hours are waited for no longer than others; a
-// correction of seconds changes nothing.
+// TestClockThatWasAhead: a Job recorded before the clock was set back by hours is not waited for longer than others. A correction of
+// seconds changes nothing.
 func TestClockThatWasAhead(t *testing.T) {
 	for name, tt := range map[string]struct {
 		back time.Duration
@@ -363,7 +364,7 @@ func TestClockThatWasAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
 			e.uses(public("web"), public("api"))
-			e.index(public("web")) // its pod is never made
+			e.index(public("web")) // its pod is never created
 			e.must(e.Store.SaveJob(t.Context(), store.Job{
 				Namespace: operatorNamespace, Name: "scan-catalog-x", Purpose: store.JobCatalog, Key: public("api").Key, CreatedAt: e.clock.Now(),
 			}))
@@ -376,7 +377,7 @@ func TestClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestNoLongerNeeded: a Job for an image that no Scanner has any more is removed, a needed one is not.
+// TestNoLongerNeeded: a Job for an image that no Scanner has any more is removed, and a needed Job is not.
 func TestNoLongerNeeded(t *testing.T) {
 	e := newEngine(t)
 	e.uses(public("web"), public("api"))
@@ -397,7 +398,7 @@ func TestNoLongerNeeded(t *testing.T) {
 	}
 }
 
-// TestTrouble: an API server that does not answer is no reason to forget a Job; the next look goes on.
+// TestTrouble: an API server that fails does not make the Tender forget a Job. The next run continues.
 func TestTrouble(t *testing.T) {
 	e := newEngine(t)
 	e.uses(public("web"))
@@ -419,7 +420,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestOneTroubleDoesNotStopOthers: each Job is looked after, whatever happens to another.
+// TestOneTroubleDoesNotStopOthers: an error with one Job does not stop the processing of others.
 func TestOneTroubleDoesNotStopOthers(t *testing.T) {
 	e := newEngine(t)
 	e.uses(public("a"), public("b"))
@@ -444,7 +445,7 @@ func TestOneTroubleDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// TestMatchWorkers: there are some while there is work, and not more than needed.
+// TestMatchWorkers: match workers run while there is work, and not more than needed.
 func TestMatchWorkers(t *testing.T) {
 	web := public("web")
 	for name, tt := range map[string]struct {
@@ -452,7 +453,7 @@ func TestMatchWorkers(t *testing.T) {
 		workers int
 	}{
 		"nothing runs":                    {func(*engine) {}, 0},
-		"nothing is cataloged, no data":   {func(e *engine) { e.lists(build(0)); e.uses(web) }, 1}, // the database can be fetched meanwhile
+		"nothing is cataloged, no data":   {func(e *engine) { e.lists(build(0)); e.uses(web) }, 1}, // the database can be downloaded meanwhile
 		"nothing is known of any data":    {func(e *engine) { e.uses(web) }, 0},
 		"something to match":              {func(e *engine) { e.installs(build(0)); e.uses(web); e.catalogues(web) }, 1},
 		"everything is matched":           {func(e *engine) { e.matched(web, 0) }, 0},
@@ -488,7 +489,7 @@ func TestMatchWorkers(t *testing.T) {
 	}
 }
 
-// matched has an image go all the way, with the build of that many hours after noon.
+// matched has an image cataloged and matched with build(hours).
 func (e *engine) matched(img backendImage, hours int) {
 	e.t.Helper()
 	e.installs(build(hours))
@@ -497,8 +498,8 @@ func (e *engine) matched(img backendImage, hours int) {
 	e.must(e.SaveReport(e.t.Context(), e.leases(), report(hours, openssl)))
 }
 
-// TestMoreMatchWorkers: one for each full load of images, up to the bound, one at a look; with one volume for
-// all of them, which only one node can mount, there is one.
+// TestMoreMatchWorkers: there is one worker per ImagesPerWorker images, up to the bound, and each run of the Tender starts one. With a
+// shared volume, which only one node can mount, there is one worker.
 func TestMoreMatchWorkers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		images, perWorker, most int
@@ -531,11 +532,11 @@ func TestMoreMatchWorkers(t *testing.T) {
 	}
 }
 
-// TestMatchWorkerIsNotTaken: why there is none is said, and the next attempt is put off.
+// TestMatchWorkerIsNotTaken: if a match worker cannot be created, the reason is reported and the next attempt is delayed.
 func TestMatchWorkerIsNotTaken(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err     error
-		records int // a worker that may exist is still known
+		records int // a worker that may exist stays recorded
 	}{
 		"a quota":   {apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "scan", errors.New("exceeded quota")), 0},
 		"no answer": {errors.New("exceeded time"), 1},
@@ -564,7 +565,7 @@ func TestMatchWorkerIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestMatchWorkerEnds: what its end says about the vulnerability data, and how soon the next one starts.
+// TestMatchWorkerEnds: how a match worker's end affects the reported data problem, and how soon the next one starts.
 func TestMatchWorkerEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		happens func(e *engine, job *batchv1.Job)
@@ -608,7 +609,7 @@ func TestMatchWorkerEnds(t *testing.T) {
 	}
 }
 
-// TestMatchWorkerWaits: what keeps a match worker from starting is shown where people look, before it is given up and after.
+// TestMatchWorkerWaits: the reason why a match worker does not start is reported, before and after the worker is given up.
 func TestMatchWorkerWaits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod      func(*corev1.Pod)
@@ -648,7 +649,7 @@ func TestMatchWorkerWaits(t *testing.T) {
 	}
 }
 
-// TestMatchWorkerWaitsForNobody: what kept a match worker from starting is no problem any more when nobody needs it.
+// TestMatchWorkerWaitsForNobody: a match worker that does not start is no problem any more when no image is in use.
 func TestMatchWorkerWaitsForNobody(t *testing.T) {
 	e := newEngine(t)
 	e.installs(build(0))
@@ -668,7 +669,7 @@ func TestMatchWorkerWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoMatchWorkersWaits: as long as one match worker works, that there is no room for another is no problem with the data.
+// TestOneOfTwoMatchWorkersWaits: while one match worker runs, another one that does not start is no problem of the data.
 func TestOneOfTwoMatchWorkersWaits(t *testing.T) {
 	e := newEngine(t, func(o *Options) { o.Config.Grype.Match.ImagesPerWorker = 1 })
 	e.installs(build(0))
@@ -699,7 +700,7 @@ func TestOneOfTwoMatchWorkersWaits(t *testing.T) {
 	}
 }
 
-// TestJobsThatMayNotBeReadAnyMore: what a namespace that is not the operator's any more keeps to itself takes no place for ever.
+// TestJobsThatMayNotBeReadAnyMore: a Job in a namespace that the operator may not read any more does not occupy its slot forever.
 func TestJobsThatMayNotBeReadAnyMore(t *testing.T) {
 	e := newEngine(t)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "any", errors.New("no rule"))
@@ -732,7 +733,7 @@ func (r forbiddenJobs) Get(ctx context.Context, key client.ObjectKey, o client.O
 	return r.Reader.Get(ctx, key, o, opts...)
 }
 
-// TestMatchWorkerIsNotNeeded: without any image in use it is removed.
+// TestMatchWorkerIsNotNeeded: a match worker is removed when no image is in use.
 func TestMatchWorkerIsNotNeeded(t *testing.T) {
 	e := newEngine(t)
 	e.installs(build(0))
@@ -747,7 +748,7 @@ func TestMatchWorkerIsNotNeeded(t *testing.T) {
 	}
 }
 
-// TestEndedJobsLeases: what a match worker had leased is free at once when its Job is gone.
+// TestEndedJobsLeases: the leases of a match worker end with its Job.
 func TestEndedJobsLeases(t *testing.T) {
 	e := newEngine(t)
 	e.installs(build(0))
@@ -766,7 +767,7 @@ func TestEndedJobsLeases(t *testing.T) {
 	}
 }
 
-// TestFinished: which conditions end a Job.
+// TestFinished: which conditions mean that a Job has ended.
 func TestFinished(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions []batchv1.JobCondition
@@ -789,12 +790,12 @@ func TestFinished(t *testing.T) {
 	}
 }
 
-// TestVolume: where match workers keep databases.
+// TestVolume: which volume match workers use for databases.
 func TestVolume(t *testing.T) {
 	for name, tt := range map[string]struct {
 		configured string
 		objects    []client.Object
-		want       string // a claim's name, or "" for an emptyDir
+		want       string // name of the PersistentVolumeClaim, or "" for an emptyDir
 		made       bool
 	}{
 		"as configured":               {"databases", nil, "databases", false},
@@ -809,7 +810,7 @@ func TestVolume(t *testing.T) {
 			for _, o := range tt.objects {
 				e.must(e.cluster.Create(t.Context(), o))
 			}
-			for range 2 { // the second time it is remembered
+			for range 2 { // the second call uses the remembered volume
 				source, err := e.volume.choose(t.Context(), e.Backend)
 				e.must(err)
 				got := ""
@@ -834,7 +835,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// TestStoreKeepsReports: looking after Jobs never touches what was found.
+// TestStoreKeepsReports: the Tender never changes reports.
 func TestStoreKeepsReports(t *testing.T) {
 	e := newEngine(t)
 	e.matched(public("web"), 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// throttled says that all registries of an image want to be left alone, and none of them has a mirror to ask instead.
+// throttled reports whether an image has to wait because all of its registries are throttled and none of them has a mirror.
 func (b *Backend) throttled(img backend.Image) (backend.Progress, bool) {
 	hosts, now := registriesOf(img), b.Clock.Now()
 	var first time.Time
@@ -36,7 +36,7 @@ func (b *Backend) throttled(img backend.Image) (backend.Progress, bool) {
 	return backend.Waiting(workerapi.ReasonRegistryThrottled, message, max(first.Sub(now), time.Second)), true
 }
 
-// spared are those of an image's registries that want to be left alone. A Job asks only their mirrors.
+// spared returns the image's registries that are throttled. A Job uses only the mirrors of these.
 func (b *Backend) spared(img backend.Image) []string {
 	return slices.DeleteFunc(registriesOf(img), func(host string) bool {
 		_, throttled := b.throttles.Until(b.Clock.Now(), img.Scope, host)
@@ -44,19 +44,19 @@ func (b *Backend) spared(img backend.Image) []string {
 	})
 }
 
-// hasMirrors says whether the configuration has mirrors for a registry.
+// hasMirrors reports whether the configuration has mirrors for a registry.
 func (b *Backend) hasMirrors(host string) bool {
 	return slices.ContainsFunc(b.Config.Registries, func(registry config.Registry) bool {
 		return workerapi.CanonicalHost(registry.Host) == host && len(registry.Mirrors) > 0
 	})
 }
 
-// registriesOf are the hosts that an image can be pulled from, each once.
+// registriesOf returns the hosts that an image can be pulled from, without duplicates.
 func registriesOf(img backend.Image) (hosts []string) {
 	for _, text := range img.PullReferences {
 		ref, err := image.ParseReference(text)
 		if err != nil {
-			continue // its Job says what is wrong
+			continue // the image's Job reports what is wrong
 		}
 		host, _, _ := strings.Cut(ref.Repository, "/")
 		if host = workerapi.CanonicalHost(host); !slices.Contains(hosts, host) {

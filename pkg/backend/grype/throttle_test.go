@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// from is an image of some registries, in that order.
+// from returns an image with pull references at these registries, in this order.
 func from(name string, hosts ...string) backend.Image {
 	img := public(name)
 	img.PullReferences = nil
@@ -26,7 +26,7 @@ func from(name string, hosts ...string) backend.Image {
 	return img
 }
 
-// jobFor is the Job that was made last for an image.
+// jobFor returns the latest Job of an image.
 func (e *engine) jobFor(img backend.Image) *batchv1.Job {
 	e.t.Helper()
 	jobs := e.jobs("catalog")
@@ -40,7 +40,7 @@ func (e *engine) jobFor(img backend.Image) *batchv1.Job {
 	return nil
 }
 
-// slowedDown has the Job of an image end because a registry wants to be left alone for some seconds; 0: it does not say.
+// slowedDown has the Job of an image fail because a registry throttles for some seconds; 0 for no Retry-After.
 func (e *engine) slowedDown(img backend.Image, host string, seconds int) {
 	e.t.Helper()
 	e.uses(img)
@@ -53,8 +53,8 @@ func (e *engine) slowedDown(img backend.Image, host string, seconds int) {
 	e.tends()
 }
 
-// TestThrottledRegistrySlowsOnlyItself: after 429 with Retry-After no Job is started for that registry until then,
-// for no other registry, and for nobody else.
+// TestThrottledRegistrySlowsOnlyItself: after a 429 with Retry-After, no Job starts for that registry until then. Other registries and
+// other credential scopes are not affected.
 func TestThrottledRegistrySlowsOnlyItself(t *testing.T) {
 	e := newEngine(t)
 	first := from("first", "docker.io/library")
@@ -95,8 +95,7 @@ func TestThrottledRegistrySlowsOnlyItself(t *testing.T) {
 	}
 }
 
-// TestTenantThrottlesOnlyItself: whatever a Job's pod in a tenant's namespace says of a registry, only that
-// namespace waits.
+// TestTenantThrottlesOnlyItself: whatever a Job's pod in a tenant's namespace reports about a registry, only that namespace waits.
 func TestTenantThrottlesOnlyItself(t *testing.T) {
 	e := newEngine(t)
 	mine := from("mine", "docker.io/library")
@@ -119,7 +118,7 @@ func TestTenantThrottlesOnlyItself(t *testing.T) {
 	}
 }
 
-// TestThrottledWithoutRetryAfter: a registry that does not say how long is left alone for a while, not for ever.
+// TestThrottledWithoutRetryAfter: a registry that throttles without Retry-After is avoided for a limited time.
 func TestThrottledWithoutRetryAfter(t *testing.T) {
 	e := newEngine(t)
 	e.slowedDown(from("first", "quay.io/a"), "quay.io", 0)
@@ -133,8 +132,8 @@ func TestThrottledWithoutRetryAfter(t *testing.T) {
 	}
 }
 
-// TestThrottledButElsewhere: an image that can be had from a mirror or another registry does not wait; its Job
-// leaves the throttling registry alone.
+// TestThrottledButElsewhere: an image that a mirror or another registry also has does not wait. Its Job does not use the throttled
+// registry.
 func TestThrottledButElsewhere(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}
@@ -143,7 +142,7 @@ func TestThrottledButElsewhere(t *testing.T) {
 	e.slowedDown(from("b", "quay.io/b"), "quay.io", 600)
 	for name, tt := range map[string]struct {
 		hosts []string
-		want  []string // spared; nil: the image waits
+		want  []string // spared registries; nil if the image waits
 	}{
 		"a mirror":             {[]string{"docker.io/library"}, []string{"docker.io"}},
 		"no mirror":            {[]string{"quay.io/x"}, nil},
@@ -151,7 +150,7 @@ func TestThrottledButElsewhere(t *testing.T) {
 		"the mirror of second": {[]string{"quay.io/z", "docker.io/z"}, []string{"quay.io", "docker.io"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e.pass(time.Second) // Jobs of an earlier case have ended
+			e.pass(time.Second) // the Jobs of an earlier case have ended
 			for _, record := range e.records() {
 				e.must(e.Store.DeleteJob(t.Context(), operatorNamespace, strings.TrimSuffix(record, "?")))
 			}
@@ -180,7 +179,7 @@ func TestThrottledButElsewhere(t *testing.T) {
 	}
 }
 
-// TestJobSpeaksForItsRegistriesOnly: a registry that an image does not name is not left alone because its Job says so.
+// TestJobSpeaksForItsRegistriesOnly: a Job's report that a registry throttles is ignored unless the image names that registry.
 func TestJobSpeaksForItsRegistriesOnly(t *testing.T) {
 	e := newEngine(t)
 	e.slowedDown(from("first", "registry.example.com/a"), "docker.io", 600)
@@ -189,8 +188,8 @@ func TestJobSpeaksForItsRegistriesOnly(t *testing.T) {
 	}
 }
 
-// TestSparedRegistrySaysNothing: a Job that left a registry alone, and got nothing from its mirrors until the pause was
-// over, does not begin another one: the registry was not asked.
+// TestSparedRegistrySaysNothing: a Job that avoided a throttled registry and failed after the pause was over does not start another pause,
+// since the registry received no request.
 func TestSparedRegistrySaysNothing(t *testing.T) {
 	e := newEngine(t, func(o *Options) {
 		o.Config.Registries = []config.Registry{{Host: "docker.io", Mirrors: []string{"mirror.example.com"}}}

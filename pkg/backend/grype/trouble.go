@@ -18,28 +18,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/store"
 )
 
-// How long a Job may take to get on before it is given up. Another attempt comes later; meanwhile its place is free for
-// others. What it waits for is shown long before.
+// Timeouts after which a Job without progress is given up. Its image is retried later; meanwhile other images use its slot. The reason why
+// the Job waits is shown long before.
 const (
-	// firstLook is how old a Job is when it is first asked what it waits for: most have started by then.
+	// firstLook is the age at which a Job's pod is first inspected: most pods have started by then.
 	firstLook = 10 * time.Second
-	// startPatience is for what does not get better by itself: an image that is not there, a pod that is rejected.
+	// startPatience is for problems that do not resolve themselves: an image that is missing, a pod that is rejected.
 	startPatience = time.Minute
-	// slowPatience is for what does: a new node, a volume, a large image.
+	// slowPatience is for delays that resolve themselves: a new node, a volume, a large image.
 	slowPatience = 5 * time.Minute
-	// endPatience is how long a pod may live on when its worker has ended, or when it should be gone.
+	// endPatience is how long a pod may keep running after its worker ended, or after its deletion is due.
 	endPatience = 15 * time.Second
 )
 
-// standing is what a Job that has not ended is up to.
+// standing is the state of a Job that has not ended.
 type standing struct {
 	end
-	// over says that nothing more will come of it. Otherwise the failure, if there is one, is what it waits for.
+	// over means that the Job cannot succeed any more. Otherwise failure, unless nil, is what the Job waits for.
 	over bool
 }
 
-// observe looks at a Job that has not ended. Its own deadline ends a catalog Job, unless somebody who controls its
-// namespace took that away or keeps its pod from ending: then it is over by the operator's own record.
+// observe returns the state of a Job that has not ended. A catalog Job normally ends by its own deadline. If a tenant removed the deadline
+// or keeps the pod from ending, the operator's own record ends the Job.
 func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Job) (standing, error) {
 	age := b.age(record)
 	if age < firstLook {
@@ -56,7 +56,7 @@ func (b *Backend) observe(ctx context.Context, record store.Job, job *batchv1.Jo
 	return now, err
 }
 
-// observePod looks at the pod of a Job of that age.
+// observePod returns the state of a Job according to its pod.
 func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1.Job, age time.Duration) (standing, error) {
 	pods, err := b.podsOf(ctx, job)
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1
 	}
 	pod := &pods[0]
 	if worker := workerOf(pod); worker != nil && worker.State.Terminated != nil {
-		// The Job ends by itself, unless a container that somebody put beside the worker keeps the pod running.
+		// The Job ends by itself, unless an injected container keeps the pod running.
 		if pod.Status.Phase == corev1.PodRunning && b.Clock.Since(worker.State.Terminated.FinishedAt.Time) >= endPatience {
 			return standing{end: b.explainPod(record, pod), over: true}, nil
 		}
@@ -76,7 +76,7 @@ func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1
 	}
 	switch {
 	case !pod.DeletionTimestamp.IsZero():
-		// On a node that is lost it stays for ever.
+		// A pod on a lost node stays forever.
 		return standing{end: end{failure: cmp.Or(disrupted(record, pod), podDeleted)}, over: b.Clock.Since(pod.DeletionTimestamp.Time) >= endPatience}, nil
 	case pod.Status.Phase == corev1.PodRunning:
 		failure, err := b.nodeLost(ctx, pod)
@@ -85,14 +85,14 @@ func (b *Backend) observePod(ctx context.Context, record store.Job, job *batchv1
 		failure := explainWaiting(pod)
 		over := age >= slowPatience || age >= startPatience && failure.Reason == ReasonWorkerNotPulled
 		if failure.Reason == ReasonNotStarted && age < startPatience {
-			failure = nil // containers take some time to be created
+			failure = nil // creating containers takes some time
 		}
 		return standing{end: end{failure: failure}, over: over}, nil
 	}
 	return standing{}, nil
 }
 
-// explainWaiting says what a pod that has not started waits for.
+// explainWaiting returns what a pod that has not started waits for.
 func explainWaiting(pod *corev1.Pod) *backend.Failure {
 	for _, status := range slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses) {
 		waiting := status.State.Waiting
@@ -112,8 +112,8 @@ func explainWaiting(pod *corev1.Pod) *backend.Failure {
 	return &backend.Failure{Reason: ReasonNotStarted, Message: fmt.Sprintf("the worker's pod does not start (kubectl -n %s describe pod %s)", pod.Namespace, pod.Name)}
 }
 
-// nodeLost says that a pod that seems to run is on a node that is not there any more; nil if it runs. A worker has no
-// readiness probe: only its node can make it unready.
+// nodeLost returns a failure if a pod that seems to run is on a node that is gone or not ready; nil otherwise. Workers have no readiness
+// probe, so only the node's loss makes their pods unready.
 func (b *Backend) nodeLost(ctx context.Context, pod *corev1.Pod) (*backend.Failure, error) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != corev1.PodReady || condition.Status == corev1.ConditionTrue {
@@ -141,20 +141,21 @@ func nodeReady(node *corev1.Node) bool {
 	return false
 }
 
-// troubles remembers what Jobs wait for, by UID, between two looks of the Tender.
+// troubles remembers why Jobs do not start, by Job UID, between two runs of the Tender.
 type troubles struct {
 	mu    sync.Mutex
 	known map[string]*backend.Failure
 }
 
-// of a Job; nil if there is none.
+// of returns why a Job does not start; nil if nothing is known.
 func (t *troubles) of(job store.Job) *backend.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.known[job.UID]
 }
 
-// note replaces what is known of a Job; nil for nothing. It says whether that is news: texts change all the time.
+// note replaces what is known about a Job; nil clears it. It reports whether the reason changed. Messages are not compared, because they
+// change all the time.
 func (t *troubles) note(job store.Job, trouble *backend.Failure) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// DatabaseClaim is the name of the PersistentVolumeClaim that the operator makes for vulnerability databases.
+// DatabaseClaim is the name of the PersistentVolumeClaim that the operator creates for vulnerability databases.
 const DatabaseClaim = "scanner-operator-vulnerability-database"
 
-// defaultClass marks the StorageClass that claims without a class get
+// defaultClass is the annotation of the StorageClass for PersistentVolumeClaims that name none
 // (https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass).
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
-// databaseVolume is where match workers keep their databases, once that is decided.
+// databaseVolume is the volume for the databases of match workers. It is chosen once per process.
 type databaseVolume struct {
 	mu     sync.Mutex
 	source *corev1.VolumeSource
@@ -26,7 +26,8 @@ type databaseVolume struct {
 // +kubebuilder:rbac:roleName=scanner-operator-manager-cluster,groups=storage.k8s.io,resources=storageclasses,verbs=list
 // +kubebuilder:rbac:groups="",namespace=system,resources=persistentvolumeclaims,verbs=create
 
-// choose takes the configured claim, or makes one where the cluster can serve it, or an emptyDir.
+// choose returns the configured PersistentVolumeClaim. Without one, it creates a PersistentVolumeClaim if the cluster has a default
+// StorageClass, or else returns an emptyDir.
 func (v *databaseVolume) choose(ctx context.Context, b *Backend) (corev1.VolumeSource, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -60,7 +61,7 @@ func (v *databaseVolume) choose(ctx context.Context, b *Backend) (corev1.VolumeS
 	return *v.source, nil
 }
 
-// shared says that all match workers have the same volume.
+// shared reports whether all match workers use the same volume.
 func (v *databaseVolume) shared() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

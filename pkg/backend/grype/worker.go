@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// What a worker does, in its Job's name and component label.
+// Worker types, used in the Job's name and component label.
 const (
 	catalogWorker = "catalog"
 	matchWorker   = "match"
@@ -18,21 +18,21 @@ const componentLabel = "app.kubernetes.io/component"
 // workerLabels are on every Job and pod of the operator.
 var workerLabels = map[string]string{"app.kubernetes.io/name": "scanner-operator", "app.kubernetes.io/managed-by": "scanner-operator"}
 
-// workerNames are what workers' Jobs are called; config/policy/jobs.yaml takes no others from the manager.
+// workerNames matches the names of workers' Jobs. The admission policy in config/policy/jobs.yaml accepts no other names from the manager.
 var workerNames = regexp.MustCompile(`^scan-(catalog|match)-[a-z0-9]+$`)
 
 func workerName(component string, random func(int) string) string {
 	return "scan-" + component + "-" + random(10)
 }
 
-// WorkerSelector selects Jobs that may be workers'.
+// WorkerSelector selects Jobs with the labels of workers. Other Jobs may have these labels too: see IsWorker.
 func WorkerSelector() labels.Selector { return labels.SelectorFromSet(workerLabels) }
 
-// IsWorker says whether a Job looks like the operator's. Anybody may put its labels on a Job of their own, so that the name
-// and the component have to fit as well.
+// IsWorker reports whether a Job looks like one of the operator's. Anybody may put the operator's labels on a Job, so the name and the
+// component label must match as well.
 func IsWorker(job metav1.Object) bool { return isWorker(job.GetName(), job.GetLabels()) }
 
-// IsWorkerPod says the same of the pod of such a Job.
+// IsWorkerPod reports whether a pod belongs to a Job for which IsWorker holds.
 func IsWorkerPod(pod metav1.Object) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "Job" && isWorker(owner.Name, pod.GetLabels())

@@ -1,5 +1,5 @@
-// Package room says which namespaces have used up their room in the store. It is the same for all engines: what they store on behalf of a
-// namespace counts together.
+// Package room enforces the storage budget of each namespace. All engines share it: whatever they store on behalf of a namespace counts
+// together.
 package room
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/backend"
 )
 
-// memory is how long it counts what a namespace had stored: hundreds of its images may ask at once, and adding up takes a while.
+// memory is how long a measured usage is cached. Hundreds of images of one namespace may be checked at once, and counting stored bytes is
+// slow.
 const memory = 5 * time.Second
 
 // Counter counts the bytes that are stored on behalf of a namespace.
@@ -23,7 +24,7 @@ type Counter interface {
 	StoredBytes(ctx context.Context, namespace string) (int64, error)
 }
 
-// Budget is what each namespace may have in the store. Its methods may be called at the same time.
+// Budget is the storage budget that applies to each namespace. It is safe for concurrent use.
 type Budget struct {
 	store Counter
 	clock clock.PassiveClock
@@ -33,18 +34,19 @@ type Budget struct {
 	known map[string]storedThen
 }
 
-// storedThen is what a namespace had stored at a time.
+// storedThen is the measured usage of one namespace.
 type storedThen struct {
 	bytes int64
 	at    time.Time
 }
 
-// NewBudget returns the budget of each namespace: limit bytes.
+// NewBudget returns a Budget that allows each namespace limit bytes.
 func NewBudget(store Counter, clock clock.PassiveClock, limit resource.Quantity) *Budget {
 	return &Budget{store: store, clock: clock, limit: limit, known: map[string]storedThen{}}
 }
 
-// Exceeded is the failure of a new image of a namespace that has used up its budget; nil if there is room. Errors are the store's.
+// Exceeded returns the failure for a new image of a namespace that has used up its budget, or nil if space is left. Errors are those of
+// the Counter.
 func (b *Budget) Exceeded(ctx context.Context, namespace string) (*backend.Failure, error) {
 	used, err := b.stored(ctx, namespace)
 	if err != nil || used < b.limit.Value() {
@@ -55,7 +57,7 @@ func (b *Budget) Exceeded(ctx context.Context, namespace string) (*backend.Failu
 		resource.NewQuantity(used, resource.BinarySI), b.limit.String())}, nil
 }
 
-// stored is what is stored of a namespace, or was a moment ago. No other namespace waits while it is counted.
+// stored returns the bytes stored for a namespace, cached for the time in memory. Counting for one namespace does not block the others.
 func (b *Budget) stored(ctx context.Context, namespace string) (int64, error) {
 	if known, found := b.recent(namespace); found {
 		return known, nil
@@ -83,7 +85,7 @@ func (b *Budget) recent(namespace string) (bytes int64, found bool) {
 	return then.bytes, found && then.counts(b.clock.Now())
 }
 
-// counts says that it was a moment ago, by a clock that has not been put back since.
+// counts reports whether the measurement is recent enough. A negative age means that the clock was set back: the measurement is then stale.
 func (s storedThen) counts(now time.Time) bool {
 	age := now.Sub(s.at)
 	return age >= 0 && age < memory

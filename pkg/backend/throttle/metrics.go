@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Count has back-offs counted from now on. Registries are not named: tenants' pods may name any.
+// Count registers the metrics of one engine. Registries are not labels: pods of tenants may name any host.
 func (r *Registries) Count(registry prometheus.Registerer, engine string, now func() time.Time) {
 	factory, labels := promauto.With(registry), prometheus.Labels{"engine": engine}
 	r.asked = factory.NewCounter(prometheus.CounterOpts{
@@ -20,7 +20,7 @@ func (r *Registries) Count(registry prometheus.Registerer, engine string, now fu
 	}, func() float64 { return float64(r.waiting(now())) })
 }
 
-// waiting counts the registries that want to be left alone.
+// waiting returns the number of registries that are throttled now, once per credential scope.
 func (r *Registries) waiting(now time.Time) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package throttle remembers which registries want to be left alone, so that engines do not ask them.
+// Package throttle remembers which registries are rate limiting the operator, so that engines stop sending them requests.
 package throttle
 
 import (
@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// pause is how long a registry is left alone that wants it and does not say for how long.
+	// pause is how long a throttled registry is avoided when it sends no Retry-After.
 	pause = 5 * time.Minute
-	// maxHosts bounds the registries that are remembered for a scope: Jobs in a tenant's namespace may name any.
+	// maxHosts bounds the remembered registries of one credential scope: Jobs in a tenant's namespace may name any host.
 	maxHosts = 64
 )
 
-// Registries remembers which registries have asked to wait until when. Who was told so matters: registries count per
-// account and address, and a Job in a tenant's namespace, where others may speak in its name, must slow down nobody
-// else. After a restart the registries say it again.
+// Registries remembers until when each registry is throttled, by credential scope. Registries limit each account and address separately. A
+// Job in a tenant's namespace is not trusted either, so its report must not slow down other scopes. Nothing is persisted: after a restart
+// the registries answer 429 again.
 type Registries struct {
 	mu    sync.Mutex
 	until map[store.Scope]map[string]time.Time
-	// asked counts; nil until Count is called, which comes before all else.
+	// asked counts throttled responses; nil unless Count was called. Count must come before any other method.
 	asked prometheus.Counter
 }
 
-// Note takes note of a failure by throttling, and puts the next attempt for its image off until then.
+// Note records a failure caused by throttling and sets its RetryAfter to the time left. It ignores other failures.
 func (r *Registries) Note(now time.Time, scope store.Scope, failure *backend.Failure) {
 	if failure.Reason != workerapi.ReasonRegistryThrottled || failure.Registry == "" {
 		return
@@ -54,7 +54,7 @@ func (r *Registries) Note(now time.Time, scope store.Scope, failure *backend.Fai
 	}
 	until, found := hosts[host]
 	switch asked := now.Add(failure.RetryAfter); {
-	// The longest that was asked for counts: of Jobs that ran at once, each was told something.
+	// The latest time wins: Jobs that ran at once may each have received another Retry-After.
 	case failure.RetryAfter > 0 && asked.After(until):
 		until = asked
 	case !found && failure.RetryAfter <= 0:
@@ -67,8 +67,8 @@ func (r *Registries) Note(now time.Time, scope store.Scope, failure *backend.Fai
 	failure.RetryAfter = until.Sub(now)
 }
 
-// longest is the host that wants to be left alone for the longest time, of all but one. That one goes when there is no
-// room: who wants to keep others out names hosts that stay.
+// longest returns the host other than but that is throttled for the longest time. That host is evicted when the map is full. An attacker
+// who tries to fill the map names hosts with long times, so these are evicted first.
 func longest(hosts map[string]time.Time, but string) (last string) {
 	for host, until := range hosts {
 		if host != but && (last == "" || until.After(hosts[last])) {
@@ -78,7 +78,7 @@ func longest(hosts map[string]time.Time, but string) (last string) {
 	return last
 }
 
-// Until is until when a registry wants to be left alone; false if it does not.
+// Until returns the time until which a registry is throttled; false if it is not.
 func (r *Registries) Until(now time.Time, scope store.Scope, host string) (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Registries) Until(now time.Time, scope store.Scope, host string) (time.
 	return until, found && now.Before(until)
 }
 
-// Spared are the registries that want to be left alone, sorted.
+// Spared returns the registries of a scope that are throttled, sorted.
 func (r *Registries) Spared(now time.Time, scope store.Scope) (hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// TestLongestThrottleCounts: of what several Jobs were told, and a Job that only spared a registry adds nothing.
+// TestLongestThrottleCounts: of several Retry-After times the latest wins, and a Job that only avoided a throttled registry does not
+// extend it.
 func TestLongestThrottleCounts(t *testing.T) {
 	var known Registries
 	until := func() string {
@@ -31,7 +32,7 @@ func TestLongestThrottleCounts(t *testing.T) {
 	}
 }
 
-// TestThrottlesAreBounded: a tenant's Jobs may name any number of registries.
+// TestThrottlesAreBounded: the number of remembered registries is bounded, since a tenant's Jobs may name any.
 func TestThrottlesAreBounded(t *testing.T) {
 	var known Registries
 	for i := range 10 * maxHosts {
@@ -59,7 +60,7 @@ func TestThrottlesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSpared: who is told to leave a registry alone is one scope, until its time is over.
+// TestSpared: Spared returns the throttled registries of one credential scope, until their time is over.
 func TestSpared(t *testing.T) {
 	var known Registries
 	for host, wait := range map[string]time.Duration{"quay.io": time.Hour, "index.docker.io": 2 * time.Hour, "ghcr.io": time.Minute} {
