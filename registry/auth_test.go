@@ -17,28 +17,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// guarded is a registry that wants credentials, with an image as app:1.
+// guarded is a registry that requires credentials. It contains an image as app:1.
 type guarded struct {
 	*registrytest.Registry
 	reference string
 	open      bool
-	// life of tokens in seconds, as the token server says it; 0 if it says nothing.
+	// life is the lifetime of tokens in seconds that the token server states; 0 if it states none.
 	life int
-	// grants are what tokens were given for, such as "password robot".
+	// grants are the credentials that tokens were given for, such as "password robot".
 	grants []string
-	// anonymous lets the token server give everybody a token that is good for this registry.
+	// anonymous makes the token server give a valid token to everybody.
 	anonymous bool
 }
 
-// The one user, and all ways to prove to be it.
+// The credentials of the only user.
 const (
 	goodUser, goodPassword = "robot", "s3cret-password"
 	goodRefresh            = "s3cret-refresh-token"
 	goodAccess             = "s3cret-access-token"
 )
 
-// newGuarded makes a registry; challenge is what it says in WWW-Authenticate, with %s for its token server, which is at
-// the same address: the client library takes no other one among those of this machine.
+// newGuarded starts a registry. challenge is the value of WWW-Authenticate, with %s for the URL of its token server. The token server
+// has the same address: on loopback, the client library accepts no other.
 func newGuarded(t *testing.T, challenge string) *guarded {
 	t.Helper()
 	g := &guarded{open: true}
@@ -63,7 +63,7 @@ func newGuarded(t *testing.T, challenge string) *guarded {
 	return g
 }
 
-// token follows https://distribution.github.io/distribution/spec/auth/token/ for GET and .../oauth/ for POST.
+// token implements https://distribution.github.io/distribution/spec/auth/token/ for GET and .../oauth/ for POST.
 func (g *guarded) token(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
 	switch {
@@ -88,7 +88,7 @@ func (g *guarded) token(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// pull pulls the image with the pull secrets of some files, and returns what is logged.
+// pull pulls the image with the pull secrets in files, and returns the log.
 func (g *guarded) pull(t *testing.T, files map[string]string) (log string, err error) {
 	t.Helper()
 	var lines strings.Builder
@@ -108,7 +108,7 @@ const (
 	bearerChallenge = `Bearer realm="%s",service="registry"`
 )
 
-// Every way in which a pull secret can hold credentials, with every way in which a registry asks for them.
+// TestAuthentication combines every form of credentials in a pull secret with every challenge of a registry.
 func TestAuthentication(t *testing.T) {
 	password := fmt.Sprintf(`{"username": %q, "password": %q}`, goodUser, goodPassword)
 	encoded := fmt.Sprintf(`{"auth": %q}`, inBase64(goodUser+":"+goodPassword))
@@ -117,7 +117,7 @@ func TestAuthentication(t *testing.T) {
 	for what, c := range map[string]struct {
 		challenge string
 		secrets   map[string]string // Secret/key → entry for the registry
-		grant     string            // what the token was given for; empty without a token server
+		grant     string            // what the token was granted for; empty without a token server
 	}{
 		"basic, user and password":           {basicChallenge, map[string]string{"a/.dockerconfigjson": password}, ""},
 		"basic, both in base64":              {basicChallenge, map[string]string{"a/.dockerconfigjson": encoded}, ""},
@@ -157,7 +157,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestRefusals: each says whose fault it may be and what to do, and never what is in a Secret.
+// TestRefusals checks that each message names the probable cause and the remedy, and never the content of a Secret.
 func TestRefusals(t *testing.T) {
 	const wrong = `{"username": "stranger", "password": "s3cret"}`
 	here := func(entry string) string { return `{"auths": {"HOST": ` + entry + `}}` }
@@ -210,7 +210,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A missing Secret is no failure where the registry lets everybody in.
+// TestMissingPullSecretOfAPublicImage checks that a missing Secret is no failure if the registry allows anonymous pulls.
 func TestMissingPullSecretOfAPublicImage(t *testing.T) {
 	server := newGuarded(t, bearerChallenge)
 	server.anonymous = true
@@ -219,7 +219,8 @@ func TestMissingPullSecretOfAPublicImage(t *testing.T) {
 	}
 }
 
-// Registries that hide what is private answer 404: the message names the Secret that may be why.
+// TestMissingPullSecretOfAHiddenImage checks that the message names the missing Secret if a registry answers 404, as some do for
+// private images.
 func TestMissingPullSecretOfAHiddenImage(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	p := puller(server.Host)
@@ -233,7 +234,7 @@ func TestMissingPullSecretOfAHiddenImage(t *testing.T) {
 	}
 }
 
-// TestPullSecretOfNoName: whoever makes a pod writes no command for those who read what is wrong.
+// TestPullSecretOfNoName checks that the author of a pod cannot insert a command into the message for users.
 func TestPullSecretOfNoName(t *testing.T) {
 	p := puller("registry.example.com")
 	p.Transport = transportFunc(refuseAll)
@@ -248,7 +249,7 @@ func TestPullSecretOfNoName(t *testing.T) {
 	}
 }
 
-// transportFunc answers in place of the network.
+// transportFunc replaces the network.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -262,7 +263,7 @@ func refuseAll(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Clouds give their nodes credentials that no Job sees: the reason says so, for hosts where that is so.
+// TestNodeCredentialsOnly checks the reason for registries of clouds that give credentials only to their nodes.
 func TestNodeCredentialsOnly(t *testing.T) {
 	for host, want := range map[string]string{
 		"123456789012.dkr.ecr.eu-central-1.amazonaws.com":           workerapi.ReasonNodeCredentials,
@@ -307,7 +308,7 @@ func TestNodeCredentialsOnly(t *testing.T) {
 	})
 }
 
-// Whatever a registry or its token server quotes in an answer, no error tells it.
+// TestErrorsQuoteNoCredentials checks that no error contains a secret, whatever a registry or its token server quotes.
 func TestErrorsQuoteNoCredentials(t *testing.T) {
 	for what, answer := range map[string]http.HandlerFunc{
 		"the registry quotes what it got": func(w http.ResponseWriter, r *http.Request) {
@@ -341,7 +342,7 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprint(w, "s3cret-of-the-server")
 		}),
-		// The client asks for the second token with what came with the first.
+		// The client requests the second token with the refresh token from the first answer.
 		"the token server quotes a refresh token": func() http.HandlerFunc {
 			tokens := 0
 			return func(w http.ResponseWriter, r *http.Request) {
@@ -377,7 +378,7 @@ func TestErrorsQuoteNoCredentials(t *testing.T) {
 	}
 }
 
-// tokenServer is a registry with a token server, which answers whoever has a token by refuse.
+// tokenServer returns a registry with a token server. The registry answers requests with a token through refuse.
 func tokenServer(token string, refuse http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -392,7 +393,7 @@ func tokenServer(token string, refuse http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// Of two secrets that begin alike none is told in part.
+// TestSecretsThatBeginAlike checks that the longer of two secrets with the same beginning is redacted completely.
 func TestSecretsThatBeginAlike(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotImplemented)

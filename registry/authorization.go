@@ -9,15 +9,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 )
 
-// Authorization is what a registry wants to see in requests for the layers of a repository. No formatting shows it.
+// Authorization is the value that a registry requires in requests for the layers of a repository. Neither formatting nor logging
+// shows its content.
 type Authorization struct {
-	// header is the value of the HTTP header; empty if everybody is let in.
+	// header is the value of the Authorization header; empty if the registry allows anonymous pulls.
 	header string
-	// Expires is when the registry stops to accept it; zero if no end is known.
+	// Expires is when the registry stops accepting the authorization; zero if no expiry is known.
 	Expires time.Time
 }
 
-// presented is the authorization by a credential itself.
+// presented returns the authorization that sends a credential itself, without a token.
 func presented(config authn.AuthConfig) Authorization {
 	switch {
 	case config.RegistryToken != "":
@@ -30,7 +31,7 @@ func presented(config authn.AuthConfig) Authorization {
 	return Authorization{}
 }
 
-// Header returns the HTTP headers to send; none if everybody is let in. They are secret.
+// Header returns the HTTP headers to send; nil if the registry allows anonymous pulls. The headers are secret.
 func (a Authorization) Header() http.Header {
 	if a.header == "" {
 		return nil
@@ -38,7 +39,7 @@ func (a Authorization) Header() http.Header {
 	return http.Header{"Authorization": {a.header}}
 }
 
-// String says that there is something.
+// String returns a placeholder instead of the content, and "none" for an empty authorization.
 func (a Authorization) String() string {
 	if a.header == "" {
 		return "none"
@@ -46,7 +47,7 @@ func (a Authorization) String() string {
 	return "…"
 }
 
-// Format implements fmt.Formatter: whatever is asked for, the content stays out.
+// Format implements fmt.Formatter. It hides the content from every verb.
 func (a Authorization) Format(f fmt.State, _ rune) { fmt.Fprint(f, a.String()) }
 
 // LogValue implements slog.LogValuer.

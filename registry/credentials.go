@@ -22,7 +22,7 @@ import (
 // maxSecretBytes bounds one credentials file: a Kubernetes Secret holds at most 1 MiB.
 const maxSecretBytes = 1 << 20
 
-// target is what an entry of a pull secret is for.
+// target is the registry, and optionally the repository prefix, that an entry of a pull secret is for.
 type target struct {
 	// host of the registry, with its port if the entry has one; its labels may hold wildcards.
 	host string
@@ -33,16 +33,16 @@ type target struct {
 // Credential is one entry of a pull secret.
 type Credential struct {
 	target
-	// secret is the name of the Secret that it is in.
+	// secret is the name of the Secret that holds the entry.
 	secret string
-	// auth is what is presented. It must never reach a log.
+	// auth is the credential itself. It must never reach a log.
 	auth authn.AuthConfig
 }
 
 // Authorization implements authn.Authenticator.
 func (c Credential) Authorization() (*authn.AuthConfig, error) { return &c.auth, nil }
 
-// Format implements fmt.Formatter: whatever is asked for, the content stays out.
+// Format implements fmt.Formatter. It hides the content from every verb.
 func (c Credential) Format(f fmt.State, _ rune) { fmt.Fprint(f, c.String()) }
 
 // String names the credential without its content.
@@ -52,19 +52,19 @@ func (c Credential) String() string {
 
 // unusable is a pull secret, or an entry of one, that cannot be used.
 type unusable struct {
-	// target of the entry; its host is empty when the whole Secret is meant, which may be for any registry.
+	// target of the entry. Its host is empty when the whole Secret is unusable, which may be for any registry.
 	target
 	secret string
-	// problem says why, without quoting any content.
+	// problem describes the cause without quoting any content.
 	problem string
 }
 
-// unusableSecret is what is found in a Secret that cannot be used at all.
+// unusableSecret returns the result for a Secret that cannot be used at all.
 func unusableSecret(secret, problem string) Credentials {
 	return Credentials{unusable: []unusable{{secret: secret, problem: problem}}}
 }
 
-// Credentials are the entries of all pull secrets. No formatting shows what is in them.
+// Credentials are the entries of all pull secrets. Formatting shows only how many there are.
 type Credentials struct {
 	entries  []Credential
 	unusable []unusable
@@ -75,8 +75,8 @@ func (c Credentials) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%d credential
 
 // LoadCredentials reads the pull secrets below dir: one directory for each, named like the Secret, with a
 // .dockerconfigjson or a .dockercfg file in it (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
-// A missing, empty or unreadable Secret is no error, as it is none for the kubelet: the image may be public, or
-// another Secret may fit. It is remembered for the case that the registry wants credentials.
+// A missing, empty or unreadable Secret is not an error, as it is none for the kubelet: the image may be public, or
+// another Secret may fit. Such a Secret is kept for the message about a registry that requires credentials.
 func LoadCredentials(dir string, log *slog.Logger) (Credentials, error) {
 	secrets, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,18 +94,18 @@ func LoadCredentials(dir string, log *slog.Logger) (Credentials, error) {
 	return all, nil
 }
 
-// ParseCredentials reads pull secrets that are in memory: the data of each by its name, as the API server gives it.
-// One without data is missing; such a one, or one that cannot be read, is remembered as in LoadCredentials.
+// ParseCredentials reads pull secrets that are in memory. secrets maps the name of each Secret to its data, as the API server
+// returns it. A Secret without data counts as missing. A missing or unreadable Secret is kept as in LoadCredentials.
 func ParseCredentials(secrets map[string]map[string][]byte, log *slog.Logger) Credentials {
 	var all Credentials
-	// The same Secrets must always lead to the same attempts.
+	// The order is sorted so that the same Secrets always lead to the same attempts.
 	for _, secret := range slices.Sorted(maps.Keys(secrets)) {
 		all.add(parseSecret(secret, secrets[secret]), secret, log)
 	}
 	return all
 }
 
-// add takes what was found in a Secret, and says so.
+// add appends the credentials that were found in a Secret, and logs their number and what is unusable.
 func (c *Credentials) add(found Credentials, secret string, log *slog.Logger) {
 	for _, u := range found.unusable {
 		log.Warn("pull secret is not usable, or not all of it", "secret", u.secret, "problem", u.problem)
@@ -115,7 +115,7 @@ func (c *Credentials) add(found Credentials, secret string, log *slog.Logger) {
 	c.unusable = append(c.unusable, found.unusable...)
 }
 
-// isDir follows symbolic links: that is what Secret volumes are made of.
+// isDir follows symbolic links, since Secret volumes consist of them.
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
@@ -130,20 +130,20 @@ func loadSecret(dir string) Credentials {
 	}
 	for _, key := range keys {
 		switch {
-		case strings.HasPrefix(key.Name(), ".."): // the kubelet's own
+		case strings.HasPrefix(key.Name(), ".."): // entries that the kubelet manages
 			continue
 		case slices.Contains(dockerConfigs, key.Name()):
 			if data[key.Name()], err = readBounded(filepath.Join(dir, key.Name())); err != nil {
 				return unusableSecret(secret, key.Name()+" cannot be read: "+err.Error())
 			}
 		default:
-			data[key.Name()] = nil // what it holds is nobody's business
+			data[key.Name()] = nil // the key shows that the Secret is not empty; its value is not read
 		}
 	}
 	return parseSecret(secret, data)
 }
 
-// readBounded reads a file that is at most as large as a Secret can be.
+// readBounded reads a file. A file that is larger than a Secret can be is an error.
 func readBounded(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -160,7 +160,7 @@ func readBounded(file string) ([]byte, error) {
 	return raw, nil
 }
 
-// For returns the credentials for a repository, those that name it most precisely first.
+// For returns the credentials for a repository, those with the longest path prefix first.
 func (c Credentials) For(repository name.Repository) []Credential {
 	var fitting []Credential
 	for _, credential := range c.entries {
@@ -172,7 +172,7 @@ func (c Credentials) For(repository name.Repository) []Credential {
 	return fitting
 }
 
-// unusableFor returns what cannot be used and may be for a repository.
+// unusableFor returns the unusable Secrets and entries that may be for a repository.
 func (c Credentials) unusableFor(repository name.Repository) []unusable {
 	var perhaps []unusable
 	for _, u := range c.unusable {
@@ -183,13 +183,13 @@ func (c Credentials) unusableFor(repository name.Repository) []unusable {
 	return perhaps
 }
 
-// fits follows the kubelet's rules: host labels match one by one, wildcards do not span labels, the port
-// must be the same, the path must be a prefix
+// fits reports whether the target covers a repository. It follows the kubelet's rules: host labels match one by one, wildcards do
+// not span labels, the port must be the same, the path must be a prefix
 // (https://kubernetes.io/docs/concepts/containers/images/#config-json).
 func (t target) fits(repository name.Repository) bool {
 	host, port := splitHost(t.host)
 	wantHost, wantPort := splitHost(workerapi.CanonicalHost(repository.RegistryStr()))
-	// A wildcard is meant for Docker Hub's name in the client library, index.docker.io, as it is by the kubelet.
+	// Like the kubelet, also compare a wildcard with index.docker.io, the client library's name for Docker Hub.
 	fullHost, _ := splitHost(repository.RegistryStr())
 	if host == "" || port != wantPort || !matchHost(host, wantHost) && !matchHost(host, fullHost) {
 		return false
@@ -199,7 +199,7 @@ func (t target) fits(repository name.Repository) bool {
 	return t.path == "" || repo == t.path || strings.HasPrefix(repo, t.path+"/")
 }
 
-// splitHost takes host and port apart, addresses of IPv6 included; both are empty for what is no host.
+// splitHost splits a host into name and port, IPv6 addresses included. Both are empty if the host cannot be parsed.
 func splitHost(host string) (name, port string) {
 	u, err := url.Parse("//" + host)
 	if err != nil {
@@ -208,7 +208,7 @@ func splitHost(host string) (name, port string) {
 	return u.Hostname(), u.Port()
 }
 
-// secrets are all that is secret in the credentials.
+// secrets returns all secret values of the credentials, for redaction.
 func (c Credentials) secrets() (secrets []string) {
 	for _, credential := range c.entries {
 		auth := credential.auth

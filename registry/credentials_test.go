@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 )
 
-// secrets mounts pull secrets: a file's name is <secret>/<key>.
+// secrets writes pull secrets to a directory as they are mounted. The name of a file is <secret>/<key>.
 func secrets(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func secrets(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// users says which users' credentials are tried for a repository, in order.
+// users returns the users whose credentials are tried for a repository, in order.
 func users(t *testing.T, c registry.Credentials, repository string) []string {
 	t.Helper()
 	repo, err := name.NewRepository(repository)
@@ -135,7 +135,7 @@ func TestNoPullSecrets(t *testing.T) {
 	}
 }
 
-// Secrets in memory are read as mounted ones are.
+// TestParseCredentials checks that Secrets in memory are read in the same way as mounted ones.
 func TestParseCredentials(t *testing.T) {
 	var log bytes.Buffer
 	credentials := registry.ParseCredentials(map[string]map[string][]byte{

@@ -12,15 +12,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// dockerConfigs are the keys that pull secrets have: a Secret has one type, and with it one of the two
+// dockerConfigs are the keys of a pull secret's data. A Secret has one type, and with it one of the two keys
 // (https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets).
 var dockerConfigs = []string{".dockerconfigjson", ".dockercfg"}
 
-// secretName is what a Secret may be called (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names).
-// The API server takes any text for a pod's pull secret.
+// secretName matches valid names of Secrets
+// (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names).
+// The API server accepts any text as the name of a pod's pull secret.
 var secretName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-// parseSecret reads the data of a Secret.
+// parseSecret returns the credentials in the data of a Secret.
 func parseSecret(secret string, data map[string][]byte) Credentials {
 	for _, key := range dockerConfigs {
 		if raw, found := data[key]; found {
@@ -36,8 +37,8 @@ func parseSecret(secret string, data map[string][]byte) Credentials {
 	return unusableSecret(secret, "it has neither "+strings.Join(dockerConfigs, " nor "))
 }
 
-// parseConfig decodes both formats: the older .dockercfg is the "auths" object of the newer one. Entries
-// that cannot be read do not spoil the others.
+// parseConfig decodes both formats: the older .dockercfg is the "auths" object of the newer one. An unreadable entry
+// does not affect the other entries.
 func parseConfig(secret, file string, raw []byte) Credentials {
 	config := struct {
 		Auths map[string]json.RawMessage `json:"auths"`
@@ -46,7 +47,7 @@ func parseConfig(secret, file string, raw []byte) Credentials {
 	if file == ".dockercfg" {
 		into = &config.Auths
 	}
-	// The decoder's own errors may quote the value that it could not read: they are not passed on.
+	// The decoder's own errors may quote the value that it could not read, so they are not passed on.
 	if json.Unmarshal(raw, into) != nil {
 		return unusableSecret(secret, file+" is not valid JSON of a Docker configuration")
 	}
@@ -67,19 +68,19 @@ func parseConfig(secret, file string, raw []byte) Credentials {
 	return found
 }
 
-// complete says that there is something to present: user and password (in one field, "auth", or two), a refresh
+// complete reports whether a credential can be used: it has user and password (in one field, "auth", or two), a refresh
 // token ("identitytoken"), or an access token ("registrytoken")
 // (https://github.com/docker/cli/blob/v29.0.0/cli/config/types/authconfig.go).
 func complete(auth authn.AuthConfig) bool {
 	return auth.Username != "" && auth.Password != "" || auth.IdentityToken != "" || auth.RegistryToken != ""
 }
 
-// splitKey takes a key of "auths" apart: registries are written with or without scheme, API version and
-// path, and Docker Hub under several names.
+// splitKey splits a key of "auths" into host and path. Registries are written with or without scheme, API version and
+// path, and Docker Hub has several names.
 func splitKey(key string) target {
 	key = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(key), "https://"), "http://")
 	host, prefix, _ := strings.Cut(key, "/")
-	// The version of the API is no part of a repository.
+	// The API version is not part of a repository.
 	if version, rest, _ := strings.Cut(prefix, "/"); version == "v1" || version == "v2" {
 		prefix = rest
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// classify gives an error of a pull its reason. An error that already has one keeps it. What the text quotes of
-// the registry's answers is cleaned of credentials, and cut.
+// classify adds a reason to an error of a pull. An error that already has a reason is returned unchanged. The text may quote
+// the registry's answers, so classify removes credentials from it and truncates it.
 func (g *guard) classify(err error) error {
 	var known *failure.Error
 	if err == nil || errors.As(err, &known) {
@@ -42,14 +42,14 @@ func (g *guard) classify(err error) error {
 	return classified
 }
 
-// maxErrorText bounds the text of an error: answers of registries are quoted in it.
+// maxErrorText bounds the text of an error in bytes, since it may quote answers of registries.
 const maxErrorText = 2 << 10
 
-// noToken is what the client library says of a token server's answer without a token, and quotes it. Such an
-// answer may hold other secrets, which nobody knows of here.
+// noToken is the client library's error text for a token server's answer without a token. The library quotes that answer, which
+// may hold other secrets that redaction does not know.
 const noToken = "no token in bearer response"
 
-// clean is the text of an error without secrets, with advice where there is some.
+// clean returns the text of an error without secrets, followed by advice if there is any.
 func (g *guard) clean(err error) string {
 	text := err.Error()
 	if before, _, found := strings.Cut(text, noToken); found {
@@ -62,7 +62,7 @@ func (g *guard) clean(err error) string {
 	return text + advice(err)
 }
 
-// advice names the setting that may be missing.
+// advice names the setting that may be missing; empty if there is none.
 func advice(err error) string {
 	var authority x509.UnknownAuthorityError
 	var record tls.RecordHeaderError
@@ -75,19 +75,19 @@ func advice(err error) string {
 	return ""
 }
 
-// cleaned is an error with another text.
+// cleaned is an error with a replaced text.
 type cleaned struct {
 	error
 	text string
 }
 
-// Error returns the text.
+// Error returns the cleaned text.
 func (c *cleaned) Error() string { return c.text }
 
-// Unwrap returns the error as it was, whose text must not be shown.
+// Unwrap returns the original error. Its text may hold secrets and must not be shown.
 func (c *cleaned) Unwrap() error { return c.error }
 
-// reasonOf goes from what is said most precisely to what is only guessed.
+// reasonOf returns the reason for an error. It checks precise evidence, such as a status, before guesses.
 func reasonOf(err error) string {
 	var answer *transport.Error
 	switch {
@@ -103,14 +103,14 @@ func reasonOf(err error) string {
 	return workerapi.ReasonCatalogFailed
 }
 
-// reasonOfAnswer translates a registry's refusal. The error code decides before the status: registries
+// reasonOfAnswer returns the reason for an error response of a registry. The error code decides before the status: registries
 // agree on codes (https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#error-codes)
-// more than on statuses. Only 429 leaves no doubt: some say DENIED with it, and no credential helps there.
+// more than on statuses. Only status 429 decides before the code: some registries send DENIED with it, and no credential helps then.
 func reasonOfAnswer(answer *transport.Error) string {
 	if answer.StatusCode == http.StatusTooManyRequests {
 		return workerapi.ReasonRegistryThrottled
 	}
-	// Only tokens are ever asked for with POST: 400 is how OAuth 2.0 refuses a refresh token (RFC 6749, 5.2).
+	// Only requests for tokens use POST. OAuth 2.0 refuses a refresh token with status 400 (RFC 6749, 5.2).
 	if request := answer.Request; request != nil && request.Method == http.MethodPost && answer.StatusCode == http.StatusBadRequest {
 		return workerapi.ReasonUnauthorized
 	}
@@ -136,7 +136,7 @@ func reasonOfAnswer(answer *transport.Error) string {
 	return workerapi.ReasonCatalogFailed
 }
 
-// isCorrupt says that the registry delivered what the digest promises, and it is not a readable image.
+// isCorrupt reports whether the content has the right digest, but is not a readable image.
 func isCorrupt(err error) bool {
 	var corrupt flate.CorruptInputError
 	return errors.As(err, &corrupt) ||
@@ -145,9 +145,9 @@ func isCorrupt(err error) bool {
 		strings.Contains(err.Error(), "unsupported layer media type")
 }
 
-// isNetwork says that the registry could not be reached or did not deliver what it promised.
+// isNetwork reports whether the registry could not be reached, or did not deliver the promised content.
 func isNetwork(err error) bool {
-	// Each of these appears alone, depending on how far the conversation got.
+	// Each of these appears alone, depending on how far the request got.
 	var network net.Error
 	var request *url.Error
 	var certificate *tls.CertificateVerificationError
@@ -156,7 +156,7 @@ func isNetwork(err error) bool {
 	var system syscall.Errno
 	switch {
 	case errors.Is(err, context.Canceled):
-		// Somebody stopped the worker: no fault of the registry.
+		// The worker was stopped: the registry is not at fault.
 		return false
 	case errors.As(err, &system) && isLocal(system):
 		return false
@@ -165,12 +165,12 @@ func isNetwork(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrPlainHTTP), errors.Is(err, errStalled), errors.Is(err, errLongAnswer):
 		return true
 	}
-	// A body that differs from its digest or size; the library has no exported errors for it.
+	// The body differs from its digest or size. The library exports no errors for these cases.
 	return strings.Contains(err.Error(), "error verifying") || strings.Contains(err.Error(), "does not match requested digest") ||
 		strings.Contains(err.Error(), "does not match expected size")
 }
 
-// isLocal tells a problem of this pod's disk from one of the network.
+// isLocal reports whether an error is about this pod's disk rather than the network.
 func isLocal(err syscall.Errno) bool {
 	return err == syscall.ENOSPC || err == syscall.EDQUOT || err == syscall.EROFS || err == syscall.EACCES || err == syscall.EIO
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// ownLayers is an image whose layers come from its registry and from nowhere else. The client library also asks the addresses
-// that a manifest names: who wrote it decides where they lead, and what is answered there would count as the registry's answer.
+// ownLayers is an image whose layers are pulled only from its registry. The client library would also try the URLs that the manifest
+// names for its layers. The author of the manifest chooses those URLs, and their answers would count as the registry's.
 type ownLayers struct {
 	v1.Image
 	guard *guard
-	// foreign are the layers for which the manifest names addresses, or which do not have to be in the registry.
+	// foreign are the layers that have URLs in the manifest, or that a registry need not have.
 	foreign map[v1.Hash]v1.Descriptor
-	// get returns a layer by its digest alone.
+	// get returns a layer of the image's repository, by its digest alone.
 	get func(v1.Hash) (v1.Layer, error)
 }
 
-// withOwnLayers drops all addresses that a manifest names for its layers.
+// withOwnLayers returns the image without the URLs that its manifest names for layers.
 func withOwnLayers(image v1.Image, manifest *v1.Manifest, guard *guard, get func(v1.Hash) (v1.Layer, error)) v1.Image {
 	foreign := map[v1.Hash]v1.Descriptor{}
 	for _, layer := range manifest.Layers {
@@ -73,7 +73,7 @@ func (i *ownLayers) LayerByDiffID(diffID v1.Hash) (v1.Layer, error) {
 	return i.own(layer)
 }
 
-// own returns the layer as the registry has it.
+// own returns the layer with the registry's content.
 func (i *ownLayers) own(layer v1.Layer) (v1.Layer, error) {
 	digest, err := layer.Digest()
 	if err != nil {
@@ -90,7 +90,7 @@ func (i *ownLayers) own(layer v1.Layer) (v1.Layer, error) {
 	return &foreignLayer{Layer: layer, inRegistry: inRegistry, descriptor: descriptor, guard: i.guard}, nil
 }
 
-// foreignLayer has the content of the registry, and all else from the manifest.
+// foreignLayer reads its content from the registry, and everything else from the manifest.
 type foreignLayer struct {
 	v1.Layer
 	inRegistry v1.Layer
@@ -110,7 +110,7 @@ func (l *foreignLayer) Uncompressed() (io.ReadCloser, error) {
 	return content, l.explain(err)
 }
 
-// explain gives the error its reason: that the registry does not have such a layer says something else than of other layers.
+// explain classifies an error. It replaces "not found" by ForeignLayer: unlike other layers, a foreign one need not be in the registry.
 func (l *foreignLayer) explain(err error) error {
 	if err = l.guard.classify(err); !hasReason(err, workerapi.ReasonImageNotFound) {
 		return err
@@ -118,7 +118,7 @@ func (l *foreignLayer) explain(err error) error {
 	return errForeign(l.descriptor)
 }
 
-// errForeign is about a layer that is not in its registry.
+// errForeign returns the error for a foreign layer that is not in its registry.
 func errForeign(layer v1.Descriptor) error {
 	at := ""
 	if len(layer.URLs) > 0 {

@@ -19,11 +19,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestAddressesOfLayersAreDropped: a host that a manifest names for a layer is never asked, so that it cannot speak for the
-// registry. What the registry says of the layer counts.
+// TestAddressesOfLayersAreDropped checks that no request goes to a host that a manifest names for a layer: only the registry's own
+// answer for the layer counts.
 func TestAddressesOfLayersAreDropped(t *testing.T) {
 	for what, c := range map[string]struct {
-		status    int // of the registry's answer for the layer; 0 if it has it
+		status    int // of the registry's answer for the layer; 0 if the registry has the layer
 		mediaType types.MediaType
 		want      workerapi.Failure
 	}{
@@ -97,7 +97,8 @@ func TestAddressesOfLayersAreDropped(t *testing.T) {
 	}
 }
 
-// TestMirrorWithoutAForeignLayer: mirrors need not have such layers, and the registry may. The mirror is passed over, as for any other layer.
+// TestMirrorWithoutAForeignLayer checks that a mirror without a foreign layer is skipped, as for any other layer: the registry may
+// have the layer.
 func TestMirrorWithoutAForeignLayer(t *testing.T) {
 	plain := registrytest.Image(t, registrytest.Files{"a": "b"})
 	layers, err := plain.Layers()
@@ -138,7 +139,7 @@ func TestMirrorWithoutAForeignLayer(t *testing.T) {
 	}
 }
 
-// TestForeignLayersAreAskedForOnce: a manifest may list a layer as often as it likes.
+// TestForeignLayersAreAskedForOnce checks that a layer costs one request, however often a manifest lists it.
 func TestForeignLayersAreAskedForOnce(t *testing.T) {
 	layer := registrytest.Layer(t, registrytest.Files{"a": "b"})
 	image, err := mutate.Append(empty.Image, slices.Repeat([]mutate.Addendum{{Layer: layer, URLs: []string{"https://elsewhere.example/layer"}}}, 100)...)
@@ -161,7 +162,7 @@ func TestForeignLayersAreAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestManyForeignLayers: each foreign layer costs a request, so that an image may have a few only. A registry gets no request for more of them.
+// TestManyForeignLayers checks the bound of foreign layers, each of which costs a request. Beyond the bound, none is requested.
 func TestManyForeignLayers(t *testing.T) {
 	for n, want := range map[int]string{20: "", 21: workerapi.ReasonForeignLayer} {
 		var added []mutate.Addendum
@@ -208,7 +209,7 @@ func hash(t *testing.T, digest string) v1.Hash {
 	return parsed
 }
 
-// answerWith is an answer without a body.
+// answerWith returns an answer without a body.
 func answerWith(r *http.Request, status int, retryAfter string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}, Body: io.NopCloser(strings.NewReader("")), Request: r}
 }

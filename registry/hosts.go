@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// matchHost compares hosts label by label. A label of the pattern may hold wildcards, which do not span labels
-// (https://kubernetes.io/docs/concepts/containers/images/#config-json).
+// matchHost reports whether a host matches a pattern, label by label. A label of the pattern may hold wildcards, which do not span
+// labels (https://kubernetes.io/docs/concepts/containers/images/#config-json).
 func matchHost(pattern, host string) bool {
 	labels, wanted := strings.Split(pattern, "."), strings.Split(host, ".")
 	if len(labels) != len(wanted) {
@@ -27,7 +27,7 @@ func matchHost(pattern, host string) bool {
 	return true
 }
 
-// hosts are the registries that need more than the defaults, by canonical host.
+// hosts maps canonical hosts to registries that need more than the defaults.
 type hosts map[string]workerapi.Registry
 
 func hostsOf(registries []workerapi.Registry) hosts {
@@ -38,10 +38,10 @@ func hostsOf(registries []workerapi.Registry) hosts {
 	return all
 }
 
-// of returns what is configured for a host; the defaults if nothing is.
+// of returns the configuration of a host; the zero value, which means the defaults, if there is none.
 func (h hosts) of(host string) workerapi.Registry { return h[workerapi.CanonicalHost(host)] }
 
-// Validate says which registry is not usable as it is configured.
+// Validate returns an error about the first registry with an unusable configuration.
 func Validate(registries []workerapi.Registry) error {
 	for _, registry := range registries {
 		if registry.Host == "" || strings.ContainsAny(registry.Host, "/@ ") {
@@ -59,8 +59,8 @@ func Validate(registries []workerapi.Registry) error {
 	return nil
 }
 
-// validateMirror wants a prefix that can only be read in one way: without a dot or a port, its first part would
-// be taken for a repository of Docker Hub.
+// validateMirror requires an unambiguous prefix: without a dot or a port, the first part of a mirror would be read as
+// a repository of Docker Hub.
 func validateMirror(mirror string) error {
 	host, _, _ := strings.Cut(mirror, "/")
 	repository, err := name.NewRepository(mirror + "/repository")

@@ -19,24 +19,24 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Location says where the layers of an image of one platform are, for somebody else to get them.
+// Location tells another program where to fetch the layers of an image of one platform.
 type Location struct {
-	// Reference that the image was asked for by.
+	// Reference is the one that the image was requested by.
 	Reference name.Reference
-	// Mirror that has it instead, as it is configured; empty for the registry itself.
+	// Mirror that the layers are in, as it is configured; empty for the registry itself.
 	Mirror string
-	// Root is the digest that the reference resolved to: of the index, or of the manifest itself.
+	// Root is the digest that the reference resolved to: that of the index, or of the manifest itself.
 	Root v1.Hash
 	// Digest of the platform's own manifest.
 	Digest v1.Hash
-	// Layers from the base to the top, as in the manifest: the same one may be there several times. None is no error:
-	// some images consist of their configuration.
+	// Layers from the base to the top, as in the manifest. The same layer may occur several times. An image without layers is
+	// valid: some images consist of their configuration only.
 	Layers []Layer
 	// Authorization for all layers.
 	Authorization Authorization
 }
 
-// Layer is one layer in a registry. Whoever gets it must follow redirects, and trust the authority of the host by its
+// Layer is one layer in a registry. A client that fetches it must follow redirects, and must have the host's CA in its
 // own configuration.
 type Layer struct {
 	Digest    v1.Hash
@@ -48,7 +48,7 @@ type Layer struct {
 }
 
 // Locate resolves the first of the references that the registry has to the image for the platform, as Pull does, and
-// says where its layers are. It asks only for those that do not have to be in the registry. Errors are *failure.Error.
+// returns where its layers are. It requests only the foreign layers, since a registry may lack them. Errors are *failure.Error.
 func (p *Puller) Locate(ctx context.Context, references []string, platform v1.Platform) (*Location, error) {
 	for {
 		image, err := p.Pull(ctx, references, platform)
@@ -67,7 +67,7 @@ func (p *Puller) Locate(ctx context.Context, references []string, platform v1.Pl
 	}
 }
 
-// locate goes from an image to its layers.
+// locate returns the location of the layers of a resolved image.
 func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	manifest, err := image.Content.Manifest()
 	if err != nil {
@@ -99,12 +99,12 @@ func (p *Puller) locate(ctx context.Context, image *Image) (*Location, error) {
 	return location, nil
 }
 
-// maxForeign bounds the different foreign layers of an image, each of which costs a request. Images of Windows have two or three: those of their
-// base, which other images do not have.
+// maxForeign bounds the number of different foreign layers of an image, each of which costs a request. Windows images have two or
+// three, which belong to their base image. Other images have none.
 const maxForeign = 20
 
-// requireForeign fails for a foreign layer that the registry does not have, and for too many of them. Whoever gets the layers would only see that
-// one is missing. It asks for each once, however often the manifest lists it.
+// requireForeign returns an error if the registry lacks a foreign layer, or if the image has too many of them. A client that
+// fetches the layers would see only that one is missing. Each layer is requested once, however often the manifest lists it.
 func requireForeign(image *Image, layers []v1.Descriptor) error {
 	var foreign []v1.Hash
 	for _, descriptor := range layers {
@@ -131,8 +131,8 @@ func requireForeign(image *Image, layers []v1.Descriptor) error {
 	return nil
 }
 
-// checkLayer refuses what is no archive of files. The addresses that a descriptor may have are dropped: who wrote them
-// decides where they lead.
+// checkLayer rejects a layer that has no digest, no size, or no archive type. It ignores the URLs of the descriptor, since the
+// author of the manifest chooses them.
 func checkLayer(layer v1.Descriptor) error {
 	switch {
 	case layer.Digest == v1.Hash{}:
@@ -145,7 +145,7 @@ func checkLayer(layer v1.Descriptor) error {
 	return nil
 }
 
-// isArchive says that a layer is an archive of files, compressed in one of the ways that runtimes and engines unpack
+// isArchive reports whether a layer is an archive of files, compressed in one of the ways that runtimes and engines unpack
 // (https://github.com/opencontainers/image-spec/blob/v1.1.1/media-types.md,
 // https://github.com/distribution/distribution/blob/v3.0.0/docs/content/spec/manifest-v2-2.md#media-types).
 func isArchive(mediaType types.MediaType) bool {
@@ -161,14 +161,14 @@ func isArchive(mediaType types.MediaType) bool {
 	return false
 }
 
-// access is how the layers of a repository are reached.
+// access describes how to fetch the layers of a repository.
 type access struct {
 	// scheme is http or https.
 	scheme        string
 	authorization Authorization
 }
 
-// access asks the registry, as the client library does before each conversation, what it wants to see, and gets it.
+// access pings the registry for its authentication challenge, as the client library does, and obtains the authorization.
 func (p *Puller) access(ctx context.Context, image *Image) (access, error) {
 	way := transport.NewUserAgent(transport.NewRetry(image.guard, transport.WithRetryStatusCodes(retried...)), userAgent)
 	registry := image.repository.Registry
@@ -194,23 +194,23 @@ func (p *Puller) access(ctx context.Context, image *Image) (access, error) {
 		return access{}, err
 	}
 	found.authorization = granted(*token, asked)
-	// Nothing is sent with it here, but it is bounded as what is: it will be said with every layer.
+	// This pull does not send the token, but a client of the Location will: the bound on sent secrets applies to it, too.
 	return found, p.sent.remember(&http.Request{Header: found.authorization.Header()})
 }
 
-// Bounds of how long a token is good.
+// Bounds of a token's lifetime.
 const (
-	// defaultTokenLife is for token servers that do not say it
+	// defaultTokenLife applies when a token server names no lifetime
 	// (https://distribution.github.io/distribution/spec/auth/token/#token-response-fields).
 	defaultTokenLife = time.Minute
 	maxTokenLife     = 24 * time.Hour
 )
 
-// granted is the authorization by a token. Its life is counted from before it was asked for.
+// granted returns the authorization by a token. The token's lifetime starts at asked, the time before the request for it.
 func granted(token transport.Token, asked time.Time) Authorization {
 	life := defaultTokenLife
 	if token.ExpiresIn > 0 {
-		// Bounded before it is a Duration, in which not every number of seconds has a place.
+		// Bounded before the conversion, since a large number of seconds overflows a Duration.
 		life = time.Duration(min(token.ExpiresIn, int(maxTokenLife/time.Second))) * time.Second
 	}
 	return Authorization{header: "Bearer " + cmp.Or(token.AccessToken, token.Token), Expires: asked.Add(life)}

@@ -30,10 +30,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// noon is when the tests of expiry happen.
+// noon is the current time in tests of expiry.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// get gets a layer as whoever was told where it is, and returns its digest or the status.
+// get fetches a layer as a client of a Location does. It returns the digest of the content, or the status.
 func get(t *testing.T, client *http.Client, layer registry.Layer, header http.Header) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, layer.URL, nil)
@@ -57,13 +57,13 @@ func get(t *testing.T, client *http.Client, layer registry.Layer, header http.He
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Whatever the registry wants to see, what comes back opens its layers, and nothing else is said of how long.
+// TestAuthorizationForLayers checks for all kinds of challenges that the returned header gives access to the layers, and when it expires.
 func TestAuthorizationForLayers(t *testing.T) {
 	password := fmt.Sprintf(`{"username": %q, "password": %q}`, goodUser, goodPassword)
 	for what, c := range map[string]struct {
 		challenge string
 		entry     string // of the pull secret; none if empty
-		anonymous bool   // everybody gets a token
+		anonymous bool   // the token server gives a token to everybody
 		life      int
 		want      string
 		expires   time.Duration // after noon; 0 for never
@@ -119,7 +119,7 @@ func TestAuthorizationForLayers(t *testing.T) {
 	}
 }
 
-// Nothing shows an authorization but its Header.
+// TestAuthorizationIsSecret checks that only Header returns the content of an authorization.
 func TestAuthorizationIsSecret(t *testing.T) {
 	server := newGuarded(t, bearerChallenge)
 	server.anonymous = true
@@ -143,7 +143,7 @@ func TestAuthorizationIsSecret(t *testing.T) {
 	}
 }
 
-// The layers of the platform's manifest, in its order, and none of them asked for.
+// TestLocations checks that the layers are those of the platform's manifest, in its order, and that none of them is requested.
 func TestLocations(t *testing.T) {
 	var blobs []string
 	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler {
@@ -191,7 +191,7 @@ func TestLocations(t *testing.T) {
 	}
 }
 
-// An image of nothing but its configuration is one, and needs no token.
+// TestLocationOfImageWithoutLayers checks that an image of only a configuration is valid, and needs no token.
 func TestLocationOfImageWithoutLayers(t *testing.T) {
 	server := newGuarded(t, bearerChallenge)
 	server.open = true
@@ -206,12 +206,12 @@ func TestLocationOfImageWithoutLayers(t *testing.T) {
 	}
 }
 
-// nest returns an index of one index, which is said to be for a platform unless that is nil.
+// nest returns an index that contains one index. The descriptor names the platform, unless that is nil.
 func nest(index v1.ImageIndex, platform *v1.Platform) v1.ImageIndex {
 	return mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{Platform: platform}})
 }
 
-// TestIndexOfIndexes: what runs is found in the indexes that an index holds, the same for those who pull and for others.
+// TestIndexOfIndexes checks that the image in nested indexes is found, with the same result of Pull and Locate.
 func TestIndexOfIndexes(t *testing.T) {
 	server, arm64 := registrytest.NewRegistry(t, nil), v1.Platform{OS: "linux", Architecture: "arm64"}
 	first, second := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.ImageFor(t, "arm64", registrytest.Files{"c": "d"})
@@ -251,7 +251,7 @@ func TestIndexOfIndexes(t *testing.T) {
 	}
 }
 
-// typed is an image or artefact of which an index says what it is.
+// typed is an image or artifact with an artifact type in the index.
 type typed struct {
 	v1.Image
 	as string
@@ -259,7 +259,7 @@ type typed struct {
 
 func (c typed) ArtifactType() (string, error) { return c.as, nil }
 
-// TestArtefactsInIndexes: what registries and builders keep beside an image is not taken for it, wherever it stands.
+// TestArtefactsInIndexes checks that artifacts beside an image are not taken for it, in any position.
 func TestArtefactsInIndexes(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image, other := registrytest.Image(t, registrytest.Files{"a": "b"}), registrytest.Image(t, registrytest.Files{"c": "d"})
@@ -304,13 +304,13 @@ func TestArtefactsInIndexes(t *testing.T) {
 	}
 }
 
-// TestNoReference: it is a failure not to know where an image is.
+// TestNoReference checks that an empty list of references is a failure.
 func TestNoReference(t *testing.T) {
 	_, err := puller("registry.example.com").Locate(t.Context(), nil, amd64)
 	expectFailure(t, err, workerapi.Failure{Reason: workerapi.ReasonImageNotFound}, false)
 }
 
-// TestLocationsOfNoImages: each is refused for good, or says that it may go by.
+// TestLocationsOfNoImages checks the reasons for content that is no image. All of these failures are final.
 func TestLocationsOfNoImages(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image := registrytest.Image(t, registrytest.Files{"a": "b"}, registrytest.Files{"c": "d"})
@@ -391,7 +391,7 @@ func TestLocationsOfNoImages(t *testing.T) {
 	}
 }
 
-// expectFailure compares all but the message.
+// expectFailure compares a failure without its message, and whether it is final.
 func expectFailure(t *testing.T, err error, want workerapi.Failure, final bool) {
 	t.Helper()
 	var known *failure.Error
@@ -405,7 +405,7 @@ func expectFailure(t *testing.T, err error, want workerapi.Failure, final bool) 
 	}
 }
 
-// TestLocationsOfBadRegistries: another attempt may succeed, and all of them are known by their reason.
+// TestLocationsOfBadRegistries checks the reasons for bad answers of a registry. None of these failures is final.
 func TestLocationsOfBadRegistries(t *testing.T) {
 	page := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -453,7 +453,7 @@ func TestLocationsOfBadRegistries(t *testing.T) {
 	})
 }
 
-// A registry may have the manifest, and then give no token for the layers.
+// TestNoTokenForLayers checks the reasons if a registry serves the manifest, but gives no token for the layers.
 func TestNoTokenForLayers(t *testing.T) {
 	for what, c := range map[string]struct {
 		answer http.HandlerFunc
@@ -499,7 +499,7 @@ func TestNoTokenForLayers(t *testing.T) {
 	}
 }
 
-// Layers are where the mirror has them that answers, with the credentials for it.
+// TestLocationsInMirrors checks that layers are located in the mirror that answers, with the credentials for that mirror.
 func TestLocationsInMirrors(t *testing.T) {
 	m := newMirrored(t, answer(http.StatusNotFound))
 	location, err := m.puller().Locate(t.Context(), []string{m.reference}, amd64)
@@ -523,7 +523,7 @@ func TestLocationsInMirrors(t *testing.T) {
 	})
 }
 
-// A mirror that has the manifest and is gone a moment later is passed over.
+// TestMirrorThatGoesAway checks that a mirror is skipped if it fails after it has served the manifest.
 func TestMirrorThatGoesAway(t *testing.T) {
 	pings := 0
 	m := newMirrored(t, nil)
@@ -547,7 +547,7 @@ func TestMirrorThatGoesAway(t *testing.T) {
 	}
 }
 
-// With an authority of its own, and over HTTPS even where plain HTTP were allowed.
+// TestLocationsOverTLS checks that a host with its own CA is located over HTTPS, even if plain HTTP is allowed for it.
 func TestLocationsOverTLS(t *testing.T) {
 	certificate := selfSigned()
 	image := registrytest.Image(t, registrytest.Files{"a": "b"})

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// What the process finds in its environment, which Go reads once: a proxy, and authorities of the system. Neither
-// is used for what the other tests do: addresses of this machine need no proxy.
+// The proxy and the system's CAs, which Go reads from the environment once per process. Other tests use
+// neither, since loopback addresses need no proxy.
 var (
 	environmentProxy    proxy
 	systemAuthority     = selfSigned()
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// selfSigned is a certificate for this machine that is its own authority.
+// selfSigned returns a self-signed certificate for 127.0.0.1.
 func selfSigned() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -70,17 +70,17 @@ func selfSigned() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
 }
 
-// pemOf is what a configuration holds of a certificate.
+// pemOf returns a certificate in PEM format, as in a configuration.
 func pemOf(certificate tls.Certificate) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}))
 }
 
 // proxy is a proxy for plain HTTP that knows one host.
 type proxy struct {
-	// to is where the registry "registry.proxied.test" is; refuse makes the proxy refuse everybody.
+	// to is the address of the registry "registry.proxied.test". refuse makes the proxy refuse all requests.
 	to     string
 	refuse bool
-	// asked are the hosts that it was asked for, and users those who asked.
+	// asked are the hosts that were requested, and users the users who requested them.
 	asked, users []string
 }
 

@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// maxMemory is what locating an image may take at most, the process around it included.
+	// maxMemory bounds the memory of locating an image, including the rest of the process, in bytes.
 	maxMemory = 64 << 20
-	// locateEnvironment holds the reference that a process of its own locates, see TestMain.
+	// locateEnvironment names the environment variable with the reference that a separate process locates, see TestMain.
 	locateEnvironment = "SCANNER_TEST_LOCATE"
 )
 
-// outcome is what such a process says.
+// outcome is the output of such a process.
 type outcome struct {
 	Reason string
-	Memory uint64 // that it ever had from the system
+	Memory uint64 // obtained from the system in bytes
 }
 
-// locateAlone locates an image as the manager does for Clair, and says what that took.
+// locateAlone locates an image as the manager does for Clair, and prints the outcome.
 func locateAlone(reference string) {
 	host, _, _ := strings.Cut(reference, "/")
 	_, err := puller(host).Locate(context.Background(), []string{reference}, amd64)
@@ -49,8 +49,8 @@ func locateAlone(reference string) {
 	_ = json.NewEncoder(os.Stdout).Encode(o)
 }
 
-// TestMemoryOfDocuments: whatever a registry sends, locating an image stays within bounds. The collector only runs when
-// memory gets short, so that what is held at a time shows.
+// TestMemoryOfDocuments checks that memory stays within bounds, whatever a registry sends. Garbage is collected only when
+// memory gets short, so that the result shows the memory in use at one time.
 func TestMemoryOfDocuments(t *testing.T) {
 	filled := func(begin, element, end string) string {
 		return begin + element + strings.Repeat(","+element, (document.MaxBytes-len(begin)-len(end)-len(element))/(len(element)+1)) + end
@@ -61,14 +61,14 @@ func TestMemoryOfDocuments(t *testing.T) {
 		return fmt.Sprintf(`{"mediaType": %q, "size": %d, "digest": %q, "platform": {"os": "linux", "architecture": "amd64"}}`,
 			types.OCIManifestSchema1, size, document.Digest([]byte(raw)))
 	}
-	// indexOfNothing pushes an index of as many elements as fit, and returns the descriptor by which another index has it for amd64.
+	// indexOfNothing pushes an index of as many elements as fit, and returns its descriptor for an index, for amd64.
 	indexOfNothing := func(s *registrytest.Registry) string {
 		junk := filled(`{"schemaVersion": 2, "manifests": [`, "{}", "]}")
 		s.PushManifest(t, "app:junk", types.OCIImageIndex, []byte(junk))
 		return strings.Replace(descriptor(junk, len(junk)), string(types.OCIManifestSchema1), string(types.OCIImageIndex), 1)
 	}
 	for what, c := range map[string]struct {
-		// push returns what is to be located.
+		// push returns the reference to locate.
 		push func(server *registrytest.Registry) string
 		want string // reason
 	}{
@@ -165,7 +165,7 @@ func TestMemoryOfDocuments(t *testing.T) {
 	})
 }
 
-// expectOutcome locates an image in a process of its own.
+// expectOutcome locates an image in a separate process.
 func expectOutcome(t *testing.T, reference, want string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0])

@@ -14,16 +14,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// once: a mirror is not asked again after a failure of the network, since there is another source.
+// once disables retries for mirrors: after a network failure, there is another source.
 var once = remote.Backoff{Steps: 1}
 
-// mirrorShare of the patience with a registry is what a mirror gets for its manifest: with up to four that say nothing,
-// and a registry that says nothing either, users still learn of it within two minutes.
+// mirrorShare divides the stall timeout of a registry to get that of a mirror's manifest. With up to four mirrors that send nothing,
+// and a registry that sends nothing either, users see the failure within two minutes.
 const mirrorShare = 4
 
-// pullFromMirrors asks the mirrors of a reference's registry in their order. If none has the image, which is no
-// failure, tried says in a few words what became of each, for the message about the registry itself.
-// A digest is what makes a mirror's content as good as the registry's: without one, no mirror is asked.
+// pullFromMirrors tries the mirrors of a reference's registry in their order. It is not a failure if none has the image: image
+// is nil then, and tried lists the outcome of each mirror for the message about the registry itself.
+// Only a digest proves that a mirror's content is the registry's, so references without a digest are not pulled from mirrors.
 func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platform v1.Platform) (image *Image, tried string) {
 	digest, pinned := ref.(name.Digest)
 	if !pinned {
@@ -42,7 +42,7 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 		}
 		p.Log.Warn("a mirror does not deliver", "mirror", mirror, "image", ref.Name(), "error", failure.Line(err.Error()))
 		outcomes = append(outcomes, mirror+" ("+reason(err)+")")
-		// It is slowed down within this Job only: nobody waits for a mirror, and the next Job asks it again.
+		// Only this Job skips the throttled mirror. Nothing waits for a mirror, and the next Job tries it again.
 		if reason(err) == workerapi.ReasonRegistryThrottled {
 			p.Avoided = append(p.Avoided, mirror)
 		}
@@ -53,7 +53,7 @@ func (p *Puller) pullFromMirrors(ctx context.Context, ref name.Reference, platfo
 	return nil, "; before that, mirrors failed: " + strings.Join(outcomes, ", ")
 }
 
-// pullFrom asks one mirror, with the credentials for the mirror's own host.
+// pullFrom pulls from one mirror, with the credentials for the mirror's own host.
 func (p *Puller) pullFrom(ctx context.Context, mirror string, digest name.Digest, platform v1.Platform) (*Image, error) {
 	ref, err := p.parse(mirror + "/" + digest.Context().RepositoryStr() + "@" + digest.DigestStr())
 	if err != nil {
@@ -62,8 +62,8 @@ func (p *Puller) pullFrom(ctx context.Context, mirror string, digest name.Digest
 	return p.ask(ctx, ref, platform, p.patience()/mirrorShare, remote.WithRetryBackoff(once))
 }
 
-// Avoid asks an image's mirror no more, if it is the mirror that failed: some have manifests without their layers.
-// It returns false if there is no other source, or the failure would be the same there.
+// Avoid excludes an image's mirror from further pulls if the mirror caused err: some have manifests without their layers.
+// It returns false if there is no other source, or if the failure would be the same there.
 func (p *Puller) Avoid(image *Image, err error) bool {
 	if image.Mirror == "" {
 		return false
@@ -77,7 +77,7 @@ func (p *Puller) Avoid(image *Image, err error) bool {
 	return false
 }
 
-// reason of a failure.
+// reason returns the reason of a failure; CatalogFailed if it has none.
 func reason(err error) string {
 	var known *failure.Error
 	if errors.As(err, &known) {

@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// mirrored are a registry and two mirrors of it. What each is asked for is recorded from reset on.
+// mirrored is a registry with two mirrors. The requests to each of them are recorded.
 type mirrored struct {
 	registry, first, second *registrytest.Registry
 	asked                   map[string]*recorder
@@ -25,8 +25,8 @@ type mirrored struct {
 	reference string
 }
 
-// newMirrored has the image in the registry and in both mirrors, in the second below hub/. broken answers for the
-// first mirror instead, unless it is nil.
+// newMirrored pushes the image to the registry and to both mirrors, in the second below hub/. If broken is not nil, it answers
+// in place of the first mirror.
 func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
 	t.Helper()
 	m := &mirrored{image: registrytest.Image(t, registrytest.Files{"a": "b"}), asked: map[string]*recorder{"registry": {}, "first": {}, "second": {}}}
@@ -53,14 +53,14 @@ func newMirrored(t *testing.T, broken http.HandlerFunc) *mirrored {
 	return m
 }
 
-// puller knows both mirrors.
+// puller returns a Puller with both mirrors configured.
 func (m *mirrored) puller() *registry.Puller {
 	p := puller(m.first.Host, m.second.Host)
 	p.Registries = append(p.Registries, workerapi.Registry{Host: m.registry.Host, PlainHTTP: true, Mirrors: []string{m.first.Host, m.second.Host + "/hub"}})
 	return p
 }
 
-// who was asked anything.
+// who returns the names of those that received a request.
 func (m *mirrored) who() string {
 	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(m.asked)), func(name string) bool { return m.asked[name].requests == 0 }), " ")
 }
@@ -69,7 +69,8 @@ func answer(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// The registry itself is not asked while a mirror has the image, and whatever fails at a mirror leads to the next.
+// TestMirrors checks that the registry itself gets no request while a mirror has the image, and that any failure of a mirror leads to
+// the next one.
 func TestMirrors(t *testing.T) {
 	other := registrytest.Image(t, registrytest.Files{"c": "d"})
 	otherManifest, err := other.RawManifest()
@@ -112,7 +113,8 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// An unreachable mirror is one that fails; when all do, the registry has the last word, and the message names them.
+// TestUnreachableMirrors checks that an unreachable mirror counts as failed. If all mirrors fail, the registry decides, and the message
+// names the mirrors.
 func TestUnreachableMirrors(t *testing.T) {
 	m := newMirrored(t, nil)
 	p := m.puller()
@@ -129,7 +131,7 @@ func TestUnreachableMirrors(t *testing.T) {
 	}
 }
 
-// What a tag names is the registry's to say: no mirror is asked.
+// TestMirrorsAreAskedByDigestOnly checks that no mirror gets a request for a tag, since only the registry decides what a tag refers to.
 func TestMirrorsAreAskedByDigestOnly(t *testing.T) {
 	m := newMirrored(t, nil)
 	if _, err := m.puller().Pull(t.Context(), []string{m.registry.Host + "/team/app:1"}, amd64); err != nil || m.who() != "registry" {
@@ -137,7 +139,7 @@ func TestMirrorsAreAskedByDigestOnly(t *testing.T) {
 	}
 }
 
-// A registry's credentials stay there, and a mirror's go to the mirror.
+// TestCredentialsOfMirrors checks that the registry and each mirror get only their own credentials.
 func TestCredentialsOfMirrors(t *testing.T) {
 	m := newMirrored(t, wants("for-first")(answer(http.StatusNotFound)).ServeHTTP)
 	p := m.puller()
@@ -156,7 +158,7 @@ func TestCredentialsOfMirrors(t *testing.T) {
 	}
 }
 
-// A mirror that has the manifest and not the layers is asked no more.
+// TestMirrorWithoutLayers checks that a mirror with the manifest but without the layers is not used again.
 func TestMirrorWithoutLayers(t *testing.T) {
 	m := newMirrored(t, nil)
 	p := m.puller()
@@ -182,7 +184,7 @@ func TestMirrorWithoutLayers(t *testing.T) {
 	}
 }
 
-// Docker Hub is one registry under all its names: for mirrors, for credentials, and for how to reach it.
+// TestDockerHub checks that Docker Hub is one registry under all its names: for mirrors, for credentials, and for plain HTTP.
 func TestDockerHub(t *testing.T) {
 	hub, mirror := registrytest.NewRegistry(t, nil), registrytest.NewRegistry(t, nil)
 	image := registrytest.Image(t, registrytest.Files{"a": "b"})
@@ -193,7 +195,7 @@ func TestDockerHub(t *testing.T) {
 		redirected := r.Clone(r.Context())
 		switch {
 		case r.URL.Scheme == "https":
-			return nil, http.ErrSchemeMismatch // so that plainHTTP is what lets it in
+			return nil, http.ErrSchemeMismatch // so that only plainHTTP allows the request
 		case strings.HasSuffix(r.URL.Host, "docker.io"):
 			redirected.URL.Host = hub.Host
 			if user, _, _ := r.BasicAuth(); user == "" {
@@ -225,7 +227,7 @@ func TestDockerHub(t *testing.T) {
 	}
 }
 
-// A registry that asked to wait is left alone; its mirrors and other registries are not.
+// TestSparedRegistries checks that a throttling registry gets no requests, unlike its mirrors and other registries.
 func TestSparedRegistries(t *testing.T) {
 	m := newMirrored(t, nil)
 	alone := puller(m.registry.Host, m.second.Host)
@@ -259,7 +261,7 @@ func TestSparedRegistries(t *testing.T) {
 	}
 }
 
-// A mirror that asked to wait is left alone, also as a mirror.
+// TestSparedMirrors checks that a throttling host gets no requests as a mirror, either.
 func TestSparedMirrors(t *testing.T) {
 	m := newMirrored(t, nil)
 	p := m.puller()
@@ -269,7 +271,7 @@ func TestSparedMirrors(t *testing.T) {
 	}
 }
 
-// A mirror that throttles is asked once in a Job, however often the Job begins again.
+// TestThrottlingMirrorIsAskedOnce checks that a throttling mirror gets requests in the first pull of a Puller only.
 func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
 	m := newMirrored(t, answer(http.StatusTooManyRequests))
 	p := m.puller()
@@ -285,8 +287,8 @@ func TestThrottlingMirrorIsAskedOnce(t *testing.T) {
 	}
 }
 
-// One registry's 429 leads to the next reference. Without one, the failure names the registry as references do,
-// also while layers are read, wherever they are kept.
+// TestThrottlingRegistries checks that a 429 leads to the next reference. If there is none, the failure names the registry as references
+// do, even if it occurs while layers are read.
 func TestThrottlingRegistries(t *testing.T) {
 	image := registrytest.Image(t, registrytest.Files{"a": "b"})
 	throttling := ""
@@ -326,7 +328,8 @@ func TestThrottlingRegistries(t *testing.T) {
 	}
 }
 
-// A registry that throttles by DENIED is not asked again with the next credential, nor without any.
+// TestThrottlingRegistryIsAskedOnce checks that a registry that sends 429 with DENIED gets no request with the next credential, nor an
+// anonymous one.
 func TestThrottlingRegistryIsAskedOnce(t *testing.T) {
 	manifests := 0
 	server := registrytest.NewRegistry(t, func(http.Handler) http.Handler {

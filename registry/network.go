@@ -14,22 +14,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// network is the transport to registries. A host with authorities of its own has a transport of its own, so that
-// they can vouch for no other host, wherever a registry redirects to.
+// network is the transport to registries. A host with CAs of its own has a separate transport, so that
+// they are trusted for no other host, wherever a registry redirects to.
 type network struct {
 	own    map[string]http.RoundTripper
 	others http.RoundTripper
 }
 
-// NewTransport makes the network to registries, which are valid, for all Pullers of a process: so that connections are
-// used again. It finds proxies in the environment, and is safe for concurrent use.
+// NewTransport returns a transport to registries. All Pullers of a process should share it, so that connections are
+// reused. registries must be valid (see Validate). The transport takes proxies from the environment, and is safe for concurrent use.
 func NewTransport(registries []workerapi.Registry) (http.RoundTripper, error) {
 	n := &network{own: map[string]http.RoundTripper{}, others: newTransport()}
 	for host, registry := range hostsOf(registries) {
 		if registry.CABundle == "" {
 			continue
 		}
-		// Beside the well-known authorities: a registry may move from one to the other.
+		// Well-known CAs stay trusted: a registry may move from one to the other.
 		roots, err := Authorities(registry.CABundle)
 		if err != nil {
 			return nil, fmt.Errorf("caBundle of %s: %w", host, err)
@@ -41,8 +41,8 @@ func NewTransport(registries []workerapi.Registry) (http.RoundTripper, error) {
 	return n, nil
 }
 
-// newTransport is the client library's own transport, proxies from the environment included. The library tries three
-// times: with this limit a registry that a network policy keeps away is known within a minute.
+// newTransport returns a copy of the client library's transport, proxies from the environment included, with its own timeout to
+// connect. The library tries three times: with this timeout, a registry that a network policy blocks is reported within a minute.
 func newTransport() *http.Transport {
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
@@ -58,7 +58,7 @@ func (n *network) RoundTrip(request *http.Request) (*http.Response, error) {
 	return n.others.RoundTrip(request)
 }
 
-// Authorities are the well-known ones and those of a PEM bundle. An error: the bundle holds no certificate.
+// Authorities returns the system's CAs together with those of a PEM bundle. It returns an error if the bundle holds no certificate.
 func Authorities(bundle string) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {

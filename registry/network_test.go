@@ -21,7 +21,7 @@ import (
 
 func copyBody(w io.Writer, response *http.Response) (int64, error) { return io.Copy(w, response.Body) }
 
-// secure serves an image as app:1 over TLS with a certificate of one's own, and returns its host.
+// secure serves an image as app:1 over TLS with the given certificate, and returns its host.
 func secure(t *testing.T, certificate tls.Certificate, image v1.Image, around func(http.Handler) http.Handler) string {
 	t.Helper()
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -38,7 +38,7 @@ func secure(t *testing.T, certificate tls.Certificate, image v1.Image, around fu
 
 func asItIs(next http.Handler) http.Handler { return next }
 
-// An authority that is configured for a host vouches for that host, beside the system's, and for no other.
+// TestPrivateAuthorities checks that a CA that is configured for a host is trusted for that host only, beside the system's CAs.
 func TestPrivateAuthorities(t *testing.T) {
 	private, image := selfSigned(), registrytest.Image(t, registrytest.Files{"a": "b"})
 	storage := secure(t, private, image, asItIs)
@@ -84,7 +84,7 @@ func TestPrivateAuthorities(t *testing.T) {
 	}
 }
 
-// A registry that speaks plain HTTP without being listed for it: the message names the setting.
+// TestAdviceForPlainHTTP checks that the message names the setting if a registry answers over plain HTTP without being listed for it.
 func TestAdviceForPlainHTTP(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	_, err := puller().Pull(t.Context(), []string{server.Host + "/app:1"}, amd64)
@@ -117,7 +117,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Registries are reached through the proxy of the environment. Its credentials are in no error.
+// TestRegistriesThroughTheProxy checks that registries are reached through the proxy of the environment, and that no error contains
+// the proxy's credentials.
 func TestRegistriesThroughTheProxy(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))

@@ -8,7 +8,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// loggedImage says which layer is being pulled, and gives the errors of pulling their reasons.
+// loggedImage logs which layer is being pulled, and classifies the errors of pulling.
 type loggedImage struct {
 	v1.Image
 	log   *slog.Logger
@@ -21,7 +21,7 @@ func (i *loggedImage) Layers() ([]v1.Layer, error) {
 	if err != nil {
 		return nil, i.guard.classify(err)
 	}
-	// The wrapping is invisible to who reads the layers: only Uncompressed says a word.
+	// The wrapper changes nothing for readers of the layers: only Uncompressed logs a line.
 	logged := make([]v1.Layer, len(layers))
 	for n, layer := range layers {
 		logged[n] = &loggedLayer{Layer: layer, image: i, number: n + 1, of: len(layers)}
@@ -37,7 +37,7 @@ type loggedLayer struct {
 
 // Uncompressed implements v1.Layer.
 func (l *loggedLayer) Uncompressed() (io.ReadCloser, error) {
-	// Both are in the manifest; without them the line is less telling, no more.
+	// Both are in the manifest. Without them, only the log line lacks details.
 	size, _ := l.Layer.Size()
 	digest, _ := l.Layer.Digest()
 	l.image.log.Info("pulling layer", "number", l.number, "of", l.of, "digest", digest.String(), "compressedBytes", size)
@@ -48,7 +48,7 @@ func (l *loggedLayer) Uncompressed() (io.ReadCloser, error) {
 	return &classifiedReader{ReadCloser: content, guard: l.image.guard}, nil
 }
 
-// classifiedReader gives errors in the middle of a layer their reason while their type is still known.
+// classifiedReader classifies errors in the middle of a layer while their type is still known.
 type classifiedReader struct {
 	io.ReadCloser
 	guard *guard

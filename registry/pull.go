@@ -19,34 +19,34 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// retried are the answers after which a registry is asked again at once. One that asks to wait is not.
+// retried are the status codes after which a request is retried at once. A throttling registry (429) is not retried.
 var retried = []int{
 	http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
 
-// userAgent is how registries know us.
+// userAgent identifies the operator to registries.
 const userAgent = "scanner-operator"
 
-// Puller pulls images, or says where others can get them. It serves one image at a time.
+// Puller pulls images, or locates their layers for other clients. It serves one image at a time.
 type Puller struct {
-	// Registries say how to reach those that need more than the defaults; they are valid (see Validate).
+	// Registries configures the registries that need more than the defaults. It must be valid (see Validate).
 	Registries []workerapi.Registry
-	// Spared are the hosts of registries that have asked to wait: only their mirrors are asked, and they are no mirrors.
+	// Spared are the hosts of throttling registries. They are used neither as registry nor as mirror; their mirrors are used.
 	Spared []string
 	// Credentials of all pull secrets.
 	Credentials Credentials
-	// Transport to registries, such as that of NewTransport; nil for the network, which is then made.
+	// Transport to registries, such as that of NewTransport. If it is nil, the first pull creates one.
 	Transport http.RoundTripper
 	// Patience is how long a registry may send nothing; 0 for one minute.
 	Patience time.Duration
-	// Log takes what is done and how far it is.
+	// Log receives the steps and the progress of a pull.
 	Log *slog.Logger
-	// Now tells the time, for registries that say until when to wait or until when a token is good.
+	// Now returns the current time. It is needed for a Retry-After header with a date, and for the expiry of tokens.
 	Now func() time.Time
-	// Avoided are mirrors that have disappointed, as they are configured: they are not asked.
+	// Avoided are mirrors that have failed, as they are configured. They are not used.
 	Avoided []string
 
-	// sent is for all attempts: what one of them got may be quoted to the next.
+	// sent is shared by all attempts: a registry may quote the secrets of one attempt in its answer to the next.
 	sent sent
 }
 
@@ -54,31 +54,31 @@ type Puller struct {
 type Image struct {
 	// Content gives access to the manifest, the configuration and the layers.
 	Content v1.Image
-	// Reference that it was asked for by.
+	// Reference is the one that the image was requested by.
 	Reference name.Reference
 	// Mirror that it is pulled from instead, as it is configured; empty for the registry itself.
 	Mirror string
-	// Root is the digest that the reference resolved to: of the index, or of the manifest itself.
+	// Root is the digest that the reference resolved to: that of the index, or of the manifest itself.
 	Root v1.Hash
 	// Digest of the platform's own manifest.
 	Digest v1.Hash
-	// Documents are what Root stands for: the indexes that led to the platform's manifest, if any, and that manifest, each as
-	// it was sent. document.Verify goes from Root to Digest by them.
+	// Documents lead from Root to Digest, as document.Verify requires it: the indexes, if any, the manifests that were skipped with
+	// their configurations, and the platform's manifest, each as the registry sent it.
 	Documents [][]byte
-	// Platform that the image was asked for, which is the one that it runs on.
+	// Platform is the one that the image was requested for, and that it runs on.
 	Platform v1.Platform
 	// Declared is the platform in the image's own configuration. It may be wrong or empty: for logs only.
 	Declared v1.Platform
 
-	// repository that answered, the mirror's if it was one, to whom, and on which way.
+	// repository that the image was found in, which is the mirror's if a mirror has it. auth and guard are those of that request.
 	repository name.Repository
 	auth       authn.Authenticator
 	guard      *guard
 }
 
 // Pull resolves the first of the references that the registry has to the image for the platform. Only
-// "not found" and "later" lead to the next reference: any other failure says something about the first that
-// must not be hidden by another one's success. Errors are *failure.Error.
+// "not found" and "throttled" lead to the next reference: any other failure is about the first reference, and the
+// success of another one must not hide it. Errors are *failure.Error.
 func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Platform) (*Image, error) {
 	if len(references) == 0 {
 		return nil, failure.New(workerapi.ReasonImageNotFound, errors.New("it is not known from where the image could be pulled"))
@@ -96,7 +96,7 @@ func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Plat
 				failed = err
 			}
 		case hasReason(err, workerapi.ReasonRegistryThrottled):
-			// It may have what the others have not: "not found" would be too early.
+			// The throttling registry may have the image that the others lack, so "not found" would be premature.
 			if !hasReason(failed, workerapi.ReasonRegistryThrottled) {
 				failed = err
 			}
@@ -108,7 +108,7 @@ func (p *Puller) Pull(ctx context.Context, references []string, platform v1.Plat
 	return nil, failed
 }
 
-// pull asks the mirrors of a reference's registry, and then the registry.
+// pull tries the mirrors of a reference's registry, and then the registry itself.
 func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platform) (*Image, error) {
 	ref, err := p.parse(reference)
 	if err != nil {
@@ -131,12 +131,12 @@ func (p *Puller) pull(ctx context.Context, reference string, platform v1.Platfor
 	return image, err
 }
 
-// isSpared says that a host has asked to wait.
+// isSpared reports whether a host has asked to wait.
 func (p *Puller) isSpared(host string) bool {
 	return slices.ContainsFunc(p.Spared, func(spared string) bool { return workerapi.CanonicalHost(spared) == workerapi.CanonicalHost(host) })
 }
 
-// parse reads a reference. A host is marked for plain HTTP only if it is listed for it.
+// parse parses a reference. It allows plain HTTP only for a host that is listed for it.
 func (p *Puller) parse(reference string) (name.Reference, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -148,7 +148,7 @@ func (p *Puller) parse(reference string) (name.Reference, error) {
 	return ref, nil
 }
 
-// ask tries each credential for a repository, and then none.
+// ask tries each credential for a repository, and then an anonymous request.
 func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platform, patience time.Duration, options ...remote.Option) (*Image, error) {
 	credentials := p.Credentials.For(ref.Context())
 	p.Log.Info("asking the registry", "image", ref.Name(), "platform", platform.String(), "credentials", len(credentials))
@@ -175,7 +175,7 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 				refused = append(refused, credentials[i])
 			}
 		}
-		// What a credential was told says more than what everybody is told.
+		// The answer to a credential is more informative than the answer to an anonymous request.
 		if firstErr == nil || notFound && i < len(credentials) {
 			firstErr = err
 		}
@@ -183,10 +183,11 @@ func (p *Puller) ask(ctx context.Context, ref name.Reference, platform v1.Platfo
 	return nil, p.Credentials.refusal(ref, refused, firstErr)
 }
 
-// patience is how long a registry may send nothing.
+// patience returns how long a registry may send nothing.
 func (p *Puller) patience() time.Duration { return cmp.Or(p.Patience, stallTimeout) }
 
-// resolve asks the registry with one credential. Its layers are pulled with the same one, and may take their time.
+// resolve resolves a reference with one credential. patience bounds how long the registry may send nothing before the layers. The
+// layers are pulled later with the same credential, and with the Puller's own bound.
 func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Platform, auth authn.Authenticator, patience time.Duration,
 	options []remote.Option) (*Image, error) {
 	configured := hostsOf(p.Registries)
@@ -194,7 +195,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	if err != nil {
 		return nil, failure.New(workerapi.ReasonCatalogFailed, err)
 	}
-	// A guard for each attempt: how long to wait belongs to the answer that asked for it.
+	// Each attempt has its own guard, since a Retry-After belongs to the answer that it came with.
 	guard := &guard{
 		next: transport, hosts: configured, now: p.Now, patience: patience,
 		registry: workerapi.CanonicalHost(ref.Context().RegistryStr()), credentials: p.Credentials, sent: &p.sent,
@@ -213,7 +214,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	if err != nil {
 		return nil, guard.classify(err)
 	}
-	// Only now is it known what may be large; until here everything is a document.
+	// Only the manifest shows which blobs may be large. Before it, every answer is a document.
 	guard.allowLayers(ref.Context(), manifest.Layers, p.patience())
 	own := withOwnLayers(image.Content, manifest, guard, func(digest v1.Hash) (v1.Layer, error) {
 		return from.Layer(ctx, ref.Context().Digest(digest.String()))
@@ -223,7 +224,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference, platform v1.Pl
 	return image, nil
 }
 
-// transport makes the network once, so that its connections are used again.
+// transport creates the network once, so that its connections are reused.
 func (p *Puller) transport() (http.RoundTripper, error) {
 	if p.Transport != nil {
 		return p.Transport, nil
@@ -236,7 +237,7 @@ func (p *Puller) transport() (http.RoundTripper, error) {
 	return network, nil
 }
 
-// hasReason looks for a reason anywhere in the chain of an error.
+// hasReason reports whether an error has the reason anywhere in its chain.
 func hasReason(err error, reason string) bool {
 	var known *failure.Error
 	return errors.As(err, &known) && known.Reason == reason

@@ -40,7 +40,7 @@ func reason(err error) string {
 	return fmt.Sprintf("no reason: %v", err)
 }
 
-// recorder remembers what reaches a registry.
+// recorder counts the requests to a registry, and keeps the users in them.
 type recorder struct {
 	mu             sync.Mutex
 	requests       int
@@ -63,7 +63,7 @@ func (r *recorder) around(next http.Handler) http.Handler {
 	})
 }
 
-// wants makes a registry that only lets a user in.
+// wants returns a wrapper that allows requests of one user only.
 func wants(user string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +99,7 @@ func TestPlatforms(t *testing.T) {
 	plain := server.Push(t, "app/plain:1", onARM64)
 	unlabelled := registrytest.Declaring(t, onAMD64, v1.Platform{})
 	noArchitecture := registrytest.Declaring(t, onAMD64, v1.Platform{OS: "linux"})
-	// Both children are built on one machine, and say so.
+	// Both children were built on one machine, and declare its platform.
 	mistaken := server.PushIndex(t, "app/mistaken:1", registrytest.Index(t, map[string]v1.Image{"amd64": noArchitecture, "arm64": onAMD64}))
 	arm64 := v1.Platform{OS: "linux", Architecture: "arm64"}
 
@@ -140,7 +140,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// The next reference is for images that are gone, not for registries that are away.
+// TestFallbackReferences checks that the next reference is used for missing images, but not for unavailable registries.
 func TestFallbackReferences(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	there := server.Push(t, "app/there:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
@@ -162,8 +162,8 @@ func TestFallbackReferences(t *testing.T) {
 	}
 }
 
-// No credential reaches a registry that its secret does not name: not with the pull, not after a failed
-// one, not with a redirect.
+// TestCredentialsDoNotLeak checks that no credential reaches a registry that its Secret does not name: neither
+// when that registry requests credentials, nor through a redirect.
 func TestCredentialsDoNotLeak(t *testing.T) {
 	var strange, storage recorder
 	image := registrytest.Image(t, registrytest.Files{"a": "b"})
@@ -194,7 +194,7 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 				wants("secret-user")(next).ServeHTTP(w, r)
 			}))
 		})
-		// Pushing needs the user as well: the image goes in by the storage's registry, its manifest here.
+		// Pushing requires the user as well.
 		p := puller(server.Host, blobs.Host)
 		withCredentials(t, p, map[string]string{server.Host: "secret-user"})
 		pushAs(t, server.Host, "secret-user", image)
@@ -210,7 +210,8 @@ func TestCredentialsDoNotLeak(t *testing.T) {
 	})
 }
 
-// Several credentials for one registry are tried until one is let in, then none, for public images.
+// TestSeveralCredentials checks that all credentials for a registry are tried until one is accepted, and then an anonymous request,
+// for public images.
 func TestSeveralCredentials(t *testing.T) {
 	var seen recorder
 	server := registrytest.NewRegistry(t, func(next http.Handler) http.Handler { return seen.around(wants("right")(next)) })
@@ -230,7 +231,7 @@ func TestSeveralCredentials(t *testing.T) {
 				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
-			// Asking for credentials at the door is what makes a client present them at all.
+			// Clients send credentials only after such a challenge.
 			if r.URL.Path == "/v2/" {
 				w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 				w.WriteHeader(http.StatusUnauthorized)
@@ -248,7 +249,7 @@ func TestSeveralCredentials(t *testing.T) {
 	}
 }
 
-// Loopback and private addresses look harmless to the client library, which would fall back to HTTP.
+// TestPlainHTTPOnlyWhereListed uses a loopback address, for which the client library would fall back to HTTP.
 func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 	var seen recorder
 	server := registrytest.NewRegistry(t, seen.around)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// pushAs pushes an image as app:1 to a registry that wants a user.
+// pushAs pushes an image as app:1 to a registry that requires a user.
 func pushAs(t *testing.T, host, user string, image v1.Image) {
 	t.Helper()
 	ref, err := name.ParseReference(host+"/app:1", name.Insecure)

@@ -11,14 +11,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// nodeCredentialsURL is where users read what to do about credentials that only nodes have.
+// nodeCredentialsURL is the documentation about credentials that only nodes have.
 const nodeCredentialsURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/private-registries.md#credentials-that-only-nodes-have"
 
 // maxNamed bounds how many Secrets a message names.
 const maxNamed = 3
 
-// nodeHosts are the private registries of clouds whose nodes get their credentials from the cloud itself, by a
-// plugin of the kubelet (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/, see its
+// nodeHosts are the private registries of clouds whose nodes get their credentials from the cloud itself, through a credential
+// provider plugin of the kubelet (https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/, see its
 // matchImages; all partitions of AWS: https://github.com/awslabs/amazon-ecr-credential-helper).
 var nodeHosts = []string{
 	// Amazon ECR, its FIPS endpoints included.
@@ -31,13 +31,13 @@ var nodeHosts = []string{
 	"*.azurecr.io", "*.azurecr.cn", "*.azurecr.us",
 }
 
-// onlyNodesHave says that pods may well run an image of this host without any pull secret.
+// onlyNodesHave reports whether pods may run an image of this host without any pull secret, with credentials of their nodes.
 func onlyNodesHave(host string) bool {
 	return slices.ContainsFunc(nodeHosts, func(pattern string) bool { return matchHost(pattern, host) })
 }
 
-// refusal completes the answer of a registry that let nobody in, neither with the credentials that fit nor
-// without any: whose fault that may be, and what to do. Refused are those that it did not accept.
+// refusal adds the probable cause and the remedy to the error of a registry that accepted neither the fitting credentials nor
+// an anonymous request. refused are the credentials that it rejected.
 func (c Credentials) refusal(ref name.Reference, refused []Credential, err error) error {
 	host, missing := workerapi.CanonicalHost(ref.Context().RegistryStr()), c.unusableFor(ref.Context())
 	switch {
@@ -45,7 +45,7 @@ func (c Credentials) refusal(ref name.Reference, refused []Credential, err error
 		if len(missing) == 0 {
 			return err
 		}
-		// Many registries hide from strangers that an image exists.
+		// Many registries answer "not found" to clients that may not know of a private image.
 		return fmt.Errorf("%w; if it is private: %s cannot be used", err, secrets(missing))
 	case len(refused) > 0:
 		also := ""
@@ -71,15 +71,15 @@ func (c Credentials) refusal(ref name.Reference, refused []Credential, err error
 			host, nodeCredentialsURL, err))
 }
 
-// secrets names pull secrets that cannot be used, and says why.
+// secrets lists unusable pull secrets with their problems.
 func secrets(all []unusable) string {
 	return enumerate(all, func(u unusable) string { return fmt.Sprintf("%q (%s)", u.secret, u.problem) })
 }
 
-// pullSecrets names the pull secrets that credentials are from.
+// pullSecrets lists the pull secrets that hold the credentials.
 func pullSecrets(all []Credential) string { return enumerate(all, Credential.String) }
 
-// enumerate lists the first few.
+// enumerate joins the first maxNamed different names, and adds the number of the others.
 func enumerate[T any](all []T, text func(T) string) string {
 	var names []string
 	for _, one := range all {

@@ -16,8 +16,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// resolve finds the image for the platform behind a reference. An index decides by what it says of its
-// children; a plain manifest is what runs on the asking node, whatever its configuration says.
+// resolve returns the image for the platform that a reference leads to. In an index, the platforms of its children
+// decide. A plain manifest runs on the requesting node, whatever its configuration declares.
 func resolve(ctx context.Context, from *remote.Puller, ref name.Reference, platform v1.Platform) (*Image, error) {
 	descriptor, err := from.Get(ctx, ref)
 	if err != nil {
@@ -40,17 +40,17 @@ func resolve(ctx context.Context, from *remote.Puller, ref name.Reference, platf
 	}, nil
 }
 
-// maxRead is how many indexes, and manifests that fit, are read for one image.
+// maxRead bounds how many indexes, and manifests that fit, are read for one image.
 const maxRead = 16
 
-// candidate is an image, the documents that led to it, and what its configuration says it is for.
+// candidate is an image, the documents that led to it, and the platform in its configuration.
 type candidate struct {
 	image     v1.Image
 	documents [][]byte
 	declared  v1.Platform
 }
 
-// choose returns what runs on the platform: of an index, the first image in the order of containerd.
+// choose returns the image that runs on the platform. In an index, that is the first in containerd's order.
 func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 	if !descriptor.MediaType.IsIndex() {
 		return read(descriptor)
@@ -68,31 +68,32 @@ func (s *search) choose(descriptor *remote.Descriptor) (*candidate, error) {
 		fmt.Errorf("the image has no manifest for %s, only for %q", s.platform.String(), s.offered[:min(len(s.offered), maxOffered)]))
 }
 
-// maxOffered is how many of the platforms that an image has a message names.
+// maxOffered bounds how many of an image's platforms a message names.
 const maxOffered = 20
 
-// errArtefact is beneath the errors about what no runtime runs. It is passed over in an index. What cannot be read is not: it may run.
+// errArtefact is wrapped by the errors about manifests that no runtime runs. The search skips such a manifest in an index. It does
+// not skip an unreadable manifest, which may run.
 var errArtefact = errors.New("it is not a container image")
 
-// search looks for the manifest of a platform.
+// search finds the manifest of a platform.
 type search struct {
 	platform v1.Platform
-	// get fetches a document of the image's repository, which has that digest.
+	// get fetches a document by its digest from the image's repository.
 	get func(v1.Hash) (*remote.Descriptor, error)
-	// read is how many documents were: indexes, and manifests that fit.
+	// read is how many documents were read: indexes, and manifests that fit.
 	read int
-	// documents are the indexes that were read, and what proves of other manifests that they are passed over, as document.Verify wants it.
+	// documents are the indexes that were read and the proofs of skipped manifests, in the order that document.Verify requires.
 	documents [][]byte
-	// kept is how many bytes these have.
+	// kept is the size of documents in bytes.
 	kept int
-	// offered are the other platforms that were seen, and beyond says that there are documents that were not looked at.
+	// offered are the platforms that were found and do not run on the node. beyond is true if a bound kept documents from being read.
 	offered []string
 	beyond  bool
-	// artefact says what a manifest is that would fit and is no image.
+	// artefact is the error about the first manifest that would fit, but is not an image.
 	artefact error
 }
 
-// in looks through an index. depth is how many indexes led here, this one included. It returns nil if the platform is not in it.
+// in searches an index. depth is how many indexes led here, this one included. It returns nil if the index has no image for the platform.
 func (s *search) in(raw []byte, depth int) (*candidate, error) {
 	s.read++
 	if err := s.keep(raw); err != nil {
@@ -118,13 +119,13 @@ func (s *search) in(raw []byte, depth int) (*candidate, error) {
 	return nil, nil
 }
 
-// at looks at one of those that an index holds. It returns nil if that is no image for the platform and has none.
+// at examines one child of an index. It returns nil if the child is no image for the platform, and no index with one.
 func (s *search) at(child v1.Descriptor, depth int) (*candidate, error) {
 	descriptor, err := s.get(child.Digest)
 	if err != nil {
 		return nil, err
 	}
-	// Runtimes go by the type that the index says.
+	// Runtimes use the media type in the index.
 	descriptor.MediaType = child.MediaType
 	if child.MediaType.IsIndex() {
 		return s.in(descriptor.Manifest, depth+1)
@@ -145,7 +146,7 @@ func (s *search) at(child v1.Descriptor, depth int) (*candidate, error) {
 	return nil, s.passOver(descriptor)
 }
 
-// passOver keeps what proves that a manifest of an index is not what runs: the manifest, and its configuration if it names one.
+// passOver keeps the proof that a manifest of an index does not run: the manifest, and its configuration if it names one.
 func (s *search) passOver(descriptor *remote.Descriptor) error {
 	if err := s.keep(descriptor.Manifest); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (s *search) passOver(descriptor *remote.Descriptor) error {
 	return s.keep(config)
 }
 
-// keep adds a document to those that prove what runs.
+// keep adds a document to the proof of which manifest runs. It returns an error if the proof exceeds MaxManifestsBytes.
 func (s *search) keep(raw []byte) error {
 	if s.kept += len(raw); s.kept > workerapi.MaxManifestsBytes {
 		return failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("the indexes of the image, and what they hold before the manifest for %s, have more than %d MiB; "+
@@ -175,9 +176,9 @@ func (s *search) keep(raw []byte) error {
 	return nil
 }
 
-// read gets the manifest and the configuration of an image, and refuses what is no image. Nothing depends on the platform that
-// the configuration names, unless an index names none: builds for several platforms often leave a wrong or no architecture
-// there, and runtimes run such images, since they go by the index.
+// read fetches the manifest and the configuration of an image, and rejects manifests that are no images. The platform in the
+// configuration matters only if the index names none. Builds for several platforms often leave a wrong or no architecture
+// there, and runtimes run such images, since the index decides.
 func read(descriptor *remote.Descriptor) (*candidate, error) {
 	image, err := descriptor.Image()
 	if err != nil {
@@ -190,10 +191,10 @@ func read(descriptor *remote.Descriptor) (*candidate, error) {
 	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
 		return nil, failure.New(workerapi.ReasonNotAnImage, fmt.Errorf("%w: the manifest (%s) has neither configuration nor layers", errArtefact, manifest.MediaType))
 	}
-	// Artefacts (charts, signatures, SBOMs) are manifests too: they carry a configuration of another type.
+	// Artifacts (charts, signatures, SBOMs) are manifests, too. Their configuration has another type.
 	notImage := failure.New(workerapi.ReasonNotAnImage,
 		fmt.Errorf("%w: its configuration is of type %q", errArtefact, manifest.Config.MediaType))
-	// Fetched apart from being understood: that it cannot be fetched is the registry's fault.
+	// Fetched separately from decoding, since a failed fetch is the registry's fault.
 	rawConfig, err := image.RawConfigFile()
 	if err != nil {
 		return nil, err

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// maxSent bounds how many secrets of a conversation are remembered, the newest ones.
+	// maxSent bounds how many of the sent secrets are kept. The newest ones are.
 	maxSent = 64
-	// maxSentBytes bounds each: servers take at most 1 MiB of headers, most of them far less.
+	// maxSentBytes bounds each of them: servers accept at most 1 MiB of headers, most of them far less.
 	maxSentBytes = 64 << 10
 )
 
-// errTooLarge refuses to send what could not be remembered.
+// errTooLarge is returned for a secret that is too large to be kept, and is therefore not sent.
 var errTooLarge = errors.New("a credential or token of more than 64 KiB is not sent")
 
-// sent are the secrets that were sent to registries and their token servers, whoever made them: tokens are in no
-// pull secret, and may be quoted like what is. It is safe for concurrent use.
+// sent keeps the secrets that were sent to registries and their token servers, for redaction. Tokens are in no
+// pull secret, and a registry may quote them as well. It is safe for concurrent use.
 type sent struct {
 	mu     sync.Mutex
 	values []string
 }
 
-// remember takes the secrets out of a request before it is sent.
+// remember keeps the secrets of a request before it is sent. If it fails, the request must not be sent.
 func (s *sent) remember(request *http.Request) error {
 	_, value, _ := strings.Cut(request.Header.Get("Authorization"), " ")
 	if err := s.add(value); err != nil {
@@ -39,7 +39,7 @@ func (s *sent) remember(request *http.Request) error {
 	return s.add(refreshTokenIn(request))
 }
 
-// refreshTokenIn returns what a token server gave for the next token: only that is sent in a form.
+// refreshTokenIn returns the refresh token in a request to a token server. Only that secret is sent in a form.
 func refreshTokenIn(request *http.Request) string {
 	if request.Method != http.MethodPost || request.GetBody == nil || request.ContentLength > maxAnswerBytes {
 		return ""
@@ -48,13 +48,13 @@ func refreshTokenIn(request *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	// A copy, whose body may be read.
+	// The form is parsed from a copy of the request, whose body may be consumed.
 	form := http.Request{Method: request.Method, Header: request.Header, Body: body}
 	defer body.Close()
 	return form.PostFormValue("refresh_token")
 }
 
-// add keeps a secret, and lets the oldest go.
+// add keeps a secret, and drops the oldest one beyond maxSent.
 func (s *sent) add(secret string) error {
 	if len(secret) > maxSentBytes {
 		return errTooLarge
@@ -69,15 +69,15 @@ func (s *sent) add(secret string) error {
 	return nil
 }
 
-// all returns a copy of what is remembered.
+// all returns a copy of the kept secrets.
 func (s *sent) all() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.values)
 }
 
-// redact takes secrets out of a text: a registry may quote what it was given. The longest go first: a short one that
-// begins a longer one would leave the rest of that in clear.
+// redact replaces secrets in a text, since a registry may quote what it received. Longer secrets are replaced first: a short one
+// that is the beginning of a longer one would leave the rest of the longer one readable.
 func redact(text string, secrets []string) string {
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, secret := range secrets {

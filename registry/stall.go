@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// stallTimeout is how long a registry may send nothing, before its answer or in the middle of it. Users learn of a
+// stallTimeout is how long a registry may send nothing, before its answer or in the middle of it. Users see a
 // failure within two minutes.
 const stallTimeout = time.Minute
 
-// errStalled says that a registry has stopped sending. It is no timeout in the sense of package net: the client
-// library would ask again, and wait as long.
+// errStalled reports that a registry has stopped sending. It is not a timeout in the sense of package net: the client
+// library would retry that, and wait as long again.
 var errStalled = errors.New("the registry has stopped sending")
 
-// impatient sends a request and ends it, and the reading of its answer, when nothing comes for a while. A deadline
-// for the whole would have to know how large a layer is.
+// impatient sends a request. It cancels the request, or the reading of its answer, if the server sends nothing for patience. A
+// deadline for the whole request would depend on the size of a layer.
 func impatient(next http.RoundTripper, request *http.Request, patience time.Duration) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(request.Context())
 	watch := time.AfterFunc(patience, func() { cancel(fmt.Errorf("%w: %s has sent nothing for %s", errStalled, request.URL.Host, patience)) })
@@ -32,7 +32,7 @@ func impatient(next http.RoundTripper, request *http.Request, patience time.Dura
 	return response, nil
 }
 
-// becauseOf returns why a context was ended rather than that it was.
+// becauseOf returns the stall that ended a context, or err if the context did not end by a stall.
 func becauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
 		return cause
@@ -40,7 +40,7 @@ func becauseOf(ctx context.Context, err error) error {
 	return err
 }
 
-// watchedBody winds the watch up with each Read. Between two of them nobody waits for the registry.
+// watchedBody restarts the stall timer with each Read. The timer stands still between two Reads, when nothing is expected.
 type watchedBody struct {
 	io.ReadCloser
 	ctx      context.Context

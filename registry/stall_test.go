@@ -16,7 +16,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// A registry that stops sending is noticed, wherever it stops, and nobody waits for it to go on.
+// TestStalledRegistries checks that a registry that stops sending at any point is a failure, and that the request is not retried.
 func TestStalledRegistries(t *testing.T) {
 	for what, stalls := range map[string]func(r *http.Request) bool{
 		"before the answer to a manifest": func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/manifests/") },
@@ -40,7 +40,7 @@ func TestStalledRegistries(t *testing.T) {
 					}
 					asked.Add(1)
 					if middle {
-						_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0}) // where gzip begins
+						_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0}) // the beginning of a gzip file
 						_ = http.NewResponseController(w).Flush()
 					}
 					<-r.Context().Done()
@@ -67,7 +67,7 @@ func TestStalledRegistries(t *testing.T) {
 	}
 }
 
-// silent takes connections and says nothing. It counts them.
+// silent starts a server that accepts connections, counts them, and sends nothing.
 func silent(t *testing.T) (host string, connections *atomic.Int32) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -75,7 +75,7 @@ func silent(t *testing.T) (host string, connections *atomic.Int32) {
 		t.Fatal(err)
 	}
 	connections = new(atomic.Int32)
-	var accepted []net.Conn // a connection that nobody holds is closed by the garbage collector
+	var accepted []net.Conn // referenced, since the garbage collector closes unreferenced connections
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -98,7 +98,8 @@ func silent(t *testing.T) (host string, connections *atomic.Int32) {
 	return listener.Addr().String(), connections
 }
 
-// A registry that takes connections and says nothing, not even in TLS, is given up after one silence.
+// TestSilentRegistry checks that a pull fails after one stall timeout if a registry accepts connections and sends nothing, not even
+// in a TLS handshake.
 func TestSilentRegistry(t *testing.T) {
 	for what, plain := range map[string]bool{"TLS": false, "plain HTTP": true} {
 		t.Run(what, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestSilentRegistry(t *testing.T) {
 			if got := reason(err); got != workerapi.ReasonRegistryUnavail || !strings.Contains(err.Error(), "has stopped sending") {
 				t.Errorf("got %s (%v), want %s that has stopped sending", got, err, workerapi.ReasonRegistryUnavail)
 			}
-			// The client library tries TLS beside plain HTTP.
+			// The client library tries TLS as well as plain HTTP.
 			if got := connections.Load(); got > 2 {
 				t.Errorf("%d connections, want one for each scheme", got)
 			}
@@ -120,8 +121,8 @@ func TestSilentRegistry(t *testing.T) {
 	}
 }
 
-// A silent mirror is waited for less than a registry, since there is another source; its layers are given the full
-// time, since a cache may have to get them first.
+// TestSilentMirrors checks that the stall timeout of a mirror's manifest is shorter than that of a registry, since there is another
+// source. That of its layers is not: a cache may have to fetch them first.
 func TestSilentMirrors(t *testing.T) {
 	m := newMirrored(t, nil)
 	host, _ := silent(t)
@@ -162,7 +163,7 @@ func TestSilentMirrors(t *testing.T) {
 	}
 }
 
-// readAll reads a whole layer as it was sent, and returns why that ended early.
+// readAll reads a whole layer, and returns the error that ended it early.
 func readAll(layer v1.Layer) error {
 	content, err := layer.Uncompressed()
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// documentBytes is more than any document may have.
+// documentBytes is larger than any document may be.
 const documentBytes = document.MaxBytes + 1<<20
 
-// endless answers with more than a document may have, for a test's idea of endless.
+// endless writes 64 MiB, far more than a document may have.
 func endless(w http.ResponseWriter) {
 	block := []byte(strings.Repeat(" ", 1<<20))
 	for range 64 {
@@ -32,17 +32,17 @@ func endless(w http.ResponseWriter) {
 	}
 }
 
-// isTooLarge says that an answer was refused for its size, by our bound or by a tighter one of the client library.
+// isTooLarge reports whether an answer was refused for its size, by a bound of this package or by a lower one of the client library.
 func isTooLarge(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "larger than") || strings.Contains(err.Error(), "byte limit"))
 }
 
-// largeImage has one layer that is larger than a document may be.
+// largeImage returns an image with one layer that is larger than a document may be.
 func largeImage(t *testing.T) (image v1.Image, layer string) {
 	t.Helper()
 	content := make([]byte, documentBytes)
 	random := rand.NewChaCha8([32]byte{})
-	_, _ = random.Read(content) // which cannot fail
+	_, _ = random.Read(content) // cannot fail
 	made := static.NewLayer(content, types.OCIUncompressedLayer)
 	image, err := mutate.AppendLayers(empty.Image, made)
 	if err != nil {
@@ -51,11 +51,11 @@ func largeImage(t *testing.T) (image v1.Image, layer string) {
 	return image, registrytest.Digest(t, made)
 }
 
-// toBlobs is an address that looks like that of a layer.
+// toBlobs is a path that looks like that of a layer.
 const toBlobs = "/v2/app/blobs/sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// What is read into memory is bounded by what was asked for. Where a registry keeps it or sends to for it
-// does not make a layer of it.
+// TestDocumentsAreBounded checks that the kind of the request determines the bound of an answer. An address that looks like a
+// layer's, as the target of a redirect or as a realm, does not lift the bound.
 func TestDocumentsAreBounded(t *testing.T) {
 	isManifest := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/manifests/") }
 	isBlob := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/blobs/") }
@@ -81,7 +81,7 @@ func TestDocumentsAreBounded(t *testing.T) {
 			if isBlob(r) {
 				endless(w)
 			}
-			// The client library trusts the manifest's word about the size.
+			// The client library trusts the size in the manifest.
 			if isManifest(r) {
 				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
 				fmt.Fprintf(w, `{"schemaVersion": 2, "config": {"mediaType": %q, "size": %d, "digest": %q}, "layers": []}`,
@@ -119,7 +119,7 @@ func TestDocumentsAreBounded(t *testing.T) {
 	}
 }
 
-// Layers are of any size, wherever the registry keeps them.
+// TestLayersAreNotBounded checks that layers may have any size, in the registry and after redirects.
 func TestLayersAreNotBounded(t *testing.T) {
 	image, _ := largeImage(t)
 	storage := registrytest.NewRegistry(t, nil)
@@ -151,7 +151,8 @@ func TestLayersAreNotBounded(t *testing.T) {
 	}
 }
 
-// While layers are pulled, a token may have to be renewed: its realm can then be the very address of a layer.
+// TestTokenFromTheAddressOfALayer checks the bound of a token that is renewed while layers are pulled, with the address of a layer as
+// its realm.
 func TestTokenFromTheAddressOfALayer(t *testing.T) {
 	image, layer := largeImage(t)
 	pulling := false
@@ -183,7 +184,7 @@ func TestTokenFromTheAddressOfALayer(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded: of a refusal without an end the beginning is read, and its status counts.
+// TestRefusalsAreBounded checks that only the beginning of an endless error response is read, and that its status decides.
 func TestRefusalsAreBounded(t *testing.T) {
 	image, layer := largeImage(t)
 	for what, c := range map[string]struct{ path, begin string }{

@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestWhatCannotBeReadIsNotPassedOver: containerd reads less of a configuration, and so may run an image whose configuration cannot be
-// read here. The image beside it in the index is not the one that runs.
+// TestWhatCannotBeReadIsNotPassedOver checks that an unreadable image in an index is a failure. containerd parses less of a
+// configuration, and may run that image rather than the next one in the index.
 func TestWhatCannotBeReadIsNotPassedOver(t *testing.T) {
 	good := registrytest.Image(t, registrytest.Files{"a": "b"})
 	raw, err := good.RawManifest()

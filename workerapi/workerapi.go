@@ -5,11 +5,11 @@ import "time"
 // Audience is the audience of the projected service account token that a worker presents as its bearer token.
 const Audience = "scanner-operator-ingest"
 
-// What a worker finds in its pod.
+// Files and environment variables in a worker's pod.
 const (
 	// TokenFile holds the projected service account token. The kubelet renews it: read it for every request.
 	TokenFile = "/var/run/secrets/scanner-operator/token"
-	// TerminationFile is where a failing worker leaves its Failure as JSON, for the manager to read from the pod's status.
+	// TerminationFile is where a failing worker writes its Failure as JSON. The manager reads it from the pod's status.
 	TerminationFile = "/dev/termination-log"
 	// PullSecretsDir has one directory per pull secret, named like it, each with a .dockerconfigjson or .dockercfg file.
 	// Directories of missing Secrets are empty.
@@ -25,16 +25,17 @@ const (
 	EnvRegistries = "SCANNER_REGISTRIES"
 )
 
-// Paths of the ingest API. Each request is authenticated; which image or lease it may speak of follows
-// from the manager's own record of the Job that the token's pod belongs to.
+// Paths of the ingest API. Each request is authenticated. The manager's own record of the Job that the token's pod belongs to
+// decides which image or lease the request may concern.
 const (
-	// PathCatalogResult takes PUT with everything that a catalog Job brings, as ContentTypeCatalog. A Job brings one result: the same
-	// upload again is answered as before, another one is refused with 409. 507 says that there is no room for it now.
+	// PathCatalogResult takes PUT with the complete upload of a catalog Job, as ContentTypeCatalog. A Job uploads one result: the answer
+	// to a repeated upload is the same, and a different upload is refused with 409. Status 507 means that there is no room at present.
 	PathCatalogResult = "/v1/catalog/result"
 
 	// PathDatabase takes POST with a DatabaseStatus and answers with a DatabaseOrder.
 	PathDatabase = "/v1/match/database"
-	// PathAlive takes POST with {}: a match worker that does something else for long, such as installing a database, reports that it is alive.
+	// PathAlive takes POST with {}. A match worker that sends no other requests for long, for example while it installs a database,
+	// reports with it that it is alive.
 	PathAlive = "/v1/match/alive"
 	// PathLeases takes POST with a LeaseRequest and answers with a LeaseResponse, waiting up to LeaseRequest.WaitSeconds for work.
 	PathLeases = "/v1/match/leases"
@@ -52,8 +53,9 @@ const (
 	MaxCatalogBytes = 256 << 20
 	MaxReportBytes  = 16 << 20
 	MaxJSONBytes    = 1 << 20
-	// MaxManifestBytes bounds each index and manifest of a catalog Job's upload, MaxManifestsBytes all of them together without
-	// the last, and MaxManifests their number: indexes, what they hold and no runtime runs, and the platform's manifest.
+	// MaxManifestBytes bounds each index and manifest of a catalog Job's upload. MaxManifestsBytes bounds all of them together without
+	// the last. MaxManifests bounds their number: indexes, manifests that no runtime runs with their configurations, and the platform's
+	// manifest.
 	MaxManifestBytes  = 4 << 20
 	MaxManifestsBytes = 12 << 20
 	MaxManifests      = 33
@@ -66,15 +68,15 @@ const (
 	MaxReportContentBytes     = 128 << 20
 )
 
-// MaxWindowBytes bounds the memory that decompression takes, whatever a body's header claims: of a larger zstd window, nothing is read.
+// MaxWindowBytes bounds the memory of decompression, whatever a body's header claims: a body with a larger zstd window is not read.
 // Encoders use 8 MiB by default.
 const MaxWindowBytes = 32 << 20
 
-// MaxPackages bounds the packages of one image, and how many relationships say that one belongs to another: a match worker holds all of
-// them in memory. More is refused with 422.
+// MaxPackages bounds the packages of one image, and also the relationships in which one package belongs to another. A match worker
+// holds all of them in memory. More are refused with 422.
 const MaxPackages = 100_000
 
-// Limits inside a report, because a few bytes of JSON can become many in memory. More is refused with 413.
+// Limits inside a report, since a few bytes of JSON can take much memory when decoded. More is refused with 413.
 const (
 	MaxReportFindings = 100_000
 	// MaxReportListEntries bounds the entries of all lists of all findings together: aliases, locations, …
@@ -87,94 +89,95 @@ const (
 const (
 	ContentTypeZstd = "application/zstd"
 	ContentTypeJSON = "application/json"
-	// ContentTypeCatalog is a CatalogResult as one line of JSON, and after it the documents whose sizes it names, in the order of its
+	// ContentTypeCatalog is a CatalogResult as one line of JSON, followed by the documents whose sizes it contains, in the order of its
 	// fields: indexes and manifest as the registry sent them, then the syft-json SBOM and the match input, both zstd-compressed.
 	ContentTypeCatalog = "application/vnd.scanner-operator.catalog"
 )
 
-// DigestHeader carries "sha256:<hex>" of an upload's body as sent. A body that differs is refused with 400,
-// which also notices a truncated one.
+// DigestHeader carries "sha256:<hex>" of an upload's body as sent. A body with another digest, such as a truncated one,
+// is refused with 400.
 const DigestHeader = "X-Content-Digest"
 
-// Registry says how to reach one registry.
+// Registry configures the access to one registry.
 type Registry struct {
 	// Host is the registry's host name, with its port unless that is the scheme's default.
 	Host string `json:"host"`
 	// PlainHTTP allows HTTP without TLS for this host only.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
-	// CABundle are PEM certificates that this host's certificate may be signed by, beside the well-known authorities.
+	// CABundle are PEM certificates of CAs that may sign this host's certificate, beside the well-known CAs.
 	CABundle string `json:"caBundle,omitempty"`
-	// Mirrors are asked before the registry itself: a host with or without a path to put before the repository.
+	// Mirrors are tried before the registry itself. Each is a host with or without a path, which is put before the repository.
 	Mirrors []string `json:"mirrors,omitempty"`
 }
 
-// CatalogResult begins a catalog Job's upload. The platform's manifest, and that it belongs to the image, is not stated here: the manager
-// computes it from the documents that follow.
+// CatalogResult is the beginning of a catalog Job's upload. It does not contain the platform's manifest, or its relation to the image:
+// the manager computes both from the documents that follow.
 type CatalogResult struct {
 	// Image is the reference that the image was pulled by.
 	Image string `json:"image"`
-	// Platform that the image was asked for, os/architecture[/variant].
+	// Platform is the one that the image was requested for, os/architecture[/variant].
 	Platform string `json:"platform"`
 	// Distro is the Linux distribution found in the image, such as "debian 12"; empty if there is none.
 	Distro string `json:"distro,omitempty"`
 	// Packages is the number of packages in the SBOM.
 	Packages int `json:"packages"`
-	// Tool names the cataloguer and its version, such as "syft 1.57.0".
+	// Tool is the name and version of the cataloger, such as "syft 1.57.0".
 	Tool string `json:"tool"`
-	// ManifestSizes are the bytes of the documents that lead from the image's digest to the platform's manifest, which is the last. It is the
-	// only one if the image's digest is its own. An index comes before what it holds; what no runtime runs is followed by its configuration.
+	// ManifestSizes are the sizes in bytes of the documents that lead from the image's digest to the platform's manifest, which is the
+	// last. It is the only one if the image's digest is its own. An index comes before its children. A manifest that no runtime runs is
+	// followed by its configuration.
 	ManifestSizes []int64 `json:"manifestSizes"`
-	// SBOMSize and MatchInputSize are the bytes of these documents as sent, compressed.
+	// SBOMSize and MatchInputSize are the sizes of these documents in bytes as sent, compressed.
 	SBOMSize       int64 `json:"sbomSize"`
 	MatchInputSize int64 `json:"matchInputSize"`
 }
 
 // Reasons of failures. They are part of the API that users see in an ImageScan's conditions.
 const (
-	ReasonImageNotFound      = "ImageNotFound"       // the registry does not have it (any more)
-	ReasonUnauthorized       = "Unauthorized"        // the registry wants other or any credentials
-	ReasonPullSecretMissing  = "PullSecretMissing"   // the registry wants credentials, and a Secret that may hold them is not there
+	ReasonImageNotFound      = "ImageNotFound"       // the registry does not have the image, or not any more
+	ReasonUnauthorized       = "Unauthorized"        // the registry requires credentials, and accepts none of those available
+	ReasonPullSecretMissing  = "PullSecretMissing"   // the registry requires credentials, and a Secret that may hold them is missing or unusable
 	ReasonNodeCredentials    = "NodeCredentialsOnly" // only the nodes have credentials for the registry
 	ReasonPlatformMismatch   = "PlatformMismatch"    // the image has no manifest for the platform
-	ReasonNotAnImage         = "NotAnImage"          // an artefact, an unknown media type, a corrupt layer
-	ReasonForeignLayer       = "ForeignLayer"        // a layer that is not in the registry, whatever other address the manifest names
-	ReasonImageTooLarge      = "ImageTooLarge"       // unpacked, it needs more than the worker's scratch space
+	ReasonNotAnImage         = "NotAnImage"          // an artifact, an unknown media type, a corrupt layer
+	ReasonForeignLayer       = "ForeignLayer"        // a layer is not in the registry; other addresses in the manifest are not used
+	ReasonImageTooLarge      = "ImageTooLarge"       // the image needs more than the worker's scratch space, or its SBOM exceeds a limit
 	ReasonScratchFull        = "ScratchFull"         // the node's disk was full before the scratch space was used up
-	ReasonRegistryThrottled  = "RegistryThrottled"   // 429
+	ReasonRegistryThrottled  = "RegistryThrottled"   // the registry limits the rate of requests (429)
 	ReasonRegistryUnavail    = "RegistryUnavailable" // network, TLS, 5xx
-	ReasonUploadRefused      = "UploadRefused"       // the ingest API said no
-	ReasonSpoolBudget        = "SpoolBudgetExceeded" // the ingest API had no room for the upload for as long as the worker waits
+	ReasonUploadRefused      = "UploadRefused"       // the ingest API refused the upload
+	ReasonSpoolBudget        = "SpoolBudgetExceeded" // the ingest API had no room for the upload until the worker's deadline
 	ReasonIngestUnreachable  = "IngestUnreachable"   // the ingest API cannot be reached
-	ReasonCatalogFailed      = "CatalogFailed"       // anything else while cataloguing
+	ReasonCatalogFailed      = "CatalogFailed"       // anything else while cataloging
 	ReasonMatchFailed        = "MatchFailed"         // anything else while matching
 	ReasonMatchTimedOut      = "MatchTimedOut"       // the match did not end within its deadline
 	ReasonDatabaseUnreadable = "DatabaseUnreadable"  // the vulnerability database failed during matching
 )
 
-// Failure says why a worker could not do its work. Message is one line, without credentials, at most 1024 bytes.
+// Failure describes why a worker failed. Message is one line, without credentials, at most 1024 bytes.
 type Failure struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// RetryAfterSeconds is what a registry asked for; 0 if it did not.
+	// RetryAfterSeconds is the wait that a registry asked for; 0 if it did not ask for one.
 	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
-	// Registry is the host that throttles, as it stands in image references; empty with all other reasons.
+	// Registry is the host of the throttling registry, as in image references; empty with all other reasons.
 	Registry string `json:"registry,omitempty"`
 }
 
 // Database identifies one build of the vulnerability database.
 type Database struct {
-	// Built is the database's own build time: its identity, newer is better.
+	// Built is the database's own build time. It identifies the build: a later one is newer.
 	Built time.Time `json:"built"`
-	// SchemaVersion such as "v6.1.4".
+	// SchemaVersion is that of the database, such as "v6.1.4".
 	SchemaVersion string `json:"schemaVersion"`
-	// Checksum of the distributed archive as the listing gives it, "sha256:<hex>"; empty if unknown.
+	// Checksum is that of the distributed archive as in the listing, "sha256:<hex>"; empty if unknown.
 	Checksum string `json:"checksum,omitempty"`
 }
 
-// DatabaseStatus is what a match worker says about its database: at its start, after each attempt to install
-// another, and when the listing could not be read.
+// DatabaseStatus is a match worker's report about its database. The worker sends it at its start, after each attempt to install
+// another database, and if the listing could not be read.
 type DatabaseStatus struct {
-	// Tool names the matcher and its version, such as "grype 0.121.2".
+	// Tool is the name and version of the matcher, such as "grype 0.121.2".
 	Tool string `json:"tool"`
 	// Installed is the open database; nil if there is none.
 	Installed *Database `json:"installed,omitempty"`
@@ -190,7 +193,7 @@ type DatabaseOrder struct {
 	Wanted time.Time `json:"wanted,omitzero"`
 }
 
-// LeaseRequest asks for images to match.
+// LeaseRequest requests images to match.
 type LeaseRequest struct {
 	// Built is the build time of the database that the worker has open.
 	Built time.Time `json:"built"`
@@ -200,17 +203,17 @@ type LeaseRequest struct {
 	WaitSeconds int `json:"waitSeconds"`
 }
 
-// LeaseResponse lends images to a match worker.
+// LeaseResponse assigns images to a match worker.
 type LeaseResponse struct {
 	Leases []Lease `json:"leases"`
-	// Wanted is set when the worker should install a newer database first; then there are no leases.
+	// Wanted is set if the worker should install a newer database first. There are no leases then.
 	Wanted time.Time `json:"wanted,omitzero"`
 }
 
-// Lease is the right and duty to match one image. It ends with its report, its failure, or at Until.
+// Lease assigns one image to a match worker, which must match it. It ends with its report, with its failure, or at Until.
 type Lease struct {
 	ID string `json:"id"`
-	// Image names what is matched in logs: its platform manifest digest.
+	// Image identifies the image in logs by its platform manifest digest.
 	Image string    `json:"image"`
 	Until time.Time `json:"until"`
 }
@@ -218,10 +221,10 @@ type Lease struct {
 // Report is the result of matching one image, in the engine's own terms.
 type Report struct {
 	Database Database `json:"database"`
-	// Tool names the matcher and its version, such as "grype 0.121.2".
+	// Tool is the name and version of the matcher, such as "grype 0.121.2".
 	Tool   string `json:"tool"`
 	Distro string `json:"distro,omitempty"`
-	// Findings are complete: what is not here is not known to be wrong with the image.
+	// Findings are complete: a vulnerability that is not among them was not found in the image.
 	Findings []Finding `json:"findings"`
 	// Ignored is the number of matches that the engine's own rules dropped.
 	Ignored int `json:"ignored"`
@@ -243,7 +246,7 @@ type Finding struct {
 	// FixState is fixed, not-fixed, wont-fix or unknown (or empty).
 	FixState    string   `json:"fixState"`
 	FixVersions []string `json:"fixVersions,omitempty"`
-	// SuggestedFix is the one of FixVersions that suits the installed version best; may be empty.
+	// SuggestedFix is the entry of FixVersions that suits the installed version best; may be empty.
 	SuggestedFix string `json:"suggestedFix,omitempty"`
 	// FixAvailable is when the fix was first seen by the database; zero if unknown.
 	FixAvailable time.Time `json:"fixAvailable,omitzero"`
@@ -251,11 +254,11 @@ type Finding struct {
 	// EPSS is the probability of exploitation in the next 30 days, 0 to 1 (https://www.first.org/epss/); 0 if unknown.
 	EPSS           float64 `json:"epss,omitempty"`
 	EPSSPercentile float64 `json:"epssPercentile,omitempty"`
-	// KnownExploited says that it is in CISA's catalog of known exploited vulnerabilities.
+	// KnownExploited is true if the vulnerability is in CISA's catalog of known exploited vulnerabilities.
 	KnownExploited bool `json:"knownExploited,omitempty"`
 	// Risk is the engine's own score, 0 to 100.
 	Risk float64 `json:"risk,omitempty"`
-	// MatchTypes such as "exact-direct-match" or "cpe-match".
+	// MatchTypes are Grype's, such as "exact-direct-match" or "cpe-match".
 	MatchTypes []string   `json:"matchTypes,omitempty"`
 	Package    Package    `json:"package"`
 	Locations  []Location `json:"locations,omitempty"`
@@ -269,7 +272,7 @@ type CVSS struct {
 	Score   float64 `json:"score"`
 }
 
-// Package is what an advisory was matched with.
+// Package is the package that an advisory was matched with.
 type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -277,7 +280,7 @@ type Package struct {
 	Type     string `json:"type"`
 	Language string `json:"language,omitempty"`
 	PURL     string `json:"purl,omitempty"`
-	// Upstreams are the source packages that it was built from.
+	// Upstreams are the source packages that the package was built from.
 	Upstreams []string `json:"upstreams,omitempty"`
 }
 

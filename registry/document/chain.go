@@ -10,15 +10,18 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// MaxIndexDepth is how many indexes may lead to a manifest, the first one included.
+// MaxIndexDepth is how many nested indexes may lead to a manifest, the first one included.
 const MaxIndexDepth = 3
 
-// Verify returns the digest of the platform manifest that the documents lead to. The first document has the digest root. It is
-// that manifest and the only one, or an index. After an index comes what it holds for the platform, in the order of Children:
-// an index in it, or a manifest. A manifest that no runtime runs is followed by its configuration, if it names one, which proves
-// that it is passed over. The last document is the platform's manifest. Whoever brings the documents can therefore choose
-// nothing: an index has one manifest for a platform.
-// Documents are read once, and each is bounded as Check says.
+// Verify returns the digest of the platform manifest that the documents lead to.
+//
+// The first document has the digest root. It is either the platform's manifest, and then the only document, or an index. An index is
+// followed by its children for the platform, in the order of Children; a child is an index or a manifest. A manifest that no runtime
+// runs is followed by its configuration, if it names one. The configuration proves that runtimes skip the manifest. The last
+// document is the platform's manifest.
+//
+// An index therefore leads to one manifest for a platform, and the sender of the documents cannot choose another one.
+// Each document is read once, and is bounded as described at Check.
 func Verify(root v1.Hash, platform v1.Platform, documents [][]byte) (v1.Hash, error) {
 	c := chain{platform: platform, documents: documents}
 	raw, err := c.next(root)
@@ -44,14 +47,14 @@ func Verify(root v1.Hash, platform v1.Platform, documents [][]byte) (v1.Hash, er
 	return found, nil
 }
 
-// chain goes through documents in their order.
+// chain reads documents in their order.
 type chain struct {
 	platform  v1.Platform
 	documents [][]byte
 	read      int
 }
 
-// next returns the next document, which has the wanted digest.
+// next returns the next document. It is an error if that document does not have the wanted digest.
 func (c *chain) next(wanted v1.Hash) ([]byte, error) {
 	if c.read == len(c.documents) {
 		return nil, fmt.Errorf("after %d documents, %s is missing", c.read, wanted)
@@ -64,8 +67,8 @@ func (c *chain) next(wanted v1.Hash) ([]byte, error) {
 	return raw, nil
 }
 
-// in returns the manifest that an index holds for the platform, as the search of a puller does; nothing if there is none.
-// depth is how many indexes led here, this one included.
+// in returns the digest of the manifest that an index holds for the platform, found in the same order as by a puller. The digest is
+// zero if the index holds none. depth is how many indexes led here, this one included.
 func (c *chain) in(raw []byte, depth int) (v1.Hash, error) {
 	index, err := Index(raw)
 	if err != nil {
@@ -95,7 +98,8 @@ func (c *chain) in(raw []byte, depth int) (v1.Hash, error) {
 	return v1.Hash{}, nil
 }
 
-// runs says whether a manifest of an index is the platform's. The last document needs no configuration: nothing was passed over for it.
+// runs reports whether a manifest of an index is the platform's. The last document is, and needs no configuration. Any other
+// manifest was skipped: it is an error if its configuration does not prove that runtimes skip it, too.
 func (c *chain) runs(child v1.Descriptor, raw []byte) (bool, error) {
 	if c.read == len(c.documents) {
 		return true, nil
@@ -120,8 +124,8 @@ func (c *chain) runs(child v1.Descriptor, raw []byte) (bool, error) {
 var errRuns = errors.New("it is an image")
 
 // Declared returns the platform that the configuration of a manifest names, and whether the manifest is an image rather than an
-// artefact. config is empty where the manifest names none. The error is about a configuration of an image that cannot be read:
-// a runtime reads less of it, and may run that image.
+// artifact. config is empty if the manifest names none. An error means that the configuration of an image cannot be read. A
+// runtime parses less of the configuration, and may still run that image.
 func Declared(manifest *v1.Manifest, config []byte) (declared v1.Platform, isImage bool, err error) {
 	if len(manifest.Layers) == 0 && manifest.Config.Digest == (v1.Hash{}) {
 		return v1.Platform{}, false, nil
@@ -134,14 +138,14 @@ func Declared(manifest *v1.Manifest, config []byte) (declared v1.Platform, isIma
 	case err != nil || len(config) == 0:
 		return v1.Platform{}, false, nil //nolint:nilerr // an artefact may bring what it likes
 	}
-	// Old builders use other types for configurations, too, but those say what they are for.
+	// Old builders also use other media types for configurations, but those configurations name a platform.
 	if (file.OS == "" || file.Architecture == "") && !isConfig {
 		return v1.Platform{}, false, nil
 	}
 	return v1.Platform{OS: file.OS, Architecture: file.Architecture, Variant: file.Variant}, true, nil
 }
 
-// Digest of a document.
+// Digest returns the SHA-256 digest of a document.
 func Digest(raw []byte) v1.Hash {
 	sum := sha256.Sum256(raw)
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}

@@ -1,11 +1,11 @@
-// Package document decodes the documents that describe an image: indexes, manifests and configurations. Registries, and
-// whoever may push to them, decide what is in them.
+// Package document decodes the documents that describe an image: indexes, manifests and configurations. Their content is
+// untrusted: registries and their users control it.
 //
 // It promises that
-//   - nothing is decoded before Check has found it small: a few bytes of JSON can become a hundred times as many,
+//   - no document is decoded before Check has found it within bounds: JSON can take a hundred times its size when decoded,
 //   - the platform manifest of an index is the one that containerd would run on the platform.
 //
-// It deliberately knows no registry and fetches nothing, so that whoever was handed documents can use it as well.
+// It deliberately knows no registry and fetches nothing, so that code that received the documents elsewhere can use it as well.
 package document
 
 import (
@@ -18,31 +18,31 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Bounds of one document. Real ones are far below: an image has at most a few hundred layers, since no kernel mounts more.
+// Bounds of one document. Real documents are far below: an image has at most a few hundred layers, since no kernel mounts more.
 const (
-	// MaxBytes is what registries have to accept of a manifest, and the most that containerd takes
+	// MaxBytes is the size that registries have to accept for a manifest, and the most that containerd reads
 	// (https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md#pushing-manifests).
 	MaxBytes = 4 << 20
 	// MaxElements is how many elements one list or object may have: descriptors, layers, steps of a history, labels.
 	MaxElements = 2_000
 	// MaxValues is how many elements all lists and objects may have together.
 	MaxValues = 50_000
-	// MaxDepth is how deep lists and objects may lie in each other.
+	// MaxDepth is how deeply lists and objects may be nested.
 	MaxDepth = 32
 )
 
-// ErrTooLarge is beneath the errors about documents that exceed a bound.
+// ErrTooLarge is wrapped by the errors about documents that exceed a bound.
 var ErrTooLarge = errors.New("the document is too large")
 
-// Check returns an error that wraps ErrTooLarge if the document exceeds a bound. It takes time and no memory. It accepts
-// what is no JSON: a decoder refuses that.
+// Check returns an error that wraps ErrTooLarge if the document exceeds a bound. It needs no additional memory. It accepts
+// invalid JSON, which the decoder rejects.
 func Check(raw []byte) error {
 	var shape Shape
 	_, err := shape.Write(raw)
 	return err
 }
 
-// Shape is Check for a document that comes in pieces. The zero value is ready for one document.
+// Shape does the same as Check for a document that arrives in pieces. The zero value is ready for one document.
 type Shape struct {
 	size, values, depth int
 	elements            [MaxDepth]int
@@ -66,7 +66,8 @@ func (s *Shape) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// add counts a byte outside of texts. What a list or object holds is one more than its commas, if it holds anything.
+// add counts a byte outside of strings. A list or object with elements has one element more than commas. An empty one
+// counts as if it had one element.
 func (s *Shape) add(b byte) error {
 	switch b {
 	case '"':
@@ -114,14 +115,15 @@ func decode[T any](raw []byte) (*T, error) {
 		return nil, err
 	}
 	var decoded T
-	// As the client library does: what comes after the document is ignored.
+	// Like the client library, ignore what comes after the document.
 	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(&decoded); err != nil {
 		return nil, err
 	}
 	return &decoded, nil
 }
 
-// IsIndex says whether a document is an index rather than a manifest, by its own words.
+// IsIndex reports whether a document is an index rather than a manifest. The document's own media type decides or, without
+// one, whether it has a list of manifests.
 func IsIndex(raw []byte) (bool, error) {
 	kind, err := decode[struct {
 		MediaType types.MediaType   `json:"mediaType"`
@@ -130,6 +132,6 @@ func IsIndex(raw []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The type is optional in documents of OCI.
+	// The media type is optional in OCI documents.
 	return kind.MediaType.IsIndex() || kind.MediaType == "" && kind.Manifests != nil, nil
 }

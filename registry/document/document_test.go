@@ -13,12 +13,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/document"
 )
 
-// list is a list of so many elements.
+// list returns a JSON list of n elements.
 func list(element string, n int) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 }
 
-// TestBounds: a document is refused before it is decoded, and the largest that may be is decoded.
+// TestBounds checks that a document beyond a bound is refused, and one at the bound is not.
 func TestBounds(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`[`, n) + strings.Repeat(`]`, n) }
 	longest := list("0", document.MaxElements)
@@ -53,7 +53,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// inPieces is what Shape says of a document of which so many bytes come at a time.
+// inPieces returns the error of Shape for a document that arrives in pieces of size bytes.
 func inPieces(raw string, size int) error {
 	var shape document.Shape
 	for len(raw) > 0 {
@@ -66,7 +66,7 @@ func inPieces(raw string, size int) error {
 	return nil
 }
 
-// TestDecoding: what is decoded is what the document says, and what is too large or no JSON is an error.
+// TestDecoding checks the decoded values, and the errors of documents that are too large or not JSON.
 func TestDecoding(t *testing.T) {
 	index, err := document.Index([]byte(`{"manifests": [{"size": 7}]} and more`))
 	if err != nil || len(index.Manifests) != 1 || index.Manifests[0].Size != 7 {
@@ -88,7 +88,8 @@ func TestDecoding(t *testing.T) {
 	}
 }
 
-// index has a descriptor for each platform, written "os/architecture/variant", "" for none. The digest of each is that of its place.
+// index returns an index with a descriptor for each platform, written "os/architecture/variant", "" for none. The digest of a
+// descriptor is its position.
 func index(children ...string) *v1.IndexManifest {
 	made := &v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
 	for n, child := range children {
@@ -101,8 +102,9 @@ func index(children ...string) *v1.IndexManifest {
 	return made
 }
 
-// chain is an index, one for amd64 in it, and a manifest with its configuration; an index with that manifest and another one for the same
-// platform, and an index with an artefact, of which the configuration is empty, before the manifest.
+// chain holds documents that refer to each other. top is an index of nested, nested an index for amd64 of manifest, and config the
+// configuration of manifest. two is an index of manifest and other for the same platform. signed is an index of artefact and manifest;
+// empty is the configuration of artefact.
 type chain struct{ top, nested, manifest, config, other, two, signed, artefact, empty []byte }
 
 func newChain(t *testing.T) chain {
@@ -134,7 +136,7 @@ func newChain(t *testing.T) chain {
 	return c
 }
 
-// TestVerify: documents prove which platform manifest a digest stands for, and nothing else does.
+// TestVerify checks which lists of documents prove the platform manifest of a digest.
 func TestVerify(t *testing.T) {
 	c := newChain(t)
 	amd64, arm64 := v1.Platform{OS: "linux", Architecture: "amd64"}, v1.Platform{OS: "linux", Architecture: "arm64"}

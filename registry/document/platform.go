@@ -10,13 +10,14 @@ import (
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Runs says whether containerd on a node of one platform runs an image for another one: an arm64 node runs images for arm,
-// too, an amd64 node those for 386, and neither runs a variant that it does not know.
+// Runs reports whether containerd on a node of one platform runs an image for another one. An arm64 node also runs images for arm,
+// and an amd64 node those for 386. Neither runs a variant that it does not know.
 func Runs(node, image v1.Platform) bool { return orderOf(node).runs(image) }
 
-// Children returns what an index holds that may run on a node's platform, in the order of containerd, which runs the first
-// (images.Manifest, https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go). Those without a platform
-// come last: the configuration of such an image says whether it runs. Offered are the platforms of all others.
+// Children returns the children of an index that may run on a node's platform, in containerd's order of preference: containerd runs
+// the first (images.Manifest, https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go). Children without a
+// platform come last: only the configuration of such an image shows whether it runs. offered are the platforms of the children that
+// do not run on the node.
 func Children(index *v1.IndexManifest, node v1.Platform) (children []v1.Descriptor, offered []v1.Platform) {
 	order := orderOf(node)
 	for _, child := range index.Manifests {
@@ -30,7 +31,7 @@ func Children(index *v1.IndexManifest, node v1.Platform) (children []v1.Descript
 	return children, offered
 }
 
-// order is containerd's for one node.
+// order is containerd's order of preference on one node.
 type order struct {
 	preferred platforms.MatchComparer
 	os        string
@@ -44,7 +45,7 @@ func orderOf(node v1.Platform) order {
 
 func (o order) runs(image v1.Platform) bool { return o.preferred.Match(o.spec(image)) }
 
-// prefers says whether containerd takes the first of two platforms rather than the second. Nil stands for none.
+// prefers reports whether containerd takes the first of two platforms rather than the second. Nil means that a child has no platform.
 func (o order) prefers(first, second *v1.Platform) bool {
 	if first == nil || second == nil {
 		return first != nil
@@ -52,7 +53,8 @@ func (o order) prefers(first, second *v1.Platform) bool {
 	return o.preferred.Less(o.spec(*first), o.spec(*second))
 }
 
-// spec has the type that containerd wants. Where no operating system is named, containerd takes the one that it runs on.
+// spec converts a platform to containerd's type. It sets a missing operating system to the node's, since containerd would
+// assume that of the machine that this code runs on.
 func (o order) spec(p v1.Platform) specs.Platform {
 	return specs.Platform{
 		OS: cmp.Or(p.OS, o.os), Architecture: p.Architecture, Variant: p.Variant, OSVersion: p.OSVersion, OSFeatures: slices.Clone(p.OSFeatures),

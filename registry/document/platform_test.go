@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry/document"
 )
 
-// TestOrderOfChildren: what a node of a platform would run comes first, and what it would not run is not there.
+// TestOrderOfChildren checks that the child that a node would run comes first, and that children it would not run are omitted.
 func TestOrderOfChildren(t *testing.T) {
 	for what, c := range map[string]struct {
 		node     string
@@ -52,8 +52,8 @@ func TestOrderOfChildren(t *testing.T) {
 	}
 }
 
-// TestOrderIsThatOfContainerd: for all pairs and triples of platforms that images are made for, and some that nobody makes, what
-// comes first is what containerd takes.
+// TestOrderIsThatOfContainerd checks that the first child is the one that containerd takes. It tries combinations of common and of
+// irregular platforms.
 func TestOrderIsThatOfContainerd(t *testing.T) {
 	all := []string{
 		"", "/amd64", "linux/amd64", "linux/amd64/v1", "linux/amd64/v2", "linux/amd64/v3", "linux/amd64/v9", "linux/386", "linux/x86_64",
@@ -79,8 +79,8 @@ func TestOrderIsThatOfContainerd(t *testing.T) {
 	}
 }
 
-// containerd is what images.Manifest of containerd does to the manifests of an index
-// (https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go). It returns the digest of the one that it takes.
+// containerd returns the digest of the manifest that containerd takes from an index. It repeats the steps of containerd's
+// images.Manifest (https://github.com/containerd/containerd/blob/v2.2.0/core/images/image.go).
 func containerd(node v1.Platform, index *v1.IndexManifest) []string {
 	type child struct {
 		platform *specs.Platform
@@ -88,7 +88,7 @@ func containerd(node v1.Platform, index *v1.IndexManifest) []string {
 	}
 	asSpec := func(p v1.Platform) *specs.Platform {
 		if p.OS == "" {
-			p.OS = node.OS // the one that containerd runs on
+			p.OS = node.OS // containerd's default: the system that it runs on
 		}
 		return &specs.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, OSVersion: p.OSVersion}
 	}
@@ -111,7 +111,7 @@ func containerd(node v1.Platform, index *v1.IndexManifest) []string {
 	return []string{matching[0].digest}
 }
 
-// TestRuns: a configuration is held to the same platforms.
+// TestRuns checks that the platform of a configuration follows the same rules.
 func TestRuns(t *testing.T) {
 	for image, want := range map[string]bool{"linux/amd64": true, "linux/386": true, "linux/amd64/v9": false, "linux/arm64": false, "": false, "linux/": false} {
 		if got := document.Runs(platform("linux/amd64"), platform(image)); got != want {
@@ -120,13 +120,13 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// platform reads os/architecture/variant/os.version, of which the end may be missing.
+// platform parses os/architecture/variant/os.version. Parts at the end may be missing.
 func platform(text string) v1.Platform {
 	parts := strings.Split(text+"///", "/")
 	return v1.Platform{OS: parts[0], Architecture: parts[1], Variant: parts[2], OSVersion: parts[3]}
 }
 
-// digests say which of several descriptors for one platform they are.
+// digests returns the digests of the descriptors, which identify descriptors of one platform.
 func digests(children []v1.Descriptor) (digests []string) {
 	for _, child := range children {
 		digests = append(digests, child.Digest.String())
@@ -134,7 +134,7 @@ func digests(children []v1.Descriptor) (digests []string) {
 	return digests
 }
 
-// names are the platforms of descriptors, as index takes them.
+// names returns the platforms of descriptors in the form that index accepts.
 func names(children []v1.Descriptor) (names []string) {
 	for _, child := range children {
 		if child.Platform == nil {

@@ -1,8 +1,7 @@
-// Package failure turns errors into what users may read about them: a reason from the contract and one
-// line without secrets.
+// Package failure turns errors into failures that users can read: a reason of workerapi and one line of text without secrets.
 //
 // It promises that no message carries a URL's credentials or query (signed URLs are secrets), a bearer
-// token, a line break, or more than MaxMessage bytes, whatever the error says.
+// token, a line break, or more than MaxMessage bytes, whatever the error contains.
 package failure
 
 import (
@@ -19,8 +18,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// MaxMessage is the greatest length of a message in bytes. With JSON's quoting around it, it stays below
-// the 4096 bytes that the kubelet takes from a termination file
+// MaxMessage is the maximum length of a message in bytes. Encoded as JSON, a failure stays below
+// the 4096 bytes that the kubelet reads from a termination file
 // (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
 const MaxMessage = 1024
 
@@ -28,9 +27,9 @@ const MaxMessage = 1024
 type Error struct {
 	// Reason is one of workerapi's Reason constants.
 	Reason string
-	// RetryAfter is what a registry asked for; 0 if it did not.
+	// RetryAfter is the wait that a registry asked for; 0 if it did not ask for one.
 	RetryAfter time.Duration
-	// Registry is the host that throttles, as it stands in image references; empty with all other reasons.
+	// Registry is the host of the throttling registry, as in image references; empty with all other reasons.
 	Registry string
 	// Err is the cause.
 	Err error
@@ -39,14 +38,14 @@ type Error struct {
 // New gives err a reason.
 func New(reason string, err error) *Error { return &Error{Reason: reason, Err: err} }
 
-// Error is the cause's text. It may hold secrets: Line takes them out.
+// Error returns the text of the cause. It may hold secrets, which Line removes.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFinal says that another attempt would fail in the same way, as long as the image is what it is. All else may go
-// by itself: networks and registries recover, and Secrets and images are corrected by people.
+// IsFinal reports whether another attempt would fail in the same way as long as the image does not change. Other failures
+// can disappear: networks and registries recover, and people correct Secrets and images.
 func (e *Error) IsFinal() bool {
 	switch e.Reason {
 	case workerapi.ReasonNotAnImage, workerapi.ReasonPlatformMismatch, workerapi.ReasonForeignLayer:
@@ -55,7 +54,7 @@ func (e *Error) IsFinal() bool {
 	return false
 }
 
-// Describe returns what is said about err; fallback is the reason of an error that has none.
+// Describe returns the failure that users read for err. fallback is the reason of an error that has none.
 func Describe(err error, fallback string) workerapi.Failure {
 	f := workerapi.Failure{Reason: fallback, Message: Line(err.Error())}
 	var known *Error
@@ -67,11 +66,11 @@ func Describe(err error, fallback string) workerapi.Failure {
 	return f
 }
 
-// Write leaves f as one line of JSON in the file at path, where the kubelet takes it for the pod's status.
+// Write writes f as one line of JSON to the termination file at path. The kubelet copies that file into the pod's status.
 func Write(path string, f workerapi.Failure) error {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
-	// Escaping <, > and & would make a message up to six times as long, beyond what the kubelet takes.
+	// Escaping <, > and & would make a message up to six times as long, which is more than the kubelet reads.
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(f); err != nil {
 		return err
@@ -79,17 +78,17 @@ func Write(path string, f workerapi.Failure) error {
 	return os.WriteFile(path, line.Bytes(), 0o644)
 }
 
-// What may be secret in the text of an error. Greedy up to the last @, since passwords may hold one.
+// Patterns of possible secrets in the text of an error. userInfo is greedy up to the last @, since passwords may contain one.
 var (
 	userInfo = regexp.MustCompile(`://[^/\s"']*@`)
 	urlQuery = regexp.MustCompile(`(://[^\s"'?]+)\?[^\s"']*`)
 	bearer   = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}`)
 )
 
-// Line makes one line of at most MaxMessage bytes out of s and takes the secrets out of it.
+// Line returns s as one line of at most MaxMessage bytes without secrets.
 func Line(s string) string {
 	s = strings.ToValidUTF8(s, "?")
-	// Control characters would let an image name write its own log lines.
+	// With control characters, an image name could forge log lines.
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
 			return ' '
@@ -103,7 +102,7 @@ func Line(s string) string {
 	return truncate(s, MaxMessage)
 }
 
-// truncate cuts s to at most limit bytes, between two characters.
+// truncate cuts s to at most limit bytes, at a character boundary.
 func truncate(s string, limit int) string {
 	const mark = "…"
 	if len(s) <= limit {

@@ -76,7 +76,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// The kubelet cuts termination messages at 4096 bytes: a longer one would no longer be JSON.
+// TestWriteFitsTheTerminationMessage checks the size of the file: the kubelet truncates termination messages at 4096 bytes, and
+// truncated JSON cannot be decoded.
 func TestWriteFitsTheTerminationMessage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "termination-log")
 	want := workerapi.Failure{Reason: workerapi.ReasonCatalogFailed, Message: failure.Line(strings.Repeat(`<"&\`, 1000))}

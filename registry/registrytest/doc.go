@@ -1,3 +1,3 @@
-// Package registrytest makes small images and registries for tests, of the worker too: generated, offline, and small
-// enough to be read. Only tests import it.
+// Package registrytest provides small images and registries for tests, including those of the worker. They are generated, need no
+// network, and are small enough to read. Only tests import the package.
 package registrytest

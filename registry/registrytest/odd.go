@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// RawImage is an image for linux/amd64 with the layers as they are, whether they can be unpacked or not.
+// RawImage returns an image for linux/amd64 with the layers unchanged, whether they can be unpacked or not.
 func RawImage(t testing.TB, mediaType types.MediaType, layers ...[]byte) v1.Image {
 	t.Helper()
 	image := v1.Image(empty.Image)
@@ -25,7 +25,7 @@ func RawImage(t testing.TB, mediaType types.MediaType, layers ...[]byte) v1.Imag
 	return Declaring(t, image, v1.Platform{OS: "linux", Architecture: "amd64"})
 }
 
-// Chart is a Helm chart as registries hold it.
+// Chart returns a Helm chart as registries store it.
 func Chart(t testing.TB) v1.Image {
 	t.Helper()
 	chart := RawImage(t, "application/vnd.cncf.helm.chart.content.v1.tar+gzip", []byte("a chart"))
@@ -33,7 +33,7 @@ func Chart(t testing.TB) v1.Image {
 	return mutate.ConfigMediaType(chart, "application/vnd.cncf.helm.config.v1+json")
 }
 
-// manifest is a manifest by itself.
+// manifest is a manifest that can be pushed without an image.
 type manifest struct {
 	raw       []byte
 	mediaType types.MediaType
@@ -52,7 +52,7 @@ func (r *Registry) PushManifest(t testing.TB, repository string, mediaType types
 	return reference
 }
 
-// PushLying pushes an image whose manifest was changed by lie, and returns its reference.
+// PushLying pushes an image with the manifest that lie has changed, and returns its reference.
 func (r *Registry) PushLying(t testing.TB, repository string, image v1.Image, lie func(*v1.Manifest)) string {
 	t.Helper()
 	r.Push(t, repository, image)

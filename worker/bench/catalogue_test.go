@@ -19,15 +19,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Bounds of the worker beside the stock command, in time and in memory.
+// Bounds of the worker relative to the stock command, in time and in memory.
 const (
 	timesTime   = 1.3
 	timesMemory = 1.3
-	// catalogueRounds of both, in turns.
+	// catalogueRounds is how often each of the two runs, in turns.
 	catalogueRounds = 7
 )
 
-// catalogueImage is one of those that are catalogued: those of the demonstration, which have something of every kind, and a large one.
+// catalogueImage is an image to catalog: one of the demonstration's, which cover all kinds of packages, or a large one.
 type catalogueImage struct {
 	name  string
 	image v1.Image
@@ -45,7 +45,7 @@ func catalogueImages(t *testing.T, s settings) []catalogueImage {
 	}
 }
 
-// load reads an image that the demonstration has saved.
+// load reads an image that the demonstration has saved in dir.
 func load(t *testing.T, dir string) v1.Image {
 	t.Helper()
 	index, err := layout.ImageIndexFromPath(dir)
@@ -63,7 +63,7 @@ func load(t *testing.T, dir string) v1.Image {
 	return image
 }
 
-// large has many packages, and programs of this project that link hundreds of modules.
+// large returns an image with many packages, and with programs that link hundreds of modules.
 func large(t *testing.T, s settings) v1.Image {
 	t.Helper()
 	programs := registrytest.Files{}
@@ -77,7 +77,7 @@ func large(t *testing.T, s settings) v1.Image {
 	return registrytest.Image(t, bases(t)[1].files, programs)
 }
 
-// TestCatalogue: the same images, from the same registry on this machine, by the worker and by the stock command.
+// TestCatalogue compares the worker with the stock command on the same images, from the same local registry.
 func TestCatalogue(t *testing.T) {
 	s := setUp(t)
 	registry := registrytest.NewRegistry(t, nil)
@@ -116,7 +116,7 @@ func TestCatalogue(t *testing.T) {
 	})
 }
 
-// syft runs the stock command as its manual has it, with the functions of Go programs, which the worker records as well.
+// syft runs the stock command as documented, but with the functions of Go programs, since the worker records them as well.
 func (s settings) syft(t *testing.T, reference string) (run, []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -135,7 +135,7 @@ func (s settings) syft(t *testing.T, reference string) (run, []string) {
 	return run{wall: took.Wall, taken: took}, packages(t, raw)
 }
 
-// catalogue runs the worker as a Job does.
+// catalogue runs the worker in the same way as a Job.
 func (s settings) catalogue(t *testing.T, host, reference string) (run, []string) {
 	t.Helper()
 	server := fixture.NewIngest(t)
@@ -154,7 +154,7 @@ func (s settings) catalogue(t *testing.T, host, reference string) (run, []string
 	return run{wall: took.Wall, taken: took}, packages(t, raw)
 }
 
-// packages are what a document has, in the same form from both: those without a version left out, as Grype does.
+// packages returns the packages of a document in a form that can be compared. It omits those without a version, as Grype does.
 func packages(t *testing.T, raw []byte) []string {
 	t.Helper()
 	var document model.Document
@@ -163,7 +163,7 @@ func packages(t *testing.T, raw []byte) []string {
 	}
 	var all []string
 	for _, p := range document.Artifacts {
-		// What the command writes in place of a missing version.
+		// The command writes UNKNOWN for a missing version.
 		if p.Version == "" || p.Version == "UNKNOWN" {
 			continue
 		}

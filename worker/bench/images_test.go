@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/fixture"
 )
 
-// Sizes of what is generated: about those of the slim and the full images that distributions publish, and of the
+// Sizes of the generated images: about those of slim and full images that distributions publish, and of
 // programs that run in them.
 const (
 	perBase      = 25
@@ -25,22 +25,22 @@ const (
 	modules      = 40
 	npmPackages  = 150
 	pyPackages   = 60
-	// allModules is what the modules of a program are taken from.
+	// allModules is the number of modules that programs choose from.
 	allModules = 100
-	// oldAdvisories is how many vulnerabilities each generated package had, all fixed before the version that is
-	// installed: they are looked up and compared, and never match, as it is with most of a published database.
+	// oldAdvisories is how many vulnerabilities each generated package had, all fixed before the installed
+	// version. They are looked up and compared, but never match, like most of a published database.
 	oldAdvisories = 6
 )
 
-// base is what images have in common.
+// base is the common part of several images.
 type base struct {
 	name  string
 	files registrytest.Files
-	// npm and python say which packages of a language the programs on it have, beside Go's.
+	// npm and python are the numbers of packages of these languages in each image, beside Go modules.
 	npm, python int
 }
 
-// bases are eight: three distributions and none, small and large, with and without languages.
+// bases returns eight bases: three distributions and none, small and large, with and without packages of other languages.
 func bases(t *testing.T) []base {
 	t.Helper()
 	debian := func(n int) registrytest.Files {
@@ -58,20 +58,20 @@ func bases(t *testing.T) []base {
 	}
 }
 
-// withStatusOf puts two lists of Debian packages into one.
+// withStatusOf merges two lists of Debian packages.
 func withStatusOf(first, second registrytest.Files) registrytest.Files {
 	const status = "var/lib/dpkg/status"
 	return fixture.Merge(second, registrytest.Files{status: first[status] + second[status]})
 }
 
-// alpine is the fixture's with more packages.
+// alpine returns the fixture's files with n more packages.
 func alpine(n int) registrytest.Files {
 	const installed = "lib/apk/db/installed"
 	files, more := fixture.Alpine(), fixture.ApkDB(apks(n)...)
 	return fixture.Merge(files, registrytest.Files{installed: files[installed] + more[installed]})
 }
 
-// rocky has the fixture's release and packages of its own, since an RPM database is one file.
+// rocky returns the fixture's release with packages of its own, since an RPM database is one file.
 func rocky(t *testing.T) registrytest.Files {
 	t.Helper()
 	all := []fixture.Rpm{
@@ -91,7 +91,7 @@ func packageName(i int) string { return fmt.Sprintf("package%03d", i) }
 
 func moduleName(i int) string { return fmt.Sprintf("example.org/team%02d/module%03d", i%7, i) }
 
-// owned are paths of files of a package.
+// owned returns n paths of files of a package.
 func owned(dir string, n int) []string {
 	files := make([]string, n)
 	for i := range files {
@@ -118,13 +118,14 @@ func apks(n int) []fixture.Apk {
 	return all
 }
 
-// image is the number-th on a base: a Go program, and packages of the base's languages, in versions of their own.
+// image returns the image with that number on a base: a Go program, and packages of the base's languages, whose versions depend on
+// the number.
 func (b base) image(t *testing.T, number int) v1.Image {
 	t.Helper()
 	return registrytest.Image(t, b.files, fixture.Merge(b.npmFiles(number), b.pythonFiles(number), goProgram(number)))
 }
 
-// goProgram has modules that something is known about, some of them in a version that is affected, and many more.
+// goProgram returns a program with a few modules that have advisories, some of them in an affected version, and many others.
 func goProgram(number int) registrytest.Files {
 	used := []fixture.Module{
 		{Path: "golang.org/x/net", Version: fmt.Sprintf("v0.%d.0", 5+number)},
@@ -160,7 +161,7 @@ func (b base) pythonFiles(number int) registrytest.Files {
 	return files
 }
 
-// oldNews are advisories about the generated packages, beside the fixtures'.
+// oldNews writes advisories about the generated packages, in addition to those of the fixture, and returns their directory.
 func oldNews(t *testing.T) string {
 	t.Helper()
 	type advisory struct {

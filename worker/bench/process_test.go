@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// taken is what a process took, as test/bench/measured writes it.
+// taken is the resource usage of a process, as test/bench/measured writes it.
 type taken struct {
 	Wall     time.Duration `json:"wall"`
 	CPU      time.Duration `json:"cpu"`
@@ -26,21 +26,21 @@ type program struct {
 	args []string
 	// environment is added to this process's.
 	environment []string
-	// core is the only processor that it may use; negative means all. The Go runtime counts processors by this.
+	// core is the only processor that the program may use; negative means all. The Go runtime counts only the allowed processors.
 	core int
 	// output is the file for its standard output; empty for none.
 	output string
-	// asWorker gives it the token that a pod of the operator has.
+	// asWorker gives the program the token of a worker's pod.
 	asWorker bool
 }
 
-// measure runs a program and reads what it took. It fails the test when the program fails.
+// measure runs a program and returns its resource usage. It fails the test if the program fails.
 func (s settings) measure(t *testing.T, p program) taken {
 	t.Helper()
 	result := filepath.Join(t.TempDir(), "taken.json")
 	var args []string
 	if p.asWorker {
-		// The worker reads its token at a fixed path. In a mount namespace of its own, that path is nobody else's.
+		// The worker reads its token at a fixed path, which its own mount namespace keeps apart from other processes.
 		args = append(args, "unshare", "--mount")
 		if os.Getuid() != 0 {
 			args = append(args, "--map-root-user")
@@ -85,7 +85,7 @@ func (s settings) measure(t *testing.T, p program) taken {
 	return took
 }
 
-// tail is the end of a log, to be put after a message.
+// tail returns the end of a log, in a form to append to a message.
 func tail(t *testing.T, file string) string {
 	t.Helper()
 	raw, err := os.ReadFile(file)

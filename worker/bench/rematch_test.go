@@ -25,30 +25,30 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// The bounds, and how large the database is: what the Grype project publishes has about this size.
+// The bounds, and the size of the database, which is about that of the Grype project's published one.
 const (
 	databaseBytes = 950_000_000
 	timesFaster   = 5.0
 	// core is the processor that worker and command are confined to.
 	core = 0
-	// rounds of the worker. In each the command matches its share of the SBOMs, so that a slow minute of the machine hits
-	// both.
+	// rounds is how often the worker matches all SBOMs. In each round, the command matches its share of them, so that a slow minute
+	// of the machine affects both.
 	rounds = 3
 )
 
-// sbom is one image's documents as the worker uploads them.
+// sbom holds the documents of one image as the worker uploads them.
 type sbom struct {
 	digest, base string
 	packages     int
 	// full is the file with the syft-json document.
 	full string
-	// Both as sent.
+	// Both documents as sent.
 	fullSent, compactSent []byte
 	// Sizes before compression.
 	fullBytes, compactBytes int
 }
 
-// TestRematch: the database has changed, and every SBOM is matched again.
+// TestRematch measures matching every SBOM again after a change of the database.
 func TestRematch(t *testing.T) {
 	s := setUp(t)
 	sboms := s.catalogued(t)
@@ -88,7 +88,7 @@ func TestRematch(t *testing.T) {
 	})
 }
 
-// catalogued makes the images and catalogues each through a registry, as the worker does.
+// catalogued generates the images and catalogs each through a registry, as the worker does.
 func (s settings) catalogued(t *testing.T) []sbom {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -96,7 +96,7 @@ func (s settings) catalogued(t *testing.T) []sbom {
 	dir := t.TempDir()
 	all := bases(t)
 	sboms := make([]sbom, len(all)*perBase)
-	// As many at a time as there are processors: nothing is measured here.
+	// In parallel, since nothing is measured here.
 	var group sync.WaitGroup
 	next := make(chan int)
 	for range 2 {
@@ -117,7 +117,7 @@ func (s settings) catalogued(t *testing.T) []sbom {
 	return sboms
 }
 
-// documents catalogues one image.
+// documents catalogs one image.
 func documents(t *testing.T, host, reference, file string) sbom {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -152,7 +152,7 @@ func encoded(t *testing.T, document model.Document) []byte {
 	return raw
 }
 
-// publish builds the database and serves it as the Grype project does.
+// publish builds the database and serves it in the same way as the Grype project.
 func publish(t *testing.T) (database *vulndb.Result, source string) {
 	t.Helper()
 	advisories, err := vulndb.Read(fixture.AdvisoriesDir(), oldNews(t))
@@ -167,12 +167,12 @@ func publish(t *testing.T) (database *vulndb.Result, source string) {
 
 // run is one pass over all SBOMs.
 type run struct {
-	// wall is from the start of the process, or the first of them, to the last result.
+	// wall is the time from the start of the first process to the last result.
 	wall time.Duration
 	taken
 }
 
-// and puts two passes over different SBOMs together.
+// and returns the sum of two passes over different SBOMs.
 func (r run) and(other run) run {
 	r.wall += other.wall
 	r.CPU += other.CPU
@@ -180,13 +180,13 @@ func (r run) and(other run) run {
 	return r
 }
 
-// outcome is what was found in one SBOM.
+// outcome is the result for one SBOM.
 type outcome struct {
 	matches []string
 	ignored int
 }
 
-// matchAll has the worker match all SBOMs, in the form that choose returns.
+// matchAll runs the worker for all SBOMs, in the form that choose returns.
 func (s settings) matchAll(t *testing.T, source, dir string, sboms []sbom, choose func(sbom) []byte) (run, []outcome) {
 	t.Helper()
 	inputs := map[string][]byte{}
@@ -204,7 +204,7 @@ func (s settings) matchAll(t *testing.T, source, dir string, sboms []sbom, choos
 	return result, outcomes
 }
 
-// match runs the worker until it has no work left: it receives each input, decodes, matches, and uploads a report.
+// match runs the worker until it has no work left: it receives each input, decodes and matches it, and uploads a report.
 func (s settings) match(t *testing.T, source, dir string, inputs map[string][]byte, each func(lease string, report workerapi.Report)) run {
 	t.Helper()
 	server := fixture.NewIngest(t)
@@ -213,7 +213,7 @@ func (s settings) match(t *testing.T, source, dir string, inputs map[string][]by
 	}
 	var last time.Time
 	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
-		// Without a report of its own the last thing is that the database is there.
+		// Without a report, the first request counts: it says that the database is installed.
 		if r.Method == http.MethodPut || last.IsZero() {
 			last = time.Now()
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/vulndb"
 )
 
-// describe is the section's text.
+// describe returns the text of the section.
 func describe(sboms []sbom, findings int, database *vulndb.Result, installed run, stock run, compact, full []run) string {
 	var text strings.Builder
 	packages, fullBytes, compactBytes, fullSent, compactSent := 0, 0, 0, 0, 0
@@ -53,7 +53,7 @@ func describe(sboms []sbom, findings int, database *vulndb.Result, installed run
 	return text.String()
 }
 
-// ratio of the median times of two kinds of runs.
+// ratio returns the ratio of the median times of two kinds of runs.
 func ratio(slow, fast []run) float64 {
 	return float64(spreadOf(walls(slow)).median) / float64(spreadOf(walls(fast)).median)
 }

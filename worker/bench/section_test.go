@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// section is what a part has to say. test/bench/page reads it.
+// section is the result of one benchmark. test/bench/page reads it.
 type section struct {
 	// Text is Markdown.
 	Text   string  `json:"text"`
 	Bounds []bound `json:"bounds"`
 }
 
-// bound is a promise with what became of it.
+// bound is a promise, and whether it was kept.
 type bound struct {
 	What string `json:"what"`
 	Kept bool   `json:"kept"`
 }
 
-// settings are given by "make bench".
+// settings are those of "make bench".
 type settings struct {
 	// result is the file for the section.
 	result string
-	// bin has the programs: scanner-grype, grype, syft, measured.
+	// bin is the directory of the programs: scanner-grype, grype, syft, measured.
 	bin string
 }
 
@@ -43,7 +43,7 @@ func setUp(t *testing.T) settings {
 
 func (s settings) program(name string) string { return filepath.Join(s.bin, name) }
 
-// write hands the section over. A bound that is broken fails the test.
+// write writes the section to its file. A broken bound fails the test.
 func (s settings) write(t *testing.T, section section) {
 	t.Helper()
 	raw, err := json.Marshal(section)
@@ -77,7 +77,7 @@ func (s spread[T]) text(unit T, name string) string {
 	return fmt.Sprintf("%.*f %s (%.*f to %.*f)", digits(in(s.median)), in(s.median), name, digits(in(s.median)), in(s.least), digits(in(s.median)), in(s.most))
 }
 
-// digits after the point that are worth writing.
+// digits returns how many digits after the decimal point are significant.
 func digits(v float64) int {
 	switch {
 	case v < 10:
@@ -91,7 +91,7 @@ func digits(v float64) int {
 func seconds(s spread[time.Duration]) string { return s.text(time.Second, "s") }
 func mebibytes(s spread[int64]) string       { return s.text(1<<20, "MiB") }
 
-// table is a Markdown table.
+// table returns a Markdown table.
 func table(rows ...[]string) string {
 	var out strings.Builder
 	for i, row := range rows {

@@ -26,25 +26,25 @@ import (
 	_ "github.com/glebarez/sqlite"
 )
 
-// Limits bound what one image may cost. The zero value leaves it to the machine.
+// Limits bound what one image may cost. The zero value sets no bounds.
 type Limits struct {
 	// Scratch is the space in bytes that unpacked layers and archives may take in os.TempDir(); 0 for no bound.
 	Scratch int64
 }
 
-// SBOM is Limits.SBOM without a bound.
+// SBOM is Limits.SBOM without bounds.
 func SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (*sbom.SBOM, error) {
 	return Limits{}.SBOM(ctx, img, log)
 }
 
 // SBOM reads the image's layers and returns its SBOM with the settings of Grype's own image scan.
-// Unpacked layers are in os.TempDir() meanwhile. Errors are *failure.Error.
+// It unpacks layers into os.TempDir(), and removes them before it returns. Errors are *failure.Error.
 func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger) (result *sbom.SBOM, err error) {
-	// A generator of our own: the library's package-wide one can only be cleaned for the whole process.
+	// A separate generator: the library's package-wide one can only be cleaned for the whole process.
 	temp := stereoscopefile.NewTempDirGenerator("scanner-catalog")
 	defer func() { err = errors.Join(err, temp.Cleanup()) }()
 
-	// Pulling and unpacking come first, as one step: Syft's cataloguers want to look at all files in any order.
+	// All layers are pulled and unpacked first, since Syft's catalogers read files in any order.
 	start := time.Now()
 	src, err := l.open(ctx, img, temp)
 	if err != nil {
@@ -53,7 +53,7 @@ func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger)
 	defer func() { err = errors.Join(err, src.Close()) }()
 	log.Info("layers read", "duration", time.Since(start).Round(time.Millisecond))
 
-	// From here on nothing is read from the registry any more: what fails now is not its fault.
+	// Nothing is read from the registry after this point, so later failures are not its fault.
 	start = time.Now()
 	if result, err = l.catalogue(ctx, src); err != nil {
 		return nil, withReason(workerapi.ReasonCatalogFailed, fmt.Errorf("cataloguing %s: %w", img.Reference, err))
@@ -63,14 +63,14 @@ func (l Limits) SBOM(ctx context.Context, img *registry.Image, log *slog.Logger)
 	return result, nil
 }
 
-// catalogue has Syft look for packages. What it returns is complete, as far as Syft can tell.
+// catalogue finds the packages with Syft. It returns an error if Syft has skipped content because of this machine.
 func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, error) {
 	ctx, stop := scratch{dir: os.TempDir(), limit: l.Scratch}.watch(ctx)
 	defer stop()
 	said, silence := listen()
 	defer silence()
 	result, err := syft.CreateSBOM(ctx, src, config())
-	// Syft takes the end of the context, and a full disk, for files that could not be read, and goes on without them.
+	// Syft treats a cancelled context and a full disk as unreadable files, and continues without them.
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}
@@ -80,8 +80,8 @@ func (l Limits) catalogue(ctx context.Context, src source.Source) (*sbom.SBOM, e
 	return result, errors.Join(said.trouble(), unread(result))
 }
 
-// reading completes an error of reading layers: without a reason of its own it is about what they hold,
-// unless it is about this pod's disk.
+// reading adds context and a reason to an error of reading layers. An error without a reason is about the content of the
+// layers, unless it is about this pod's disk or the context was cancelled.
 func reading(img *registry.Image, err error) error {
 	err = fmt.Errorf("reading the layers of %s: %w", img.Reference, err)
 	var path *os.PathError
@@ -91,7 +91,8 @@ func reading(img *registry.Image, err error) error {
 	return withReason(workerapi.ReasonNotAnImage, err)
 }
 
-// withReason gives an error its reason: the one that it has already, that of a full disk, or the fallback.
+// withReason adds a reason to an error: ScratchFull for a full disk, otherwise the fallback. An error that already has
+// a reason is returned unchanged.
 func withReason(fallback string, err error) error {
 	var known *failure.Error
 	switch {
@@ -103,19 +104,19 @@ func withReason(fallback string, err error) error {
 	return failure.New(fallback, err)
 }
 
-// config is Grype's configuration of Syft, without one list that matching does not read.
+// config returns Grype's configuration of Syft, except for one list that matching does not read.
 func config() *syft.CreateSBOMConfig {
 	config := syft.DefaultCreateSBOMConfig().WithTool("scanner-grype", project.Version)
-	// A package without a version cannot be matched; Grype drops it, too.
+	// A package without a version cannot be matched. Grype drops it, too.
 	config.Compliance.MissingVersion = cataloging.ComplianceActionDrop
-	// Advisories of the Go vulnerability database name functions: a program without any of them is not affected.
+	// Advisories of the Go vulnerability database name functions: a program that contains none of them is not affected.
 	config.Packages.Golang = config.Packages.Golang.WithCaptureSymbols(cataloging.SymbolScopeAll)
 	// The list of files that packages own, with digests, is half of the SBOM of a distribution.
 	config.Files = config.Files.WithSelection(file.NoFilesSelection)
 	return config
 }
 
-// Distro names the Linux distribution of an SBOM, such as "debian 12"; empty if there is none.
+// Distro returns the Linux distribution of an SBOM, such as "debian 12"; empty if there is none.
 func Distro(s *sbom.SBOM) string {
 	release := s.Artifacts.LinuxDistribution
 	if release == nil || release.ID == "" {

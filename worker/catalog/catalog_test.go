@@ -29,7 +29,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// pulled pushes an image and resolves it again.
+// pulled pushes an image and pulls it.
 func pulled(t *testing.T, image v1.Image) *registry.Image {
 	t.Helper()
 	server := registrytest.NewRegistry(t, nil)
@@ -44,7 +44,7 @@ func pulled(t *testing.T, image v1.Image) *registry.Image {
 	return img
 }
 
-// temporary gives the test an empty temporary directory and says at the end what was left in it.
+// temporary sets an empty temporary directory for the test, and returns it.
 func temporary(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func TestSBOMOfImages(t *testing.T) {
 	}{
 		"Debian": {fixture.Debian(), "debian 12", []string{"libssl3 3.0.9-1", "golang.org/x/net v0.7.0"}},
 		"Alpine": {fixture.Alpine(), "alpine 3.18.2", []string{"musl 1.2.4-r0", "stdlib go1.22.0"}},
-		// Nothing says that the RPM database could not be read: only its packages do.
+		// Only the packages show that the RPM database was read: an unreadable one is no error.
 		"Rocky":     {fixture.Rocky(t), "rocky 9.2", []string{"openssl-libs 1:3.0.7-6.el9_2", "tar 2:1.34-6.el9"}},
 		"no distro": {registrytest.Files{"hello": "world"}, "", nil},
 	} {
@@ -130,7 +130,8 @@ func TestUnreadableLayers(t *testing.T) {
 	}
 }
 
-// No node runs an image whose layers are not those of its configuration: what is in them is not what runs.
+// TestLayersMustBeThoseOfTheConfiguration checks the diff IDs of layers: no node runs an image whose layers differ from its
+// configuration.
 func TestLayersMustBeThoseOfTheConfiguration(t *testing.T) {
 	image := registrytest.Image(t, fixture.Alpine(), registrytest.Files{"etc/motd": "hello\n"})
 	config, err := image.ConfigFile()
@@ -168,7 +169,7 @@ func TestTheSameLayerTwiceTakesItsSpaceOnce(t *testing.T) {
 	}
 }
 
-// A disk that is full or read-only is the pod's problem, not the image's.
+// TestTemporaryDirectoryProblems checks that a full or read-only disk is the pod's problem, not the image's.
 func TestTemporaryDirectoryProblems(t *testing.T) {
 	img := pulled(t, registrytest.Image(t, registrytest.Files{"a": "b"}))
 	t.Setenv("TMPDIR", "/proc/no-such-directory")
@@ -179,7 +180,7 @@ func TestTemporaryDirectoryProblems(t *testing.T) {
 	}
 }
 
-// Syft skips RPM databases without a word when there is no driver of this name.
+// TestSQLiteDriverIsRegistered checks the name of the driver, without which Syft silently skips RPM databases.
 func TestSQLiteDriverIsRegistered(t *testing.T) {
 	if !slices.Contains(sql.Drivers(), "sqlite") {
 		t.Errorf("no SQL driver is called sqlite: %q", sql.Drivers())
@@ -214,7 +215,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteWhatIsTooLarge: it has a reason that says what to do, and leaves no file.
+// TestWriteWhatIsTooLarge checks that a document beyond the limit has a reason that names the limit, and leaves no file.
 func TestWriteWhatIsTooLarge(t *testing.T) {
 	dir := t.TempDir()
 	document := model.Document{Source: model.Source{Name: strings.Repeat("x", 2<<20)}}

@@ -21,7 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/registry"
 )
 
-// open pulls and indexes all layers, as Syft's "oci-registry" source does after its own pull.
+// open pulls and indexes all layers. The result is the same as that of Syft's "oci-registry" source after its own pull.
 func (l Limits) open(ctx context.Context, img *registry.Image, temp *stereoscopefile.TempDirGenerator) (source.Source, error) {
 	dir, err := temp.NewDirectory("layers")
 	if err != nil {
@@ -34,8 +34,8 @@ func (l Limits) open(ctx context.Context, img *registry.Image, temp *stereoscope
 	return stereoscopesource.New(content, stereoscopesource.ImageConfig{Reference: img.Reference.String()}), nil
 }
 
-// read does what the library's Image.Read does, with one tree for all layers: the library keeps one of the whole
-// image for each layer, which is gigabytes where a few hundred layers lie on a distribution.
+// read does what the library's Image.Read does, with one file tree for all layers. The library keeps a tree of the whole
+// image for each layer, which takes gigabytes for a few hundred layers on top of a distribution.
 func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Image, dir string) (err error) {
 	if content.Metadata, err = metadata(img); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 	catalog := image.NewFileCatalog()
 	unpacked := unpacked{}
 	for i, layer := range layers {
-		// Layers without a byte are read without noticing that nobody waits for them any more.
+		// Reading an empty layer does not check the context.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 	if err != nil {
 		return err
 	}
-	// What is looked for is looked for in the image as it runs, which is what the last layer shows.
+	// Catalogers search the squashed tree of the last layer, which is the image as it runs.
 	if len(content.Layers) > 0 {
 		top := content.Layers[len(content.Layers)-1]
 		top.SquashedTree, top.SquashedSearchContext = tree, filetree.NewSearchContext(tree, catalog.Index)
@@ -75,17 +75,17 @@ func (l Limits) read(ctx context.Context, img *registry.Image, content *image.Im
 	return nil
 }
 
-// maxPath is the length in bytes from which on no kernel takes a path (PATH_MAX of Linux). Each directory of a path
-// costs memory and time here, and those of one with a few ten thousand directories would have no end.
+// maxPath is the length in bytes from which no kernel accepts a path (PATH_MAX of Linux). Each directory of a path
+// costs memory and time here. Paths of a few ten thousand directories would take practically forever.
 const maxPath = 4096
 
-// unpacked are the files of layers by their diff IDs.
+// unpacked holds the files of unpacked layers by their diff IDs.
 type unpacked map[v1.Hash]string
 
-// add puts a layer where the library finds it (stereoscope v0.4, pkg/image/layer.go), and sees to it that the library can
-// bear what is in there.
+// add unpacks a layer to the file where the library expects it (stereoscope v0.4, pkg/image/layer.go). It returns an error for
+// content that the library cannot handle.
 func (u unpacked) add(layer v1.Layer, index int, dir string) error {
-	// The library refuses other types, or reads them in another way.
+	// The library rejects other types, or reads them in another way.
 	if mediaType, err := layer.MediaType(); err != nil || !strings.Contains(string(mediaType), ".tar") {
 		return err
 	}
@@ -112,8 +112,8 @@ func (u unpacked) add(layer v1.Layer, index int, dir string) error {
 	return checkPaths(file)
 }
 
-// copyVerified copies a layer and checks that it is the one in the image's configuration. Nodes do the same: an image
-// whose configuration says something else does not start.
+// copyVerified copies a layer and checks its diff ID against the image's configuration. Nodes do the same: they do not start an
+// image with another diff ID.
 func copyVerified(to io.Writer, layer v1.Layer, want v1.Hash) error {
 	digest, err := v1.Hasher(want.Algorithm)
 	if err != nil {
@@ -133,7 +133,7 @@ func copyVerified(to io.Writer, layer v1.Layer, want v1.Hash) error {
 	return nil
 }
 
-// checkPaths reads the headers of an archive.
+// checkPaths returns an error if an archive has a path of maxPath bytes or more.
 func checkPaths(archive io.Reader) error {
 	entries := tar.NewReader(archive)
 	for {
@@ -150,12 +150,12 @@ func checkPaths(archive io.Reader) error {
 	}
 }
 
-// squash puts the trees of all layers on top of each other.
+// squash merges the trees of all layers, from the lowest to the top.
 func squash(layers []*image.Layer) (filetree.Reader, error) {
 	if len(layers) == 0 {
 		return filetree.New(), nil
 	}
-	// The lowest layer's own whiteouts go, which a copy of its tree would keep.
+	// Squashing the lowest layer removes its own whiteouts, which a copy of its tree would keep.
 	lowest := filetree.NewUnionFileTree()
 	own, ok := layers[0].Tree.(filetree.ReadWriter)
 	if !ok {
@@ -174,8 +174,8 @@ func squash(layers []*image.Layer) (filetree.Reader, error) {
 	return tree, nil
 }
 
-// metadata makes the source know the digest of what it holds. Platform and tags are left to the image's own
-// configuration: an odd one must not keep its packages from being found.
+// metadata returns the metadata of an image with its digests. It sets neither platform nor tags, so that an odd configuration of the
+// image does not prevent packages from being found.
 func metadata(img *registry.Image) (image.Metadata, error) {
 	manifest, err := img.Content.RawManifest()
 	if err != nil {
@@ -204,7 +204,7 @@ func metadata(img *registry.Image) (image.Metadata, error) {
 	}, nil
 }
 
-// bounded returns the layers, none of which can be read once they are larger than limit bytes together.
+// bounded returns the layers with a common limit. Reading them fails once they have more than limit uncompressed bytes together.
 func bounded(content v1.Image, limit int64) ([]v1.Layer, error) {
 	layers, err := content.Layers()
 	if err != nil {
@@ -218,7 +218,7 @@ func bounded(content v1.Image, limit int64) ([]v1.Layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A size below 0 would switch off the check that a registry sends no more than that.
+		// A negative size would disable the check that a registry sends no more bytes than that.
 		if size < 0 {
 			return nil, fmt.Errorf("layer %d has a size of %d bytes in the manifest", i+1, size)
 		}

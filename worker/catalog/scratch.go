@@ -18,22 +18,22 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// What to do about too little space.
+// Remedies for too little space.
 const (
 	moreScratch = "raise grype.catalog.scratchSize in the operator's configuration, or exclude the image"
 	moreDisk    = "the node's disk is full: free some of it, or let catalog Jobs run on nodes with more"
 )
 
-// tooLarge is the failure of an image that needs more than the scratch space; what says what of it does.
+// tooLarge returns the failure of an image that needs more than the scratch space. what names the part of the image that does.
 func tooLarge(limit int64, what string) error {
 	return failure.New(workerapi.ReasonImageTooLarge,
 		fmt.Errorf("the image is too large: %s more than the %d MiB of scratch space; %s", what, limit>>20, moreScratch))
 }
 
-// budget is what all layers together may have.
+// budget is the common limit of all layers in bytes.
 type budget struct{ limit, used int64 }
 
-// boundedLayer is a layer that takes its uncompressed bytes from a budget.
+// boundedLayer is a layer that counts its uncompressed bytes against a budget.
 type boundedLayer struct {
 	v1.Layer
 	budget *budget
@@ -63,25 +63,26 @@ func (r *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// scratch is the temporary directory while Syft unpacks archives into it, without a bound and without a word when
-// the disk is full.
+// scratch watches the temporary directory while Syft unpacks archives into it. Syft has no bound for that, and does not report
+// a full disk.
 type scratch struct {
 	dir string
-	// limit of what may be in it, in bytes; 0 for none.
+	// limit is the maximum size of the content of dir in bytes; 0 for none.
 	limit int64
 }
 
 const (
-	// lookEvery is the time between two looks at the scratch space.
+	// lookEvery is the interval between two checks of the scratch space.
 	lookEvery = 50 * time.Millisecond
-	// reserve is the space that must stay free on the disk. Syft does not write as much between two looks.
+	// reserve is the space that must stay free on the disk, in bytes. Syft writes less than that between two checks.
 	reserve = 32 << 20
-	// maxFiles bounds the files and directories that are unpacked at a time. Archives in archives have a few for each
-	// level: one that holds itself comes to its end here, and not with the stack's.
+	// maxFiles bounds the files and directories that are unpacked at a time. Each level of nested archives adds a few. An
+	// archive that contains itself ends at this bound instead of exhausting the stack.
 	maxFiles = 10_000
 )
 
-// watch returns a context that ends with a failure, as its cause, when the space runs out. stop ends the watching.
+// watch returns a context that is cancelled when the space runs out, with the failure as its cause. stop ends the checks and waits
+// for their end.
 func (s scratch) watch(ctx context.Context) (watched context.Context, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -104,7 +105,7 @@ func (s scratch) watch(ctx context.Context) (watched context.Context, stop func(
 	return watched, func() { close(done); <-ended; cancel(nil) }
 }
 
-// look says what is wrong with the space, as a failure.
+// look checks the scratch space once, and returns a failure if it is exhausted.
 func (s scratch) look() error {
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &disk); err == nil && int64(disk.Bavail)*disk.Bsize < reserve {
@@ -131,7 +132,7 @@ func (s scratch) look() error {
 	return err
 }
 
-// links is the number of names of a file: what several layers have in common takes its space once.
+// links returns the number of names of a file. Layers that occur several times share one file, whose space counts once.
 func links(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
 		return int64(stat.Nlink) //nolint:unconvert // its type depends on the architecture
@@ -139,7 +140,8 @@ func links(info fs.FileInfo) int64 {
 	return 1
 }
 
-// unread says which file this machine, and not its content, kept Syft from reading. Without it, packages are missing.
+// unread returns an error if Syft could not read a file because of this machine rather than the file's content. Packages
+// would be missing then.
 func unread(s *sbom.SBOM) error {
 	for file, problems := range s.Artifacts.Unknowns {
 		for _, problem := range problems {
@@ -151,7 +153,7 @@ func unread(s *sbom.SBOM) error {
 	return nil
 }
 
-// digestOf returns "sha256:<hex>" of content.
+// digestOf returns the digest of content as "sha256:<hex>".
 func digestOf(content []byte) string {
 	sum := sha256.Sum256(content)
 	return "sha256:" + hex.EncodeToString(sum[:])

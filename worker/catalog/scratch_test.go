@@ -30,7 +30,7 @@ func wantFailure(t *testing.T, err error, reason, message string) {
 	}
 }
 
-// TestFullDisk: a disk that is smaller than the scratch space is a failure, wherever it is noticed. Syft drops what
+// TestFullDisk checks that a full disk is a failure at any point, before the scratch space is used up. Syft omits what
 // it cannot unpack, and the image would be shown without those packages.
 func TestFullDisk(t *testing.T) {
 	for name, files := range map[string]registrytest.Files{
@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLook: what the temporary directory may hold while Syft unpacks archives into it.
+// TestLook checks the bounds of the temporary directory while Syft unpacks archives into it.
 func TestLook(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files, directories int
@@ -95,7 +95,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestUnreadFiles: a file that the machine kept Syft from reading is a failure; one that nobody could read is not.
+// TestUnreadFiles checks that a file that Syft could not read because of the machine is a failure. A file with broken content is not.
 func TestUnreadFiles(t *testing.T) {
 	unknown := func(problem string) *sbom.SBOM {
 		return &sbom.SBOM{Artifacts: sbom.Artifacts{Unknowns: map[file.Coordinates][]string{{RealPath: "/app.jar"}: {"java: " + problem}}}}

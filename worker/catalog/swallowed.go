@@ -11,10 +11,10 @@ import (
 	"github.com/anchore/syft/syft"
 )
 
-// ofThisMachine are the errors by which a machine, and not the content of a file, keeps it from being read.
+// ofThisMachine are the errors by which the machine, rather than the content of a file, prevents reading it.
 var ofThisMachine = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EROFS}
 
-// errnoIn returns the error of this machine that a text ends with or quotes; 0 if there is none. Syft keeps texts only.
+// errnoIn returns the error of ofThisMachine that a text contains; 0 if there is none. Syft keeps only the texts of errors.
 func errnoIn(text string) syscall.Errno {
 	for _, errno := range ofThisMachine {
 		if strings.Contains(text, errno.Error()) {
@@ -24,15 +24,15 @@ func errnoIn(text string) syscall.Errno {
 	return 0
 }
 
-// swallowed listens to what Syft logs. An archive in an archive that could not be unpacked is mentioned there, at the
-// level of debugging, and nowhere else.
+// swallowed is a logger for Syft that keeps errors of this machine. Syft reports an archive in an archive that it could not
+// unpack only in its debug log.
 type swallowed struct {
 	logger.Logger
 	mu  sync.Mutex
 	err error
 }
 
-// listen has Syft log to what is returned, until stop. Syft has one logger for the whole process.
+// listen makes Syft log to s until stop is called. Syft has one logger for the whole process.
 func listen() (s *swallowed, stop func()) {
 	s = &swallowed{Logger: discard.New()}
 	syft.SetLogger(s)
@@ -55,7 +55,7 @@ func (s *swallowed) WithFields(fields ...any) logger.MessageLogger {
 	return s
 }
 
-// trouble is the last error of this machine that was logged; nil if there was none.
+// trouble returns the last error of this machine that was logged; nil if there was none.
 func (s *swallowed) trouble() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package clock gives the worker its time, so that tests decide what time it is and nothing in them sleeps.
+// Package clock abstracts time for the worker, so that tests control the time and never sleep.
 package clock
 
 import (
@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Clock tells and passes time.
+// Clock provides the current time, sleeping, timeouts and repetition.
 type Clock interface {
 	Now() time.Time
 	// Sleep returns after d, or earlier with the context's error.
 	Sleep(ctx context.Context, d time.Duration) error
-	// WithTimeout returns a context that ends d after now, with context.DeadlineExceeded, or with ctx.
+	// WithTimeout returns a context that ends with ctx, or with context.DeadlineExceeded d after now.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 	// Every calls f after each d until the context ends.
 	Every(ctx context.Context, d time.Duration, f func())
-	// Jitter spreads d over [d/2, d], so that many workers do not knock at the same moment.
+	// Jitter returns a random duration in [d/2, d], so that many workers do not send requests at the same moment.
 	Jitter(d time.Duration) time.Duration
 }
 
-// System is the machine's own clock.
+// System is the machine's clock.
 type System struct{}
 
 // Now implements Clock.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Fake is a clock for tests: sleeping takes no time, it only moves the clock forward. Timeouts and repetitions do not follow the
-// time, since whoever sleeps beside them would end them: the test does, with Fire.
+// Fake is a clock for tests. Sleep takes no time and only moves the clock forward. Timeouts and repetitions do not follow the
+// clock, since a concurrent Sleep would end them: the test triggers them with Fire.
 // The zero value starts at the zero time. It is safe for concurrent use.
 type Fake struct {
 	mu       sync.Mutex
@@ -18,7 +18,7 @@ type Fake struct {
 
 type timeout struct{ end context.CancelCauseFunc }
 
-// NewFake returns a clock that shows start.
+// NewFake returns a clock that starts at start.
 func NewFake(start time.Time) *Fake { return &Fake{now: start} }
 
 // Now implements Clock.
@@ -34,7 +34,7 @@ func (f *Fake) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// Jitter implements Clock; it leaves d as it is.
+// Jitter implements Clock. It returns d unchanged.
 func (f *Fake) Jitter(d time.Duration) time.Duration { return d }
 
 // Advance moves the clock forward by d.
@@ -76,7 +76,8 @@ func (f *Fake) Every(ctx context.Context, d time.Duration, do func()) {
 	f.mu.Unlock()
 }
 
-// Fire ends the timeouts of at most d, and calls once what repeats that often. It says how many that were.
+// Fire ends the timeouts of at most d, and calls each repeated function with an interval of at most d once. It returns the number of
+// both together.
 func (f *Fake) Fire(d time.Duration) (fired int) {
 	f.mu.Lock()
 	var all []func()

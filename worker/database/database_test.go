@@ -74,7 +74,7 @@ func (b *bench) updater(t *testing.T) *database.Updater {
 	return u
 }
 
-// built are the build times of what is installed, newest first.
+// built returns the build times of the installed versions, newest first.
 func built(t *testing.T, store *database.Store) []time.Time {
 	t.Helper()
 	versions, err := store.Versions()
@@ -88,7 +88,7 @@ func built(t *testing.T, store *database.Store) []time.Time {
 	return times
 }
 
-// knows says whether an open database knows a vulnerability in a package of Debian 12.
+// knows reports whether an open database has a vulnerability in a package of Debian 12.
 func knows(t *testing.T, db *database.DB, source, id string) bool {
 	t.Helper()
 	found, err := db.Provider().FindVulnerabilities(
@@ -142,14 +142,14 @@ func TestInstallAndOpen(t *testing.T) {
 	if !knows(t, u.DB(), "glibc", "CVE-2023-4911") || u.DB().Failures() != 0 {
 		t.Errorf("want a database that knows CVE-2023-4911 and never failed, it failed %d times", u.DB().Failures())
 	}
-	// The next worker on the same volume has it without any download.
+	// The next worker on the same volume opens the database without a download.
 	b.publisher.Replace(&vulndb.Result{Dist: t.TempDir()})
 	if again := b.updater(t); again.DB() == nil || !again.DB().Built.Equal(fixture.Built) {
 		t.Error("the installed database is not open in the next worker")
 	}
 }
 
-// A mirror may have a certificate of an authority that only its users know.
+// TestInstallFromPrivateMirror checks a mirror whose certificate is signed by a private CA.
 func TestInstallFromPrivateMirror(t *testing.T) {
 	b := newBench(t)
 	mirror := httptest.NewTLSServer(http.FileServer(http.Dir(b.publisher.Dir())))
@@ -175,7 +175,7 @@ func TestInstallFromPrivateMirror(t *testing.T) {
 	}
 }
 
-// A redirect may move a download to another server, and must not take away what protects it.
+// TestRedirectsLoseNoProtection checks that a redirect may lead to another server, but not from HTTPS to HTTP, or to a file.
 func TestRedirectsLoseNoProtection(t *testing.T) {
 	b := newBench(t)
 	plain := httptest.NewServer(http.FileServer(http.Dir(b.publisher.Dir())))
@@ -242,7 +242,7 @@ func TestInstallFromVolume(t *testing.T) {
 	}
 }
 
-// The old and the new build are open side by side, each with its own content.
+// TestNewerBuildSideBySide checks that an old and a new build are open at the same time, each with its own content.
 func TestNewerBuildSideBySide(t *testing.T) {
 	b := newBench(t)
 	first, second := b.updater(t), b.updater(t)
@@ -316,7 +316,7 @@ func list(t *testing.T, at time.Time, schema, name, checksum string, archive []b
 	return &vulndb.Result{Dist: dist}
 }
 
-// rawDatabase is the file inside of a published archive.
+// rawDatabase returns the database file of a published archive, after the SQL statement change, if any.
 func rawDatabase(t *testing.T, at time.Time, change string) []byte {
 	t.Helper()
 	file := filepath.Join(fixture.Database(t, at).Cache, "6", "vulnerability.db")
@@ -339,7 +339,8 @@ func rawDatabase(t *testing.T, at time.Time, change string) []byte {
 	return raw
 }
 
-// A newer build that is broken is refused, the last good one stays, and nothing of the broken one is left.
+// TestBrokenBuildsAreRefused checks that a broken newer build is refused, that the last good one stays, and that no file of the broken
+// one is left.
 func TestBrokenBuildsAreRefused(t *testing.T) {
 	const file = "vulnerability.db"
 	good := rawDatabase(t, later, "")
@@ -388,7 +389,7 @@ func TestBrokenBuildsAreRefused(t *testing.T) {
 	}
 }
 
-// A download that breaks off, or is altered on its way, is not the listing's archive.
+// TestTruncatedDownload checks that a truncated archive is refused for its checksum.
 func TestTruncatedDownload(t *testing.T) {
 	b := newBench(t)
 	next := fixture.Database(t, later)
@@ -418,7 +419,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// A broken build is left alone for a while, unless another one is listed.
+// TestRefusedBuildIsNotTriedAllTheTime checks that a broken build is retried only after a while, unless another one is listed.
 func TestRefusedBuildIsNotTriedAllTheTime(t *testing.T) {
 	b := newBench(t)
 	var downloads counting
@@ -458,7 +459,8 @@ func TestUnreachableListing(t *testing.T) {
 	}
 }
 
-// What a crash leaves is removed: only complete versions have a marker, and its file must be as long as it was.
+// TestHalfInstalledVersionsAreRemoved checks that files of a crash are removed. Only a complete version has a marker, and its database
+// file has the size in the marker.
 func TestHalfInstalledVersionsAreRemoved(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
@@ -518,7 +520,8 @@ func TestPruneKeepsTheNewestAndTheOpen(t *testing.T) {
 	}
 }
 
-// A database that gets damaged after its installation is found out and replaced by the one before.
+// TestDamagedDatabaseFallsBack checks that a database that is damaged after its installation is detected, and replaced by the
+// previous one.
 func TestDamagedDatabaseFallsBack(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)

@@ -1,13 +1,13 @@
 // Package database keeps vulnerability databases on disk and opens them.
 //
 // It promises that
-//   - each build is installed in a directory of its own, side by side with the others, and is never
-//     replaced in place: SQLite's shared cache is keyed by path, so a process that has one open would go on
-//     seeing the old file at the same path,
-//   - a build becomes visible only when it is complete and verified: half-installed ones are removed,
-//   - a build that is broken is refused, and the last good one stays,
-//   - an open build is never removed, not even by another process on the same volume,
-//   - what is remembered of earlier look-ups is what the build itself says, and is bounded.
+//   - each build is installed in a directory of its own, beside the other builds, and is never
+//     replaced in place: SQLite's shared cache is keyed by path, so a process that has a build open would continue to
+//     see the old file at the same path,
+//   - a build becomes visible only when it is complete and verified: partly installed builds are removed,
+//   - a broken build is refused, and the last good build stays,
+//   - an open build is never removed as outdated, not even by another process on the same volume,
+//   - the cache of earlier lookups holds only data of the build itself, and is bounded.
 //
-// It never uses Grype's own updater, which replaces in place. It knows nothing of images or of the ingest API.
+// It never uses Grype's own updater, which replaces databases in place. It knows nothing of images or of the ingest API.
 package database

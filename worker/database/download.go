@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Limits of a download. Grype's own database is about 0.2 GiB as an archive and 1 to 2 GiB unpacked;
-// 5 GiB is where Grype itself stops unpacking (grype v0.121, internal/file/getter.go).
+// Limits of a download. Grype's own database is about 0.2 GiB as an archive and 1 to 2 GiB unpacked.
+// Grype itself unpacks at most 5 GiB (grype v0.121, internal/file/getter.go).
 const (
 	maxArchiveBytes  = 1 << 30
 	maxDatabaseBytes = 5 << 30
 	stallTimeout     = time.Minute
 )
 
-// ErrChecksum says that an archive is not the one that the listing promises: truncated or altered.
+// ErrChecksum reports that an archive does not have the listing's checksum: it is truncated or altered.
 var ErrChecksum = errors.New("the archive's checksum is not the listing's")
 
 // download stores the listing's archive in file and verifies it.
 func (s *Source) download(ctx context.Context, listing Listing, file string, log *slog.Logger) error {
-	// Cancelled with its cause when the data stops coming: a deadline for the whole would have to know the size.
+	// The context is cancelled with a cause when no more data arrives. A deadline for the whole download would depend on its size.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	body, err := s.get(ctx, listing.Archive)
@@ -45,7 +45,7 @@ func (s *Source) download(ctx context.Context, listing Listing, file string, log
 	})}
 	defer progress.stalled.Stop()
 	size, err := io.Copy(io.MultiWriter(out, digest), io.LimitReader(progress, maxArchiveBytes+1))
-	// "no data for a minute" tells more than "context cancelled".
+	// "no data for a minute" is more precise than "context cancelled".
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -55,14 +55,14 @@ func (s *Source) download(ctx context.Context, listing Listing, file string, log
 	case size > maxArchiveBytes:
 		return fmt.Errorf("the database's archive is larger than %d MiB", maxArchiveBytes>>20)
 	}
-	// Verified before anything looks into it.
+	// The archive is verified before it is unpacked.
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != listing.Checksum {
 		return fmt.Errorf("%w: got %s with %d bytes, want %s", ErrChecksum, got, size, listing.Checksum)
 	}
 	return out.Close()
 }
 
-// progress says how far a download is, and notices when nothing comes any more.
+// progress logs the progress of a download, and restarts the stall timer with each piece of data.
 type progress struct {
 	from          io.Reader
 	log           *slog.Logger
@@ -71,7 +71,7 @@ type progress struct {
 	total, logged int64
 }
 
-// logEvery is the amount of data between two lines of progress.
+// logEvery is the amount of data in bytes between two log lines.
 const logEvery = 50 << 20
 
 // Read implements io.Reader.

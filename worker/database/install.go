@@ -14,8 +14,8 @@ import (
 	v6 "github.com/anchore/grype/grype/db/v6"
 )
 
-// Install downloads the listing's build, verifies it once and makes it visible. A build that is there
-// already is returned as it is. After an error nothing of it is left.
+// Install downloads the listing's build, verifies it once and makes it visible. If the build is already installed,
+// Install returns it unchanged. After an error, no file of the build is left.
 func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (Version, error) {
 	held, err := waitLock(ctx, filepath.Join(s.dir, lockName), s.clock)
 	if err != nil {
@@ -23,13 +23,13 @@ func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (V
 	}
 	defer held.unlock()
 
-	// The name follows from the build and its checksum: two listings of one build meet in one directory.
+	// The name depends only on the build and its checksum: two listings of one build lead to one directory.
 	v := Version{Database: listing.Database, dir: filepath.Join(s.dir, versionName(listing.Database))}
 	// Another worker may have installed it while this one waited.
 	if installed, err := readVersion(v.dir); err == nil {
 		return installed, nil
 	}
-	// What a crash may have left of an earlier attempt.
+	// A crash may have left files of an earlier attempt.
 	if err := os.RemoveAll(v.dir); err != nil {
 		return Version{}, err
 	}
@@ -39,7 +39,7 @@ func (s *Store) Install(ctx context.Context, source *Source, listing Listing) (V
 	return v, nil
 }
 
-// advised says what to do about a volume that is full. SQLite has a text of its own for that.
+// advised adds the remedy to an error about a full volume. SQLite has an error text of its own for that.
 func advised(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "database or disk is full") {
 		return fmt.Errorf("the database volume is full: raise grype.database.volume.size in the operator's configuration, or make room on it: %w", err)
@@ -47,7 +47,7 @@ func advised(err error) error {
 	return err
 }
 
-// install does the steps of an installation in v's directory; writing the marker is the last of them.
+// install downloads, unpacks, indexes and verifies a build in v's directory, and writes the marker last.
 func (s *Store) install(ctx context.Context, source *Source, listing Listing, v *Version) error {
 	if err := os.MkdirAll(v.schemaDir(), 0o755); err != nil {
 		return err
@@ -62,16 +62,16 @@ func (s *Store) install(ctx context.Context, source *Source, listing Listing, v 
 	if err := unpack(archive, archiveFormat(listing.Archive.Path), v.file()); err != nil {
 		return err
 	}
-	// Its space may be needed for the indexes.
+	// The indexes may need the space of the archive.
 	if err := os.Remove(archive); err != nil {
 		return err
 	}
-	// Archives come without indexes. This must happen before anyone opens the file.
+	// Archives contain no indexes. The indexes must be created before the file is opened elsewhere.
 	if err := v6.Hydrater()(v.schemaDir()); err != nil {
 		return fmt.Errorf("indexing the database: %w", err)
 	}
 	indexed := s.clock.Now()
-	// The only time that the whole file is read: from here on it is opened directly.
+	// This is the only time that the whole file is read. Later, it is opened without verification.
 	if err := verify(ctx, v.file(), listing); err != nil {
 		return err
 	}
@@ -85,9 +85,9 @@ func (s *Store) install(ctx context.Context, source *Source, listing Listing, v 
 	return nil
 }
 
-// activate writes the marker once everything that it stands for is on the disk.
+// activate writes the marker after all files of the build have been written to the disk.
 func (v *Version) activate() error {
-	// Grype creates the indexes without waiting for the disk.
+	// Grype creates the indexes without syncing the file.
 	size, err := syncFile(v.file())
 	if err != nil {
 		return err
@@ -97,11 +97,11 @@ func (v *Version) activate() error {
 	if err != nil {
 		return err
 	}
-	// A marker appears under its name only with all of its content.
+	// The rename below is atomic: a marker never appears under its name with partial content.
 	if err := os.WriteFile(v.marker()+".new", raw, 0o644); err != nil {
 		return err
 	}
-	// Directories hold the names: without them a file survives a power cut namelessly.
+	// Directories hold the file names: without syncing them, a power cut may lose the name of a synced file.
 	for _, path := range []string{v.marker() + ".new", v.schemaDir(), v.dir} {
 		if _, err := syncFile(path); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (v *Version) activate() error {
 	return err
 }
 
-// syncFile has a file or directory written to the disk and returns its size.
+// syncFile syncs a file or directory to the disk and returns its size.
 func syncFile(path string) (int64, error) {
 	file, err := os.Open(path)
 	if err != nil {

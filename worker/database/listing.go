@@ -36,19 +36,19 @@ type Listing struct {
 type Source struct {
 	url  *url.URL
 	http *http.Client
-	// patience with a server that stops sending.
+	// patience is how long the server may send nothing.
 	patience time.Duration
 }
 
-// NewSource reads a source's URL as Grype does: unless it names a .json file, the listing is at
-// /v6/latest.json below it. Besides http and https, file URLs are allowed, for a mounted volume. It is reached by
-// transport; nil is one like NewTransport's that trusts the well-known authorities.
+// NewSource parses a source's URL as Grype does: unless the URL names a .json file, the listing is at
+// /v6/latest.json below it. Besides http and https, file URLs are allowed, for a mounted volume. All requests use
+// transport; nil means NewTransport without additional CAs.
 func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("the database URL is not a URL")
 	}
-	// The host of a file URL would name another machine.
+	// A file URL with a host would name another machine.
 	switch {
 	case u.Scheme == "file" && u.Host == "" && u.Path != "":
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
@@ -64,10 +64,10 @@ func NewSource(address string, transport http.RoundTripper) (*Source, error) {
 	return &Source{url: u, http: &http.Client{Transport: transport, CheckRedirect: checkRedirect}, patience: stallTimeout}, nil
 }
 
-// maxRedirects is Go's own bound, which a check of one's own replaces.
+// maxRedirects is the bound of Go's default policy, which checkRedirect replaces.
 const maxRedirects = 10
 
-// checkRedirect follows redirects that lose no protection: never from HTTPS to HTTP, and never to a file of this pod.
+// checkRedirect allows only redirects that keep the protection: never from HTTPS to HTTP, and never to a file of this pod.
 func checkRedirect(next *http.Request, via []*http.Request) error {
 	from := via[len(via)-1].URL
 	switch {
@@ -79,8 +79,8 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return fmt.Errorf("it redirects to %s, which is not followed from %s", plain(next.URL), from.Scheme)
 }
 
-// NewTransport is the network to a source whose certificate may also be signed by the authorities of a PEM bundle, beside
-// the well-known ones. An error: the bundle holds no certificate.
+// NewTransport returns the transport to a source. It trusts the CAs of a PEM bundle, if any, beside
+// the well-known ones. It returns an error if the bundle holds no certificate.
 func NewTransport(authorities string) (http.RoundTripper, error) {
 	transport := newTransport()
 	if authorities == "" {
@@ -94,7 +94,7 @@ func NewTransport(authorities string) (http.RoundTripper, error) {
 	return transport, nil
 }
 
-// newTransport serves file URLs beside the network's, with proxies from the environment.
+// newTransport returns a transport for http, https and file URLs, with proxies from the environment.
 func newTransport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
@@ -102,10 +102,10 @@ func newTransport() *http.Transport {
 	return transport
 }
 
-// String is the listing's address without credentials.
+// String returns the listing's URL without its password.
 func (s *Source) String() string { return s.url.Redacted() }
 
-// Latest reads the listing.
+// Latest fetches the listing and validates it.
 func (s *Source) Latest(ctx context.Context) (Listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -114,7 +114,7 @@ func (s *Source) Latest(ctx context.Context) (Listing, error) {
 		return Listing{}, fmt.Errorf("reading the database listing: %w", err)
 	}
 	defer body.Close()
-	// Grype's own type of a listing (grype/db/v6/distribution) refuses what this worker wants to explain.
+	// Grype's own type of a listing (grype/db/v6/distribution) fails to decode listings that validate can explain.
 	var document struct {
 		Status        string    `json:"status"`
 		SchemaVersion string    `json:"schemaVersion"`
@@ -133,7 +133,7 @@ func (s *Source) Latest(ctx context.Context) (Listing, error) {
 	return listing, listing.validate()
 }
 
-// archive resolves a path of the listing. It is relative to the listing, with the same host and query.
+// archive resolves a path of the listing. The path is relative to the listing, on the same host and with the same query.
 func (s *Source) archive(name string) *url.URL {
 	u := *s.url
 	u.Path = path.Join(path.Dir(u.Path), path.Clean("/"+name))
@@ -142,7 +142,7 @@ func (s *Source) archive(name string) *url.URL {
 
 var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// validate says what makes the listing unusable.
+// validate returns an error that describes why the listing is unusable.
 func (l Listing) validate() error {
 	model := fmt.Sprintf("v%d.", v6.ModelVersion)
 	switch {
@@ -158,25 +158,25 @@ func (l Listing) validate() error {
 	return nil
 }
 
-// get opens a URL. Its errors name the URL without credentials or query.
+// get opens a URL. Its errors contain the URL without credentials and query.
 func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	// Without this, Go's transport unpacks what a server calls gzip-encoded, and the checksum is another's.
+	// Without this header, Go's transport decompresses a gzip-encoded response, and the checksum does not match.
 	request.Header.Set("Accept-Encoding", "identity")
 	request.Header.Set("User-Agent", "scanner-grype")
 	response, err := s.http.Do(request)
 	if err != nil {
-		// The client's error repeats the URL as it is.
+		// The client's error contains the complete URL.
 		var failed *url.Error
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
 		return nil, fmt.Errorf("%s: %w", plain(u), err)
 	}
-	// 206 and the like are no answer to what was asked.
+	// Other successful statuses, such as 206, do not carry the whole file.
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
 		return nil, fmt.Errorf("%s: %s", plain(u), response.Status)
@@ -184,7 +184,7 @@ func (s *Source) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	return response.Body, nil
 }
 
-// plain is a URL that may be logged: without credentials and query, both of which may be secret.
+// plain returns a URL that may be logged: without credentials and query, both of which may be secret.
 func plain(u *url.URL) string {
 	without := *u
 	without.User, without.RawQuery = nil, ""

@@ -12,14 +12,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/clock"
 )
 
-// lock is an advisory lock on a file (flock(2)). It holds between processes on the same volume and ends
+// lock is an advisory lock on a file (flock(2)). It works between processes on the same volume and ends
 // with the process, so that a crash leaves nothing locked.
 type lock struct{ file *os.File }
 
 var errLocked = errors.New("locked by another worker")
 
-// tryLock locks the file or returns errLocked at once. Of the files that are locked only the store's own
-// lock is created; a marker that is not there must not be made by locking it.
+// tryLock locks the file or returns errLocked at once. It creates only the store's own lock file: locking
+// must not create a missing marker.
 func tryLock(path string, shared bool) (*lock, error) {
 	mode := os.O_RDONLY
 	if filepath.Base(path) == lockName {
@@ -29,7 +29,7 @@ func tryLock(path string, shared bool) (*lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Shared by those who have a version open, exclusive for who wants to remove it.
+	// Processes that have a version open hold a shared lock. Removing the version requires an exclusive one.
 	how := syscall.LOCK_EX
 	if shared {
 		how = syscall.LOCK_SH
@@ -44,21 +44,21 @@ func tryLock(path string, shared bool) (*lock, error) {
 	return &lock{file: file}, nil
 }
 
-// waitLock locks the file for this worker alone, waiting for others as long as they take.
+// waitLock locks the file exclusively. It waits for other workers until the context ends.
 func waitLock(ctx context.Context, path string, clock clock.Clock) (*lock, error) {
 	for {
 		held, err := tryLock(path, false)
 		if !errors.Is(err, errLocked) {
 			return held, err
 		}
-		// Asked again and again instead of waiting in the kernel: only this ends with the context.
+		// Polling, since waiting in the kernel would not end with the context.
 		if err := clock.Sleep(ctx, 2*time.Second); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// unlock gives the lock up. A nil lock is none.
+// unlock releases the lock. It does nothing on a nil lock.
 func (l *lock) unlock() {
 	if l != nil {
 		l.file.Close()

@@ -9,36 +9,36 @@ import (
 	"github.com/anchore/grype/grype/vulnerability"
 )
 
-// Bounds of what one Lookups remembers, in look-ups and in vulnerabilities that they found. A vulnerability takes about
-// 2 KB, most of them shared descriptions; there are at most two generations and one Lookups for each parallel match.
+// Bounds of one Lookups, in cached queries and in vulnerabilities that they found. A vulnerability takes about
+// 2 KB, most of it shared descriptions. There are at most two generations, and one Lookups for each parallel match.
 const (
 	maxRemembered = 40_000
 	maxFound      = 10_000
 )
 
-// Lookups is a view of the database for one match at a time, which remembers what earlier matches looked up: images
-// have most of their packages in common. What is remembered is what the database says about a package name, a
-// distribution, a version, a CPE or an id, and nothing else of an image: Grype's other rules run for each image anew.
+// Lookups is a view of the database for one match at a time. It caches lookups for later matches, since images
+// have most of their packages in common. The cache holds only what the database returns for a package name, a
+// distribution, a version, a CPE or an ID, and nothing else of an image: Grype's other rules run for each image again.
 //
-// Grype sorts and completes in place what it is given, so nothing here may be used by two matches at the same time.
+// Grype sorts and completes results in place, so two matches must not use a Lookups at the same time.
 type Lookups struct {
 	vulnerability.Provider
 	db *DB
-	// The older generation is forgotten when the recent one is full; what is used moves into the recent one.
+	// When recent is full, it replaces older, whose content is dropped. A hit in older moves the entry to recent.
 	recent, older generation
 	metadata      map[metadataKey]*vulnerability.Metadata
-	// most look-ups of a generation.
+	// most is the maximum number of queries in a generation.
 	most int
 }
 
-// generation is a part of what is remembered.
+// generation is a part of the cache.
 type generation struct {
 	found map[string][]vulnerability.Vulnerability
-	// size is the number of vulnerabilities in it.
+	// size is the number of vulnerabilities in found.
 	size int
 }
 
-// metadataKey is what the text, scores and probabilities of a vulnerability belong to: a row, or a name.
+// metadataKey identifies the text, scores and probabilities of a vulnerability: by its row, or by its ID and namespace.
 type metadataKey struct {
 	row           v6.ID
 	id, namespace string
@@ -51,8 +51,8 @@ func newLookups(db *DB, provider vulnerability.Provider) *Lookups {
 	}
 }
 
-// FindVulnerabilities implements vulnerability.Provider. As in Grype's own (grype v0.121, grype/db/v6), conditions that
-// are no part of the query filter its result.
+// FindVulnerabilities implements vulnerability.Provider. As in Grype's own provider (grype v0.121, grype/db/v6), conditions
+// that are not part of the query filter its result.
 func (l *Lookups) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
 	if err := search.ValidateCriteria(criteria); err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func (l *Lookups) FindVulnerabilities(criteria ...vulnerability.Criteria) ([]vul
 	return all, nil
 }
 
-// find looks a query up, or remembers its result.
+// find returns the result of a query, from the cache if possible. An empty key is never cached.
 func (l *Lookups) find(query []vulnerability.Criteria, key string) ([]vulnerability.Vulnerability, error) {
 	if found, known := l.recall(key); known {
 		return found, nil
 	}
 	failures := l.db.Failures()
 	found, err := l.Provider.FindVulnerabilities(query...)
-	// A failure that Grype itself does not mention may have left something out.
+	// A failed query that Grype does not report may have made the result incomplete.
 	if err == nil && key != "" && l.db.Failures() == failures {
 		l.remember(key, found)
 		found = copied(found)
@@ -126,8 +126,8 @@ func (l *Lookups) VulnerabilityMetadata(ref vulnerability.Reference) (*vulnerabi
 	return found, err
 }
 
-// split tells the conditions that the database is asked by from those that filter what it answers, and names the
-// question. The name is empty when a condition has none.
+// split separates the conditions of the database query from those that filter its result. It also returns the key of
+// the query, which is empty if a condition of the query has no name.
 func split(set []vulnerability.Criteria) (query, filters []vulnerability.Criteria, key string) {
 	named := true
 	for _, criterion := range set {
@@ -146,8 +146,9 @@ func split(set []vulnerability.Criteria) (query, filters []vulnerability.Criteri
 	return query, filters, key
 }
 
-// nameOf names a condition that the database is asked by: equal names are equal conditions. It is empty for a function
-// over versions, which can be anything. All others, which Grype knows as functions over vulnerabilities, filter.
+// nameOf returns the name of a condition, and whether the condition is part of the database query. Conditions with equal names are
+// equal. The name is empty for a function over versions, since two functions cannot be compared. All other conditions, which are
+// functions over vulnerabilities in Grype, filter the result.
 func nameOf(criterion vulnerability.Criteria) (name string, asked bool) {
 	switch c := criterion.(type) {
 	case *search.PackageNameCriteria:
@@ -165,7 +166,7 @@ func nameOf(criterion vulnerability.Criteria) (name string, asked bool) {
 	case *search.DistroCriteria:
 		name = fmt.Sprintf("distribution %t", c.Exact)
 		for _, d := range c.Distros {
-			// Major, minor and remaining version are parts of the version, except where it is odd.
+			// Major, minor and remaining version are parts of the version, unless the version is irregular.
 			name += fmt.Sprintf(" %q %q %q %q %q %q %q %q", d.Type, d.Version, d.Codename, d.Channels, d.IDLike,
 				d.MajorVersion(), d.MinorVersion(), d.RemainingVersion())
 		}
@@ -176,7 +177,7 @@ func nameOf(criterion vulnerability.Criteria) (name string, asked bool) {
 	return "", false
 }
 
-// matching keeps what all filters let pass.
+// matching returns the vulnerabilities that pass all filters.
 func matching(found []vulnerability.Vulnerability, filters []vulnerability.Criteria) ([]vulnerability.Vulnerability, error) {
 	var kept []vulnerability.Vulnerability
 	for _, v := range found {
@@ -197,7 +198,7 @@ func matching(found []vulnerability.Vulnerability, filters []vulnerability.Crite
 	return kept, nil
 }
 
-// copied protects what is remembered from being changed in place.
+// copied returns a copy of a cached result, which a match may change in place.
 func copied(found []vulnerability.Vulnerability) []vulnerability.Vulnerability {
 	all := slices.Clone(found)
 	for i := range all {

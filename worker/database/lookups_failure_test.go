@@ -8,7 +8,7 @@ import (
 	"github.com/anchore/grype/grype/vulnerability"
 )
 
-// failing is a provider with a failure that Grype does not mention: the answer is there, and incomplete.
+// failing is a provider whose failures Grype does not report: it returns an incomplete result without an error.
 type failing struct {
 	vulnerability.Provider
 	db    *DB
@@ -31,7 +31,7 @@ func (f *failing) VulnerabilityMetadata(vulnerability.Reference) (*vulnerability
 	return &vulnerability.Metadata{Severity: "High"}, nil
 }
 
-// A look-up that failed is made again, for the next image may be luckier.
+// TestFailedLookupsAreNotRemembered checks that a failed lookup is not cached, since it may succeed for the next image.
 func TestFailedLookupsAreNotRemembered(t *testing.T) {
 	db := &DB{}
 	provider := &failing{db: db, fails: true}

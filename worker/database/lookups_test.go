@@ -11,7 +11,7 @@ import (
 	"github.com/anchore/grype/grype/vulnerability"
 )
 
-// ids that are found of a package of Debian 12 in a version, those only that a filter lets pass.
+// ids returns the IDs that are found for a version of a package of Debian 12 and pass a filter.
 func ids(t *testing.T, provider vulnerability.Provider, source, installed string, passes func(id string) bool) []string {
 	t.Helper()
 	found, err := provider.FindVulnerabilities(
@@ -24,13 +24,13 @@ func ids(t *testing.T, provider vulnerability.Provider, source, installed string
 	var all []string
 	for _, v := range found {
 		all = append(all, v.ID)
-		// What Grype does to its results in place must not come back.
+		// Grype changes its results in place. Such a change must not reach the cache.
 		v.Fix.Versions = append(v.Fix.Versions[:0], "changed")
 	}
 	return all
 }
 
-// Each question has its own answer, asked for the first time or again; filters are applied anew.
+// TestLookupsAnswerAsTheDatabase checks that each query has its own result, cached or not, and that filters are not cached.
 func TestLookupsAnswerAsTheDatabase(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
@@ -58,7 +58,7 @@ func TestLookupsAnswerAsTheDatabase(t *testing.T) {
 	}
 }
 
-// A view belongs to one borrower at a time, and what it remembers has a bound.
+// TestLookupsAreLent checks that a view belongs to one borrower at a time, and that a returned view is borrowed again.
 func TestLookupsAreLent(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)
@@ -74,7 +74,7 @@ func TestLookupsAreLent(t *testing.T) {
 	}
 }
 
-// Nothing grows for ever, however many packages there are.
+// TestLookupsForget checks that the cache is bounded, however many packages are looked up.
 func TestLookupsForget(t *testing.T) {
 	b := newBench(t)
 	u := b.updater(t)

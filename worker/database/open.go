@@ -14,26 +14,26 @@ import (
 )
 
 // DB is an open database: read-only and safe for concurrent use. It must stay open until the reports of
-// all matches are built, since those look up related vulnerabilities.
+// all matches are built, since they query related vulnerabilities.
 type DB struct {
-	// Version that is open.
+	// Version is the open version.
 	Version
 	provider vulnerability.Provider
 	held     *lock
 	closing  sync.Once
 
-	// failures counts queries that failed. Grype itself only logs them, or not even that.
+	// failures counts failed queries. Grype only logs some of them, and drops the others.
 	failures atomic.Int64
 	last     atomic.Pointer[error]
 
-	// idle are the Lookups that no match uses.
+	// idle are the Lookups that no match is using.
 	mu   sync.Mutex
 	idle []*Lookups
 }
 
-// Open opens an installed version directly: it was verified when it was installed.
+// Open opens an installed version without verifying it, since Install has done that.
 func Open(v Version) (*DB, error) {
-	// From here on no worker removes the version.
+	// The shared lock keeps all workers from pruning the version.
 	held, err := tryLock(v.marker(), true)
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
@@ -43,8 +43,8 @@ func Open(v Version) (*DB, error) {
 		held.unlock()
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	// Grype notes the day of its probabilities at the first look-up, without a lock: look-ups at the same time
-	// would race. That a database has none, or cannot be read, shows later.
+	// Grype stores the date of its exploit probabilities at the first lookup, without a lock. Concurrent first
+	// lookups would race. A missing or unreadable date shows later.
 	_, _ = reader.GetEpss("")
 	db := &DB{Version: v, held: held}
 	if err := db.watch(reader); err != nil {
@@ -52,14 +52,14 @@ func Open(v Version) (*DB, error) {
 		return nil, errors.Join(err, reader.Close())
 	}
 	db.provider = &strictProvider{Provider: v6.NewVulnerabilityProvider(reader), db: db}
-	// Grype reads the names of architectures here, and goes on with a list of its own if it cannot.
+	// Grype reads the names of architectures here, and silently uses a built-in list if that fails.
 	if err := db.LastFailure(); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the database: %w", err), db.Close())
 	}
 	return db, nil
 }
 
-// watch has every failing query counted, those included whose errors Grype drops (exploit probabilities,
+// watch registers callbacks that count every failed query, including those whose errors Grype drops (exploit probabilities,
 // known exploits, weaknesses).
 func (db *DB) watch(reader v6.Reader) error {
 	low, ok := reader.(interface{ GetDB() *gorm.DB })
@@ -67,12 +67,12 @@ func (db *DB) watch(reader v6.Reader) error {
 		return errors.New("this version of Grype gives no access to its database connection")
 	}
 	observe := func(tx *gorm.DB) {
-		// "Not found" is an answer, not a failure.
+		// "Not found" is a result, not a failure.
 		if tx.Error != nil && !errors.Is(tx.Error, gorm.ErrRecordNotFound) {
 			db.fail(tx.Error)
 		}
 	}
-	// Beside the callbacks of the library itself, which run for every statement of this connection.
+	// The callbacks run after those of the library, for every statement of this connection.
 	callbacks := low.GetDB().Callback()
 	return errors.Join(
 		callbacks.Query().After("gorm:after_query").Register("strict:query", observe),
@@ -81,16 +81,16 @@ func (db *DB) watch(reader v6.Reader) error {
 	)
 }
 
-// fail counts a failure and keeps it for whoever asks what happened.
+// fail counts a failed query and keeps its error for LastFailure.
 func (db *DB) fail(err error) {
 	db.last.Store(&err)
 	db.failures.Add(1)
 }
 
-// Provider gives Grype's view of the database.
+// Provider returns Grype's view of the database, which counts failures.
 func (db *DB) Provider() vulnerability.Provider { return db.provider }
 
-// Borrow gives a view that remembers what earlier matches looked up. It is the caller's alone until it calls done.
+// Borrow returns a view that caches the lookups of earlier matches. Only the caller may use it, until it calls done.
 func (db *DB) Borrow() (lookups *Lookups, done func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -106,11 +106,11 @@ func (db *DB) Borrow() (lookups *Lookups, done func()) {
 	}
 }
 
-// Failures returns how many queries have failed since the database was opened. A match during which the
-// number grew is not complete.
+// Failures returns the number of failed queries since the database was opened. If the
+// number grows during a match, that match is incomplete.
 func (db *DB) Failures() int64 { return db.failures.Load() }
 
-// LastFailure returns the error of the last failed query, nil if there was none.
+// LastFailure returns the error of the last failed query; nil if there was none.
 func (db *DB) LastFailure() error {
 	if err := db.last.Load(); err != nil {
 		return *err
@@ -118,7 +118,7 @@ func (db *DB) LastFailure() error {
 	return nil
 }
 
-// Damaged reads the whole file and says what is wrong with it; nil if nothing is.
+// Damaged reads the whole file and returns an error if the file is damaged.
 func (db *DB) Damaged(ctx context.Context) error { return check(ctx, db.file()) }
 
 // Close closes the database. No match may be running. Closing twice is allowed.
@@ -130,9 +130,9 @@ func (db *DB) Close() (err error) {
 	return err
 }
 
-// strictProvider notices the one failure that is not a failing query: content that is not readable.
-// Other errors of a search (a version that nobody can compare) are the package's, and Grype goes on
-// without it: so does this worker, to find the same.
+// strictProvider counts the one failure that is not a failed query: unreadable content of a blob.
+// Other errors of a lookup, such as a version that cannot be compared, are about the package. Grype continues
+// without that package, and so does this worker, so that both find the same.
 type strictProvider struct {
 	vulnerability.Provider
 	db *DB

@@ -44,7 +44,7 @@ type Version struct {
 	dir  string
 }
 
-// OpenStore opens the directory, which it creates if needed, and removes what a crash left half-installed.
+// OpenStore opens the directory, which it creates if needed. It removes builds that a crash left partly installed.
 func OpenStore(dir string, clock clock.Clock, log *slog.Logger) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("the database directory must be writable: %w", err)
@@ -52,7 +52,7 @@ func OpenStore(dir string, clock clock.Clock, log *slog.Logger) (*Store, error) 
 	s := &Store{dir: dir, clock: clock, log: log}
 	held, err := tryLock(filepath.Join(dir, lockName), false)
 	if errors.Is(err, errLocked) {
-		// Another worker is installing: what looks half-installed is its work.
+		// Another worker is installing a build, which looks partly installed until then.
 		return s, nil
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) sweep() error {
 		if !entry.IsDir() || !isVersionName(entry.Name()) {
 			continue
 		}
-		// An older build is left alone: it may be open elsewhere, or be the one to fall back to.
+		// Older builds stay: another worker may have one open, or need it as a fallback.
 		if _, err := readVersion(path); err == nil {
 			continue
 		}
@@ -85,22 +85,22 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// builtFormat makes directory names that sort by time.
+// builtFormat is the time format of directory names. Such names sort by time.
 const builtFormat = "20060102T150405Z"
 
-// isVersionName tells the store's own directories from others on the volume, such as lost+found.
+// isVersionName reports whether a name is that of a build's directory, rather than of another one on the volume, such as lost+found.
 func isVersionName(name string) bool {
 	built, _, ok := strings.Cut(name, "-")
 	_, err := time.Parse(builtFormat, built)
 	return ok && err == nil
 }
 
-// versionName is the directory of a build. The listing has been validated: its checksum is long enough.
+// versionName returns the directory name of a build. The checksum must be valid, as in a validated listing.
 func versionName(database workerapi.Database) string {
 	return database.Built.UTC().Format(builtFormat) + "-" + strings.TrimPrefix(database.Checksum, "sha256:")[:12]
 }
 
-// readVersion reads a marker, and sees whether the file that it speaks of is still as long as it was.
+// readVersion reads a marker, and checks that the database file still has the size in it.
 func readVersion(dir string) (Version, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, markerName))
 	if err != nil {
@@ -120,16 +120,16 @@ func readVersion(dir string) (Version, error) {
 	return v, nil
 }
 
-// schemaDir is the directory that Grype calls the database directory.
+// schemaDir returns the directory that Grype calls the database directory.
 func (v Version) schemaDir() string { return filepath.Join(v.dir, strconv.Itoa(v6.ModelVersion)) }
 
-// file is the database itself.
+// file returns the path of the database file.
 func (v Version) file() string { return filepath.Join(v.schemaDir(), v6.VulnerabilityDBFileName) }
 
-// marker is what makes the version count as installed, and what its users lock.
+// marker returns the path of the marker, which makes the version count as installed. Workers that have the version open lock it.
 func (v Version) marker() string { return filepath.Join(v.dir, markerName) }
 
-// Versions lists what is installed, newest first.
+// Versions returns the installed versions, newest first.
 func (s *Store) Versions() ([]Version, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Store) Versions() ([]Version, error) {
 		if !entry.IsDir() || !isVersionName(entry.Name()) {
 			continue
 		}
-		// One that is not readable is as good as not there: sweep removes it at the next start.
+		// An unreadable version counts as not installed: OpenStore removes it at the next start.
 		if v, err := readVersion(filepath.Join(s.dir, entry.Name())); err == nil {
 			versions = append(versions, v)
 		}
@@ -149,7 +149,7 @@ func (s *Store) Versions() ([]Version, error) {
 	return versions, nil
 }
 
-// Prune removes all but the newest keep versions, except those that any worker has open.
+// Prune removes all but the newest keep versions, except those that a worker has open.
 func (s *Store) Prune(ctx context.Context, keep int) error {
 	held, err := waitLock(ctx, filepath.Join(s.dir, lockName), s.clock)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Store) Prune(ctx context.Context, keep int) error {
 		return err
 	}
 	for _, v := range versions[min(keep, len(versions)):] {
-		// What is open now is removed after a later installation.
+		// A version that is open is removed by a later Prune.
 		if err := s.remove(v); err != nil && !errors.Is(err, errLocked) {
 			return err
 		}
@@ -169,7 +169,7 @@ func (s *Store) Prune(ctx context.Context, keep int) error {
 	return nil
 }
 
-// Discard removes a version that turned out to be damaged. Its files stay for those who have it open.
+// Discard removes a version that turned out to be damaged. A process that has its file open can still read it.
 func (s *Store) Discard(ctx context.Context, v Version) error {
 	held, err := waitLock(ctx, filepath.Join(s.dir, lockName), s.clock)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Store) Discard(ctx context.Context, v Version) error {
 	return removeDir(v)
 }
 
-// remove deletes a version that nobody has open. The caller holds the store's lock.
+// remove deletes a version, or returns errLocked if a worker has it open. The caller holds the store's lock.
 func (s *Store) remove(v Version) error {
 	unused, err := tryLock(v.marker(), false)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Store) remove(v Version) error {
 	return removeDir(v)
 }
 
-// removeDir takes the marker away first, so that a crash in between leaves nothing that looks installed.
+// removeDir removes the marker first, so that a crash before the end leaves nothing that looks installed.
 func removeDir(v Version) error {
 	if err := os.Remove(v.marker()); err != nil {
 		return err

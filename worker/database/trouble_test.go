@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// wantGood says that the last good build is open, answers, and is all that is on the volume.
+// wantGood checks that the last good build is open, returns results, and is the only one on the volume.
 func (b *bench) wantGood(t *testing.T, u *database.Updater, status workerapi.DatabaseStatus) {
 	t.Helper()
 	if status.Installed == nil || !status.Installed.Built.Equal(fixture.Built) || !knows(t, u.DB(), "glibc", "CVE-2023-4911") {
@@ -32,7 +32,7 @@ func (b *bench) wantGood(t *testing.T, u *database.Updater, status workerapi.Dat
 	}
 }
 
-// recovers says that the next build is installed once the trouble is over, without anybody's help.
+// recovers checks that the next build is installed without intervention when the problem is over.
 func (b *bench) recovers(t *testing.T, u *database.Updater) {
 	t.Helper()
 	b.publisher.Intercept = nil
@@ -42,7 +42,7 @@ func (b *bench) recovers(t *testing.T, u *database.Updater) {
 	}
 }
 
-// says answers the listing with a document, and leaves the rest to the publisher.
+// says answers requests for the listing with listing, and leaves other requests to the publisher.
 func (b *bench) says(listing http.HandlerFunc) {
 	b.publisher.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "latest.json") {
@@ -53,7 +53,7 @@ func (b *bench) says(listing http.HandlerFunc) {
 	}
 }
 
-// TestListingsOfNoUse: nothing is fetched from where only a listing says, and the last good build stays.
+// TestListingsOfNoUse checks that a listing cannot make the worker fetch from another address, and that the last good build stays.
 func TestListingsOfNoUse(t *testing.T) {
 	foreign := 0
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { foreign++ }))
@@ -103,7 +103,7 @@ func TestListingsOfNoUse(t *testing.T) {
 	}
 }
 
-// TestHalfDownloaded: what did not come whole is not used, and fetched again later.
+// TestHalfDownloaded checks that an incomplete download is refused, and fetched again later.
 func TestHalfDownloaded(t *testing.T) {
 	for what, c := range map[string]struct {
 		rest func(r *http.Request)
@@ -138,7 +138,8 @@ func TestHalfDownloaded(t *testing.T) {
 	}
 }
 
-// TestAncientDatabase: Grype's own command refuses one; here it is installed and used, and its age is the manager's to say.
+// TestAncientDatabase checks that a very old database is installed and used. Grype's own command refuses it; here, the manager judges
+// its age.
 func TestAncientDatabase(t *testing.T) {
 	b := newBench(t)
 	b.clock.Advance(5 * 365 * 24 * time.Hour)
@@ -146,7 +147,7 @@ func TestAncientDatabase(t *testing.T) {
 	b.wantGood(t, u, u.Refresh(t.Context()))
 }
 
-// TestFullVolume: a newer build that has no room is refused with what to raise, and the last good one stays.
+// TestFullVolume checks that a newer build without enough room is refused with the setting to raise, and that the last good one stays.
 func TestFullVolume(t *testing.T) {
 	fixture.OnSmallDisk(t, "32m", func(dir string) {
 		b := newBench(t)
@@ -175,7 +176,7 @@ func TestFullVolume(t *testing.T) {
 	})
 }
 
-// fill leaves that many bytes on a disk.
+// fill leaves room bytes free on the disk.
 func fill(t *testing.T, dir string, room int64) {
 	t.Helper()
 	var disk syscall.Statfs_t
@@ -187,7 +188,7 @@ func fill(t *testing.T, dir string, room int64) {
 	}
 }
 
-// size of the one file that a pattern is about, in bytes.
+// size returns the size in bytes of the only file that matches a pattern.
 func size(t *testing.T, pattern ...string) int64 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(pattern...))

@@ -15,10 +15,10 @@ import (
 )
 
 // maxWindow bounds the memory of decompression. It is the largest window that zstd's own command line tool
-// accepts without being told to ("--long" aside).
+// accepts by default (without "--long").
 const maxWindow = 128 << 20
 
-// archiveFormat returns "zst" or "gz" for the archives that can be read, and "" for others.
+// archiveFormat returns "zst" or "gz" for an archive that can be read, and "" for any other.
 func archiveFormat(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".tar.zst"):
@@ -29,8 +29,8 @@ func archiveFormat(name string) string {
 	return ""
 }
 
-// unpack writes the one file that a database archive must hold to target. Whatever else is in the archive
-// is not written anywhere.
+// unpack writes the database file in an archive to target. It writes nothing else of the
+// archive, and returns an error if the archive has no database file.
 func unpack(archive, format, target string) error {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -52,14 +52,14 @@ func unpack(archive, format, target string) error {
 		if err != nil {
 			return fmt.Errorf("unpacking the database: %w", err)
 		}
-		// Links, directories and paths that lead elsewhere are nothing that a database archive needs.
+		// A database archive needs no links, directories or other paths.
 		if header.Typeflag == tar.TypeReg && path.Clean(header.Name) == v6.VulnerabilityDBFileName {
 			return extract(files, target)
 		}
 	}
 }
 
-// decompress returns the content and what ends the reading of it.
+// decompress returns the uncompressed content, and a function that closes it.
 func decompress(in io.Reader, format string) (io.Reader, func(), error) {
 	if format == "gz" {
 		reader, err := gzip.NewReader(in)
@@ -75,7 +75,7 @@ func decompress(in io.Reader, format string) (io.Reader, func(), error) {
 	return reader, reader.Close, nil
 }
 
-// extract writes the database, and not more than a database may have.
+// extract writes the database file, and returns an error if it exceeds maxDatabaseBytes.
 func extract(from io.Reader, target string) (err error) {
 	out, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// kept is how many versions stay installed: the newest, and the one before in case the newest turns out
+// kept is how many versions stay installed: the newest, and the previous one in case the newest turns out
 // to be damaged.
 const kept = 2
 
-// refusedFor is how long a build that could not be installed is left alone, unless the listing changes.
+// refusedFor is how long Refresh does not retry a build that could not be installed, unless the listing changes.
 const refusedFor = 5 * time.Minute
 
-// Updater keeps the newest good build open. It is not safe for concurrent use, and no match may be running
-// while Refresh or Recheck is called, since both may close the open database.
+// Updater keeps the newest good build open. It is not safe for concurrent use. No match may be running
+// during Refresh or Recheck, since both may close the open database.
 type Updater struct {
 	store  *Store
 	source *Source
@@ -32,7 +32,7 @@ type Updater struct {
 	refused refusal
 }
 
-// refusal remembers the build that could not be installed.
+// refusal is the last build that could not be installed, with the error and the time.
 type refusal struct {
 	database workerapi.Database
 	err      error
@@ -63,7 +63,7 @@ func (u *Updater) openNewest() error {
 	return nil
 }
 
-// DB is the open database, nil if there is none.
+// DB returns the open database; nil if there is none.
 func (u *Updater) DB() *DB { return u.db }
 
 // Close closes the open database.
@@ -74,10 +74,10 @@ func (u *Updater) Close() error {
 	return u.db.Close()
 }
 
-// Refresh reads the listing, installs and opens a newer build if there is one, and says where things
-// stand. The build that was open stays open if the newer one is not usable.
+// Refresh reads the listing, installs and opens a newer build if there is one, and returns the
+// status of the database. If the newer build is not usable, the open build stays open.
 func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
-	// The listing is small, and is read every time: what it says may have changed although nothing else did.
+	// The listing is small and read every time, since its status may change without a new build.
 	listing, err := u.source.Latest(ctx)
 	if err != nil {
 		u.log.Error("the database listing cannot be read", "from", u.source.String(), "error", err)
@@ -86,7 +86,7 @@ func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
 	if listing.Status == "eol" || listing.Status == "deprecated" {
 		u.log.Warn("the database's publisher wants a newer worker: update the operator", "status", listing.Status)
 	}
-	// An older listing is no reason to go back: mirrors lag behind.
+	// An older listing does not lead back to an older build, since mirrors lag behind.
 	if u.db != nil && !listing.Built.After(u.db.Built) {
 		u.refused = refusal{}
 		return u.status(nil)
@@ -103,7 +103,7 @@ func (u *Updater) Refresh(ctx context.Context) workerapi.DatabaseStatus {
 	return u.status(nil)
 }
 
-// install makes the listing's build the open one.
+// install installs and opens the listing's build, and closes the previous one.
 func (u *Updater) install(ctx context.Context, listing Listing) error {
 	installed, err := u.store.Install(ctx, u.source, listing)
 	if err != nil {
@@ -113,7 +113,7 @@ func (u *Updater) install(ctx context.Context, listing Listing) error {
 	if err != nil {
 		return errors.Join(err, u.store.Discard(ctx, installed))
 	}
-	// Side by side for a moment; no match is running that would need the previous one.
+	// Both are open for a moment. No match is running that needs the previous one.
 	previous := u.db
 	u.db = next
 	if previous != nil {
@@ -127,8 +127,8 @@ func (u *Updater) install(ctx context.Context, listing Listing) error {
 	return nil
 }
 
-// Recheck is for after a failed query: it reads the whole database and, if that is damaged, removes it
-// and falls back to the next older build. It reports whether it was damaged.
+// Recheck reads the whole database after a failed query. If the database is damaged, Recheck removes it
+// and opens the next older build. It reports whether the database was damaged.
 func (u *Updater) Recheck(ctx context.Context) bool {
 	if u.db == nil {
 		return false
@@ -138,7 +138,7 @@ func (u *Updater) Recheck(ctx context.Context) bool {
 		return false
 	}
 	u.log.Error("the installed database is damaged", "built", u.db.Built, "error", damage)
-	// Closed before it is removed: nobody may go on reading what is known to be damaged.
+	// Closed before it is removed, since no match may continue to read a damaged database.
 	damaged := u.db.Version
 	if err := errors.Join(u.db.Close(), u.store.Discard(ctx, damaged)); err != nil {
 		u.log.Error("the damaged database could not be removed", "error", err)
@@ -150,7 +150,7 @@ func (u *Updater) Recheck(ctx context.Context) bool {
 	return true
 }
 
-// status says where things stand; err is why the newest build is not the open one.
+// status returns the status of the database. err is why the newest build is not the open one; nil if it is.
 func (u *Updater) status(err error) workerapi.DatabaseStatus {
 	status := workerapi.DatabaseStatus{Tool: version.Grype()}
 	if u.db != nil {
@@ -161,7 +161,7 @@ func (u *Updater) status(err error) workerapi.DatabaseStatus {
 		return status
 	}
 	status.Error = failure.Line(err.Error())
-	// Without a refused build it is the listing that could not be read.
+	// Without a refused build, the error is that the listing could not be read.
 	if u.refused.err != nil {
 		refused := u.refused.database
 		status.Refused = &refused

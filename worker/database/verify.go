@@ -14,7 +14,7 @@ import (
 	_ "github.com/glebarez/sqlite"
 )
 
-// verify reads a whole installed database once, with a connection of its own.
+// verify reads a whole installed database once, through a separate connection, and compares it with its listing.
 func verify(ctx context.Context, file string, want Listing) error {
 	if err := check(ctx, file); err != nil {
 		return err
@@ -25,15 +25,15 @@ func verify(ctx context.Context, file string, want Listing) error {
 		if err := db.QueryRowContext(ctx, "SELECT model, build_timestamp FROM db_metadata").Scan(&model, &built); err != nil {
 			return fmt.Errorf("the database says nothing about itself: %w", err)
 		}
-		// Listings have seconds, databases more.
+		// Listings have times in seconds, databases more precise ones.
 		if difference := built.Sub(want.Built).Abs(); difference > time.Second {
 			return fmt.Errorf("the database was built at %s, the listing says %s", built.UTC().Format(time.RFC3339), want.Built.Format(time.RFC3339))
 		}
-		// The listing said so as well, but listings are written by other programs.
+		// The listing names the schema as well, but another program wrote the listing.
 		if model != v6.ModelVersion {
 			return fmt.Errorf("the database has schema %d, this worker reads %d", model, v6.ModelVersion)
 		}
-		// An empty database finds nothing in anything, and everything would be clean.
+		// With an empty database, every image would appear clean.
 		var some bool
 		if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM vulnerability_handles)").Scan(&some); err != nil {
 			return fmt.Errorf("the database cannot be searched: %w", err)
@@ -45,7 +45,7 @@ func verify(ctx context.Context, file string, want Listing) error {
 	})
 }
 
-// check has SQLite read all pages (https://www.sqlite.org/pragma.html#pragma_quick_check).
+// check makes SQLite read all pages (https://www.sqlite.org/pragma.html#pragma_quick_check).
 func check(ctx context.Context, file string) error {
 	return query(file, func(db *sql.DB) error {
 		var verdict string
@@ -59,9 +59,9 @@ func check(ctx context.Context, file string) error {
 	})
 }
 
-// query opens the file read-only and without the shared cache that readers of the same path would meet in.
+// query opens the file read-only, and without the cache that connections to the same path share.
 func query(file string, use func(*sql.DB) error) error {
-	// immutable: there is no journal to look for, and the directory may be read-only.
+	// immutable: SQLite does not look for a journal, and the directory may be read-only.
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: "mode=ro&immutable=1"}
 	db, err := sql.Open("sqlite", u.String())
 	if err != nil {

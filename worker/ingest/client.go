@@ -24,24 +24,24 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// DefaultDeadline is how long a server may be away before the work is given up: longer than a restart of
-// the manager with a change of leader, shorter than what anyone would wait for.
+// DefaultDeadline is how long a call is retried while the server is unavailable. It is longer than a restart of
+// the manager with a change of leader, and shorter than anyone would wait for the result.
 const DefaultDeadline = 10 * time.Minute
 
-// attemptTimeout bounds one request, long polls and large uploads included.
+// attemptTimeout bounds one request, including long polls and large uploads.
 const attemptTimeout = 5 * time.Minute
 
-// Config says where the ingest API is.
+// Config describes how to connect to the ingest API.
 type Config struct {
-	// Server is its base URL, https only.
+	// Server is the base URL of the API, https only.
 	Server string
-	// CA is the PEM bundle that its certificate is verified with; no other authority counts.
+	// CA is the PEM bundle that the server's certificate is verified with. No other CA is trusted.
 	CA string
 	// TokenFile holds the bearer token.
 	TokenFile string
-	// Deadline for a call with all its repetitions; 0 means DefaultDeadline.
+	// Deadline bounds a call with all its retries; 0 means DefaultDeadline.
 	Deadline time.Duration
-	// Dial makes connections; nil for the network.
+	// Dial opens connections; nil means a net.Dialer with connectTimeout.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -54,7 +54,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// New returns a client, or says which part of the configuration is not usable.
+// New returns a client, or an error that names the unusable part of the configuration.
 func New(config Config) (*Client, error) {
 	base, err := url.Parse(config.Server)
 	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil {
@@ -72,23 +72,23 @@ func New(config Config) (*Client, error) {
 	}
 	return &Client{config: config, base: base, http: &http.Client{
 		Timeout: attemptTimeout,
-		// The server is in the cluster: proxies are for registries and must not see the token.
+		// The server is in the cluster. Proxies are for registries, and must not see the token.
 		Transport: &http.Transport{
 			Proxy:               nil,
 			DialContext:         config.Dial,
 			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: 15 * time.Second,
-			// How long a body is held back for a server that may refuse it unread.
+			// How long a large body is held back until the server asks for it, so that the server can refuse it unread.
 			ExpectContinueTimeout: 5 * time.Second,
 			IdleConnTimeout:       30 * time.Second,
 			ForceAttemptHTTP2:     true,
 		},
-		// A redirect would carry the token elsewhere.
+		// Following a redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// Deadline is how long a call may take with all its repetitions.
+// Deadline returns how long a call may take with all its retries.
 func (c *Client) Deadline() time.Duration { return c.config.Deadline }
 
 // Post sends in as JSON and decodes the answer into out, which may be nil.
@@ -106,7 +106,7 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	})
 }
 
-// decode reads a bounded answer.
+// decode decodes the first MaxJSONBytes of an answer.
 func decode(answer io.Reader, out any) error {
 	if out == nil {
 		return nil
@@ -114,23 +114,23 @@ func decode(answer io.Reader, out any) error {
 	return json.NewDecoder(io.LimitReader(answer, workerapi.MaxJSONBytes)).Decode(out)
 }
 
-// Part is a piece of a body. It can be opened again from its start.
+// Part is a part of a body. Open may be called several times, and returns the part from its start.
 type Part struct {
 	Size int64
 	Open func() (io.ReadCloser, error)
 }
 
-// Bytes is a part in memory.
+// Bytes returns a part in memory.
 func Bytes(content []byte) Part {
 	return Part{Size: int64(len(content)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }}
 }
 
-// File is a part in a file of the given size.
+// File returns a part in a file of the given size.
 func File(path string, size int64) Part {
 	return Part{Size: size, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
 }
 
-// PutParts uploads parts, one after the other, as one body. Each is read twice: its digest goes first.
+// PutParts uploads parts, one after the other, as one body. It reads each part twice, since the digest is sent before the body.
 func (c *Client) PutParts(ctx context.Context, path, contentType string, parts ...Part) error {
 	sum := sha256.New()
 	body, err := openParts(parts)
@@ -147,7 +147,7 @@ func (c *Client) PutParts(ctx context.Context, path, contentType string, parts .
 	})
 }
 
-// openParts gives the parts as one body.
+// openParts returns the parts as one body.
 func openParts(parts []Part) (io.ReadCloser, error) {
 	body := &multiReadCloser{}
 	var readers []io.Reader
@@ -187,32 +187,32 @@ func (c *Client) PutBytes(ctx context.Context, path string, body []byte) error {
 	})
 }
 
-// Get passes the body of an answer to read, which is called again from the start if the transfer breaks.
+// Get passes the body of an answer to read. If the transfer breaks, Get calls read again with the body from its start.
 func (c *Client) Get(ctx context.Context, path string, read func(io.Reader) error) error {
 	return c.call(ctx, call{method: http.MethodGet, path: path, read: read})
 }
 
-// call is one request as often as it has to be made.
+// call is a request that is sent as often as necessary.
 type call struct {
 	method, path, contentType, digest string
 	size                              int64
-	// large bodies are sent when the server asks for them, and not to one that refuses them unread.
+	// large holds the body back until the server asks for it. A server can refuse such a body unread.
 	large bool
-	// open gives the body from its start; nil for none.
+	// open returns the body from its start; nil if there is none.
 	open func() (io.ReadCloser, error)
-	// read takes the answer; nil if it does not matter.
+	// read receives the answer's body; nil if the body is ignored.
 	read func(io.Reader) error
 }
 
-// attempt makes the request once.
+// attempt sends the request once.
 func (c *Client) attempt(ctx context.Context, call call) error {
 	request, err := c.request(ctx, call)
 	if err != nil {
 		return err
 	}
 	response, err := c.http.Do(request)
-	// Whatever keeps the request from being answered may pass: a restart, a rotated certificate, a network policy
-	// that is not in force yet.
+	// A request without an answer may succeed later: the server restarts, its certificate is rotated, or a network policy
+	// is not in force yet.
 	if err != nil {
 		return &temporary{err: err}
 	}
@@ -226,7 +226,7 @@ func (c *Client) attempt(ctx context.Context, call call) error {
 	return call.read(&transferReader{from: response.Body})
 }
 
-// request makes the HTTP request with the token that is valid now.
+// request returns the HTTP request with the current token.
 func (c *Client) request(ctx context.Context, call call) (*http.Request, error) {
 	var body io.ReadCloser
 	if call.open != nil {
@@ -260,7 +260,7 @@ func (c *Client) request(ctx context.Context, call call) (*http.Request, error) 
 	return request, nil
 }
 
-// transferReader tells a broken transfer from a problem of whoever reads it.
+// transferReader marks a broken transfer as temporary, unlike an error in processing its content.
 type transferReader struct{ from io.Reader }
 
 // Read implements io.Reader.
@@ -272,42 +272,42 @@ func (r *transferReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// StatusError is a refusal by the server.
+// StatusError is an answer of the server that is not a success.
 type StatusError struct {
 	// Code is the HTTP status.
 	Code int
-	// Message is what the server says about it, in one line; may be empty.
+	// Message is the text of the answer in one line; may be empty.
 	Message string
 }
 
-// Error names the status, so that users can look it up, and what the server says about it.
+// Error returns the HTTP status with its name, so that users can look it up, and the server's message.
 func (e *StatusError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the ingest API answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message))
 }
 
-// Answered says that the server's answer was this HTTP status.
+// Answered reports whether the server answered with this HTTP status.
 func Answered(err error, code int) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code == code
 }
 
-// Gone says that the server no longer wants this: the lease or the Job is not its own any more.
+// Gone reports whether the server no longer accepts the request because the lease or the Job does not belong to this worker any more.
 func Gone(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) &&
 		(status.Code == http.StatusNotFound || status.Code == http.StatusConflict || status.Code == http.StatusGone)
 }
 
-// Refused says that the server said no, rather than that it was away.
+// Refused reports whether the server answered with a status below 500, which is a refusal rather than an outage.
 func Refused(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code < http.StatusInternalServerError
 }
 
-// refusal turns an answer that is no success into an error, a temporary one if it is worth asking again.
+// refusal returns the error for an answer that is not a success. The error is temporary if a retry may succeed.
 func refusal(response *http.Response, now time.Time) error {
 	said, _ := io.ReadAll(io.LimitReader(response.Body, 512))
-	// Enough for a sentence; the rest is not for a log.
+	// 512 bytes hold a sentence. The rest does not belong in a log.
 	status := &StatusError{Code: response.StatusCode, Message: failure.Line(string(said))}
 	switch {
 	case status.Code >= http.StatusInternalServerError,

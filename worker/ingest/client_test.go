@@ -50,7 +50,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A manager that restarts is waited for; the body is sent again from its start.
+// TestServerThatIsAway checks that a call is retried while the manager restarts, and that the body is sent again from its start.
 func TestServerThatIsAway(t *testing.T) {
 	server := fixture.NewIngest(t)
 	answers := []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusTooManyRequests, http.StatusServiceUnavailable}
@@ -83,7 +83,7 @@ func TestServerThatIsAway(t *testing.T) {
 	}
 }
 
-// A large body is not sent to a server that refuses it unread.
+// TestRefusalOfALargeBody checks that a large body is not sent if the server refuses it unread.
 func TestRefusalOfALargeBody(t *testing.T) {
 	server := fixture.NewIngest(t)
 	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -131,7 +131,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A server without room for an upload is not one that cannot be reached: what fails in the end says so, with the way out.
+// TestNoRoomUntilTheDeadline checks that a server without room for an upload has a reason of its own, with the setting in its message.
 func TestNoRoomUntilTheDeadline(t *testing.T) {
 	server := fixture.NewIngest(t)
 	server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -153,7 +153,8 @@ func TestNoRoomUntilTheDeadline(t *testing.T) {
 	}
 }
 
-// What fails in the end is named by the whole call: one lost connection at its end does not hide that the server had no room.
+// TestNoRoomAndThenNoConnection checks that the whole call determines the reason: a lost connection in the last attempt does not hide
+// that the server had no room.
 func TestNoRoomAndThenNoConnection(t *testing.T) {
 	server := fixture.NewIngest(t)
 	fake := clock.NewFake(time.Now())
@@ -200,7 +201,7 @@ func TestRefusalsAreFinal(t *testing.T) {
 	}
 }
 
-// The kubelet renews the token: each attempt presents the present one.
+// TestTokenIsReadForEveryRequest checks that each attempt sends the current token, since the kubelet renews it.
 func TestTokenIsReadForEveryRequest(t *testing.T) {
 	server := fixture.NewIngest(t)
 	if err := os.WriteFile(server.TokenFile, []byte("expired"), 0o600); err != nil {
@@ -219,7 +220,7 @@ func TestTokenIsReadForEveryRequest(t *testing.T) {
 	}
 }
 
-// Neither a redirect nor a server with another certificate gets the token.
+// TestTokenGoesToTheServerOnly checks that neither the target of a redirect nor a server with another certificate gets the token.
 func TestTokenGoesToTheServerOnly(t *testing.T) {
 	stolen := ""
 	thief := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { stolen = r.Header.Get("Authorization") }))
@@ -234,7 +235,7 @@ func TestTokenGoesToTheServerOnly(t *testing.T) {
 		t.Errorf("a redirect: got %v and the thief got %q, want an error and nothing", err, stolen)
 	}
 
-	// The certificate of the test server does not speak for this name.
+	// The certificate of the test server is not valid for this name.
 	other := fixture.NewIngest(t)
 	other.URL = strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
 	reached := false
@@ -245,7 +246,7 @@ func TestTokenGoesToTheServerOnly(t *testing.T) {
 	}
 }
 
-// A transfer that breaks off is repeated; a reader that does not like the content is not.
+// TestGet checks that a broken transfer is repeated, unlike an error of the reader.
 func TestGet(t *testing.T) {
 	server := fixture.NewIngest(t)
 	server.Lend("one", []byte("content"))

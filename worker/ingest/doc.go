@@ -1,10 +1,10 @@
 // Package ingest is the client of the manager's ingest API.
 //
 // It promises that
-//   - the bearer token goes to the server of the configuration only, over verified TLS, and is read anew for
+//   - the bearer token is sent only to the configured server, over verified TLS, and is read again for
 //     every request, since the kubelet renews it,
-//   - a server that is away (restarting, unreachable, overloaded) is waited for up to a deadline,
-//   - a refusal is final: it is not repeated.
+//   - calls are retried up to a deadline while the server is unavailable (restarting, unreachable, overloaded),
+//   - a refusal is final: the request is not repeated.
 //
-// It knows the contract's transport, not the meaning of what it carries.
+// It knows how requests are transferred, not what their content means.
 package ingest

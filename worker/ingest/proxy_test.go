@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestMain gives the whole process a proxy, as the worker's pod may have one: Go reads it once. Nobody listens there.
+// TestMain sets proxies for the whole process, as a worker's pod may have them. Go reads them once. Nothing listens at their address.
 func TestMain(m *testing.M) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
 		os.Setenv(name, "http://robot:s3cret@127.0.0.1:1")
@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The token must not pass a proxy for the internet, whatever NO_PROXY says: the server is in the cluster.
+// TestTheIngestAPIIsNeverReachedThroughAProxy checks that the token does not pass through a proxy, whatever NO_PROXY contains, since
+// the server is in the cluster.
 func TestTheIngestAPIIsNeverReachedThroughAProxy(t *testing.T) {
 	server := fixture.NewIngest(t)
 	client, err := ingest.New(ingest.Config{

@@ -12,19 +12,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// reachDeadline is how long a server that lets no connection come about is tried at the start: longer than a network
-// policy needs to come into force for a new pod, and short enough for users to be told within two minutes.
+// reachDeadline is how long Reach retries if connections get no answer. It is longer than a network
+// policy needs to come into force for a new pod, and short enough that users see the failure within two minutes.
 const reachDeadline = 45 * time.Second
 
-// refusedDeadline is the same for one that refuses connections: longer than a restart with a change of leader, and
-// with the last wait still within two minutes. A longer absence costs nothing: the operator tries the image again.
+// refusedDeadline is how long Reach retries if connections are refused. It is longer than a restart with a change of leader. Including
+// the last wait, it ends within two minutes. A longer outage costs nothing, since the operator tries the image again.
 const refusedDeadline = 75 * time.Second
 
-// connectTimeout bounds one connection, the look-up of the name included.
+// connectTimeout bounds one connection, including the resolution of the name.
 const connectTimeout = 10 * time.Second
 
-// Reach says before any work is done whether its result could be delivered: a network that swallows packets would be
-// noticed only at its end. A server that refuses connections may be away for a moment, and is waited for.
+// Reach checks before the work starts whether its result can be delivered. Otherwise, a network that drops packets would be
+// noticed only at the end. Reach retries while a server refuses connections, since it may be restarting. Reach ignores other errors,
+// which do not predict later attempts, and returns nil.
 func (c *Client) Reach(ctx context.Context) error {
 	start := c.config.Clock.Now()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
@@ -48,7 +49,8 @@ func (c *Client) Reach(ctx context.Context) error {
 	}
 }
 
-// adviceFor says how long an error of connecting is waited out, and what to do then; 0 if it says nothing about later.
+// adviceFor returns how long to retry after an error of connecting, and the advice for users after that time. The deadline is 0
+// if the error does not predict later attempts.
 func (c *Client) adviceFor(err error) (deadline time.Duration, advice string) {
 	destination := "the operator's namespace, TCP port " + c.port()
 	switch {
@@ -60,8 +62,8 @@ func (c *Client) adviceFor(err error) (deadline time.Duration, advice string) {
 	return 0, ""
 }
 
-// Swallowed says that nobody answered at all, as it is with a network policy that denies a pod its way out: neither the
-// host nor its name server. Some networks say so by an error of their own.
+// Swallowed reports whether nothing answered, neither the host nor its name server, as with a network policy that denies
+// egress. Some networks report a denial by an error of their own.
 func Swallowed(err error) bool {
 	var network net.Error
 	var name *net.DNSError
@@ -69,8 +71,8 @@ func Swallowed(err error) bool {
 		errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES)
 }
 
-// Advice names what a network policy would have to allow for an error that is Swallowed: the way to names, or to the
-// destination.
+// Advice returns advice about an error for which Swallowed is true: the name does not exist, or a network policy would have to
+// allow DNS or the destination.
 func Advice(err error, destination string) string {
 	var name *net.DNSError
 	switch {
@@ -82,7 +84,7 @@ func Advice(err error, destination string) string {
 	return "nobody answers: if a NetworkPolicy limits what pods of this namespace may reach, it must allow " + destination
 }
 
-// address is the server's host and port.
+// address returns the server's host and port.
 func (c *Client) address() string { return net.JoinHostPort(c.base.Hostname(), c.port()) }
 
 func (c *Client) port() string {

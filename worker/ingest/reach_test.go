@@ -18,15 +18,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// dialError is what net makes of an error while connecting.
+// dialError wraps an error of connecting in the same way as net.
 func dialError(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 
-// With default-deny egress a worker says within two minutes, before it pulls anything, what is in its way.
+// TestDefaultDenyEgress checks that a worker without egress reports the cause within two minutes, before it pulls anything.
 func TestDefaultDenyEgress(t *testing.T) {
 	server := fixture.NewIngest(t)
 	for what, c := range map[string]struct {
 		err  error
-		want string // in the message; none if the work goes on
+		want string // in the message; empty if the work continues
 	}{
 		"packets to the server are dropped": {dialError(os.ErrDeadlineExceeded), "must allow the operator's namespace, TCP port "},
 		"packets are rejected by the host":  {dialError(syscall.EHOSTUNREACH), "must allow the operator's namespace, TCP port "},
@@ -42,7 +42,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 			c1, err := ingest.New(ingest.Config{
 				Server: server.URL, CA: server.CA, TokenFile: server.TokenFile, Clock: fake, Log: slog.New(slog.DiscardHandler),
 				Dial: func(context.Context, string, string) (net.Conn, error) {
-					_ = fake.Sleep(t.Context(), 10*time.Second) // as long as a connection is tried
+					_ = fake.Sleep(t.Context(), 10*time.Second) // the timeout of a connection
 					return nil, c.err
 				},
 			})
@@ -67,7 +67,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 	}
 }
 
-// Neither a policy that comes into force a moment after the pod nor a manager that restarts is a failure.
+// TestReachAfterAMoment checks that it is no failure if a policy comes into force a moment after the pod, or the manager restarts.
 func TestReachAfterAMoment(t *testing.T) {
 	for what, away := range map[string]error{"a policy": os.ErrDeadlineExceeded, "a restart": syscall.ECONNREFUSED} {
 		t.Run(what, func(t *testing.T) { reachAfterAMoment(t, away) })

@@ -12,27 +12,27 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Waiting between attempts grows from the first to the last of these.
+// The wait between attempts starts with firstWait and doubles up to lastWait.
 const (
 	firstWait = 500 * time.Millisecond
 	lastWait  = 20 * time.Second
 )
 
-// temporary marks an error that may be gone at the next attempt.
+// temporary marks an error that a retry may resolve.
 type temporary struct {
 	err error
-	// after is what the server asked to wait; 0 if it did not.
+	// after is the wait that the server asked for; 0 if it did not ask for one.
 	after time.Duration
 }
 
-// Error and Unwrap make the mark invisible to those who do not look for it.
+// Error and Unwrap return the text and the cause of the marked error.
 func (t *temporary) Error() string { return t.err.Error() }
 func (t *temporary) Unwrap() error { return t.err }
 
-// ErrUnreachable is wrapped by the error of a call whose deadline has passed, unless the server had no room.
+// ErrUnreachable is wrapped by the error of a call whose deadline has passed, unless the server had no room for the upload.
 var ErrUnreachable = errors.New("the ingest API could not be reached")
 
-// call repeats the request until it succeeds, is refused, or the deadline has passed.
+// call retries the request until it succeeds, is refused, or the deadline has passed.
 func (c *Client) call(ctx context.Context, call call) error {
 	start, wait := c.config.Clock.Now(), firstWait
 	var noRoom error
@@ -50,11 +50,11 @@ func (c *Client) call(ctx context.Context, call call) error {
 		case !errors.As(err, &again):
 			return fmt.Errorf("%s %s: %w", call.method, call.path, err)
 		}
-		// Looked at after the attempt: a call is always tried once.
+		// Checked after the attempt, so that a call is tried at least once.
 		if elapsed := c.config.Clock.Now().Sub(start); elapsed >= c.config.Deadline {
 			return givenUp(fmt.Errorf("for %s: %s %s: %w", elapsed.Round(time.Second), call.method, call.path, err), noRoom)
 		}
-		// The server may ask for more time than we would leave it, up to a minute.
+		// The server may ask for a longer wait, of up to a minute.
 		pause := max(c.config.Clock.Jitter(wait), min(again.after, time.Minute))
 		c.config.Log.Warn("the ingest API is away, trying again", "call", call.method+" "+call.path,
 			"in", pause.Round(time.Millisecond), "error", failure.Line(err.Error()))
@@ -65,8 +65,9 @@ func (c *Client) call(ctx context.Context, call call) error {
 	}
 }
 
-// givenUp gives the last error of a call whose deadline has passed its reason. A server that had no room for the upload was reached: noRoom is its
-// latest answer that says so, nil if there was none in the whole call. One lost connection at the end does not hide it.
+// givenUp returns the error of a call whose deadline has passed. noRoom is the latest answer of the call that says that the server has
+// no room for the upload; nil if there was none. The reason is SpoolBudgetExceeded then, even if the last attempt lost its connection,
+// since the server was reachable.
 func givenUp(err, noRoom error) error {
 	switch {
 	case Answered(err, http.StatusInsufficientStorage):
@@ -77,7 +78,7 @@ func givenUp(err, noRoom error) error {
 	return failure.New(workerapi.ReasonIngestUnreachable, fmt.Errorf("%w %w", ErrUnreachable, err))
 }
 
-// retryAfter reads the header of the same name, in seconds or as a date (RFC 9110, 10.2.3).
+// retryAfter parses a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3).
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(header); err == nil {
 		return max(time.Duration(seconds)*time.Second, 0)

@@ -9,14 +9,14 @@ import (
 	"github.com/anchore/syft/syft/sbom"
 )
 
-// Compact returns what Grype reads of an SBOM when it matches and reports, as a smaller document of the
-// same format. What it keeps follows from Grype 0.121's grype/pkg (dataFromPkg, FromPackages),
+// Compact returns the parts of an SBOM that Grype reads for matching and reporting, as a smaller document of the
+// same format. The kept parts follow from Grype 0.121's grype/pkg (dataFromPkg, FromPackages),
 // grype/matcher (qualifiers, ownership) and the fields of workerapi.Finding.
 //
-// Package ids are kept, so that relationships still hold.
+// Package IDs are kept, so that relationships still hold.
 func Compact(s *sbom.SBOM) model.Document {
 	full := syftjson.ToFormatModel(*s, syftjson.DefaultEncoderConfig())
-	// In the same order: Grype's result follows from it where packages are otherwise equal.
+	// The order is kept, since Grype's result depends on it where packages are otherwise equal.
 	packages := make([]model.Package, len(full.Artifacts))
 	known := make(map[string]bool, len(full.Artifacts))
 	for i, p := range full.Artifacts {
@@ -37,8 +37,8 @@ func Compact(s *sbom.SBOM) model.Document {
 	}
 }
 
-// overlaps keeps the only relationships that matching reads: packages whose files belong to another one.
-// The list of shared files goes.
+// overlaps returns the only relationships that matching reads: packages whose files belong to another package. It drops
+// the lists of shared files.
 func overlaps(all []model.Relationship, known map[string]bool) []model.Relationship {
 	kept := []model.Relationship{}
 	for _, r := range all {
@@ -50,8 +50,8 @@ func overlaps(all []model.Relationship, known map[string]bool) []model.Relations
 	return kept
 }
 
-// owners makes the relationships that Grype makes of the lists of files where an SBOM has none: its own, since the
-// lists are not kept.
+// owners derives relationships from the packages' lists of files. Grype derives the same ones for an SBOM that has no relationships,
+// but could not do so without the lists.
 func owners(packages []model.Package) []model.Relationship {
 	byFile := map[string][]string{}
 	for _, p := range packages {
@@ -80,19 +80,19 @@ func owners(packages []model.Package) []model.Relationship {
 	return made
 }
 
-// compactSource drops the image's manifest and configuration.
+// compactSource returns the source without the image's manifest and configuration.
 func compactSource(s model.Source) model.Source {
 	return model.Source{ID: s.ID, Name: s.Name, Version: s.Version}
 }
 
-// compactPackage keeps name, version, type, language and package URL as they are: findings repeat them.
+// compactPackage keeps name, version, type, language and package URL, since findings repeat them.
 func compactPackage(p model.Package) model.Package {
 	p.FoundBy = ""
 	p.Licenses = []model.License{}
 	if p.Metadata = compactMetadata(p.Metadata); p.Metadata == nil {
 		p.MetadataType = ""
 	}
-	// What is not reported (documentation, configuration, file lists) means nothing to matchers.
+	// Matchers do not read other locations (documentation, configuration, file lists), and findings do not contain them.
 	p.Locations = primary(p.Locations)
 	// Debian and RPM packages are matched by their distribution's advisories, never by CPE.
 	if p.Type == pkg.DebPkg || p.Type == pkg.RpmPkg {
@@ -101,7 +101,7 @@ func compactPackage(p model.Package) model.Package {
 	return p
 }
 
-// primary keeps the locations where the package was found.
+// primary returns the locations where the package was found.
 func primary(all []file.Location) []file.Location {
 	kept := []file.Location{}
 	for _, l := range all {
@@ -112,15 +112,15 @@ func primary(all []file.Location) []file.Location {
 	return kept
 }
 
-// IsPrimary says that a package was found at the location, rather than being supported by it, as by its
-// copyright file. Locations without an annotation count as primary.
+// IsPrimary reports whether a package was found at the location. Other locations, such as a copyright file, only
+// support the finding. Locations without an annotation count as primary.
 func IsPrimary(l file.Location) bool {
 	evidence := l.Annotations[pkg.EvidenceAnnotationKey]
 	return evidence == "" || evidence == pkg.PrimaryEvidenceAnnotation
 }
 
-// compactMetadata keeps what Grype takes from each kind of metadata. Of a kind that is not listed it takes
-// nothing.
+// compactMetadata returns the parts that Grype reads of each kind of metadata. Grype reads nothing of the kinds that are not
+// listed.
 func compactMetadata(metadata any) any {
 	switch m := metadata.(type) {
 	case pkg.DpkgDBEntry:
@@ -143,7 +143,7 @@ func compactMetadata(metadata any) any {
 			FullVersion: m.Release.FullVersion, SemanticVersion: m.Release.SemanticVersion,
 		}}
 	}
-	// Licences, dependencies, checksums of all other kinds: nothing that a matcher looks at.
+	// Matchers read nothing of the other kinds, such as licenses, dependencies and checksums.
 	return nil
 }
 

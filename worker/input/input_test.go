@@ -26,7 +26,7 @@ func collection(packages ...pkg.Package) *sbom.SBOM {
 	return &sbom.SBOM{Artifacts: sbom.Artifacts{Packages: pkg.NewCollection(packages...)}}
 }
 
-// What stays of each kind of metadata is what the matchers read, and nothing else.
+// TestCompactMetadata checks that only the parts that matchers read of each kind of metadata are kept.
 func TestCompactMetadata(t *testing.T) {
 	epoch, module := 1, "m:1"
 	for what, c := range map[string]struct{ in, want any }{
@@ -94,7 +94,7 @@ func TestCompactPackages(t *testing.T) {
 	}
 }
 
-// Only ownership decides about packages; its ids must be those of the packages that are kept.
+// TestCompactRelationships checks that only ownership is kept, with the IDs of the packages.
 func TestCompactRelationships(t *testing.T) {
 	owner, owned := pkg.Package{Name: "owner", Version: "1"}, pkg.Package{Name: "owned", Version: "1"}
 	s := collection(owner, owned)
@@ -144,7 +144,7 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// zeros never end.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -21,12 +21,12 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// maxOverlaps bounds the relationships between packages. An image has about one for each package at most.
+// maxOverlaps bounds the relationships between packages. An image has at most about one for each package.
 const maxOverlaps = workerapi.MaxPackages
 
-// Packages reads what Grype matches: the packages, without those that belong to another one, and the distribution. They
-// are those of Grype's own reader, in the same order. Unlike that one it needs time and memory in proportion to the
-// document, and it leaves out what the matchers do not read, such as the lists of files that packages own.
+// Packages returns what Grype matches: the distribution, and the packages without those that belong to another package. The packages
+// are those of Grype's own reader, in the same order. Unlike that reader, Packages needs time and memory in proportion to the
+// document, and omits what matchers do not read, such as the lists of files that packages own.
 //
 // It reads match inputs of every version of this worker. Their format is a subset of syft-json.
 func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, grypepkg.Context, error) {
@@ -53,24 +53,24 @@ func (f *File) Packages(config grypepkg.ProviderConfig) ([]grypepkg.Package, gry
 	return grypepkg.FromPtrs(packages), about, nil
 }
 
-// contents are what is read of a document.
+// contents are the parts of a document that are read.
 type contents struct {
 	packages []pkg.Package
-	// overlaps are the relationships of packages whose files belong to another one. owned are the children in them.
+	// overlaps are the relationships of packages whose files belong to another package. owned are the children in them.
 	overlaps []overlap
 	owned    map[string]bool
 	distro   model.LinuxRelease
 	schema   model.Schema
 }
 
-// overlap says that files of the package Child belong to the package Parent.
+// overlap means that files of the package Child belong to the package Parent.
 type overlap struct {
 	Parent string `json:"parent"`
 	Child  string `json:"child"`
 	Type   string `json:"type"`
 }
 
-// decode reads a document piece by piece, so that it is never in memory as a whole.
+// decode reads a document piece by piece, so that the whole document is never in memory.
 func (c *contents) decode(from io.Reader) error {
 	c.owned = map[string]bool{}
 	decoder := json.NewDecoder(from)
@@ -104,7 +104,7 @@ func (c *contents) decode(from io.Reader) error {
 	return c.sort()
 }
 
-// skip reads a value of any size and keeps nothing of it.
+// skip reads a value of any size and discards it.
 func skip(decoder *json.Decoder) error {
 	for depth := 0; ; {
 		token, err := decoder.Token()
@@ -123,7 +123,7 @@ func skip(decoder *json.Decoder) error {
 	}
 }
 
-// expect reads one delimiter.
+// expect reads one token. It is an error if that is not the delimiter.
 func expect(decoder *json.Decoder, want json.Delim) error {
 	token, err := decoder.Token()
 	if err == nil && token != want {
@@ -154,7 +154,7 @@ func each[T any](decoder *json.Decoder, add func(T) error) error {
 	return err
 }
 
-// addOverlap keeps the relationships that decide about packages.
+// addOverlap keeps a relationship that decides whether a package is matched, and ignores others. More than maxOverlaps are an error.
 func (c *contents) addOverlap(o overlap) error {
 	if o.Type != string(artifact.OwnershipByFileOverlapRelationship) {
 		return nil
@@ -167,7 +167,7 @@ func (c *contents) addOverlap(o overlap) error {
 	return nil
 }
 
-// packageJSON is a package of the document with what Grype reads of it.
+// packageJSON is a package of the document with the fields that Grype reads.
 type packageJSON struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
@@ -181,7 +181,7 @@ type packageJSON struct {
 	Metadata     json.RawMessage `json:"metadata"`
 }
 
-// addPackage keeps a package.
+// addPackage adds a package. More than MaxPackages are an error.
 func (c *contents) addPackage(p packageJSON) error {
 	if len(c.packages) == workerapi.MaxPackages {
 		return fmt.Errorf("the image has more than %d packages", workerapi.MaxPackages)
@@ -195,7 +195,7 @@ func (c *contents) addPackage(p packageJSON) error {
 		Locations: file.NewLocationSet(p.Locations...), Metadata: metadata,
 	}
 	for _, c := range p.CPEs {
-		// Grype leaves out what it cannot parse, too.
+		// Grype omits CPEs that it cannot parse, too.
 		if parsed, err := cpe.New(c.Value, cpe.Source(c.Source)); err == nil {
 			out.CPEs = append(out.CPEs, parsed)
 		}
@@ -225,8 +225,8 @@ func decodeAs[T any](raw json.RawMessage) (any, error) {
 	return metadata, nil
 }
 
-// decodeMetadata decodes what compactMetadata keeps. Where older inputs do not say the architecture of a package, its
-// package URL does.
+// decodeMetadata decodes the parts that compactMetadata keeps. Older inputs have no architecture of a package: it is then taken
+// from the package URL.
 func decodeMetadata(p packageJSON) (any, error) {
 	decode, known := metadataKinds[p.MetadataType]
 	if !known || len(p.Metadata) == 0 {
@@ -251,7 +251,7 @@ func decodeMetadata(p packageJSON) (any, error) {
 	}
 }
 
-// architecture is the given one, or that of the package URL.
+// architecture returns the given one or, if that is empty, the one in the package URL.
 func architecture(given, purl string) string {
 	if given != "" {
 		return given
@@ -265,8 +265,8 @@ func architecture(given, purl string) string {
 	return ""
 }
 
-// sort puts the packages into the order in which Grype matches them, which is mostly theirs already, and refuses those
-// that cannot be told apart.
+// sort puts the packages into the order in which Grype matches them. Most inputs have that order already. A package without an ID
+// or with the ID of another one is an error.
 func (c *contents) sort() error {
 	if !sort.SliceIsSorted(c.packages, func(i, j int) bool { return pkg.Less(c.packages[i], c.packages[j]) }) {
 		pkg.Sort(c.packages)
@@ -281,13 +281,13 @@ func (c *contents) sort() error {
 	return nil
 }
 
-// identifier stands for a package in a relationship.
+// identifier identifies a package in a relationship.
 type identifier string
 
 // ID implements artifact.Identifiable.
 func (i identifier) ID() artifact.ID { return artifact.ID(i) }
 
-// relationships are the overlaps as Grype reads them.
+// relationships returns the overlaps in Grype's type.
 func (c *contents) relationships() []artifact.Relationship {
 	all := make([]artifact.Relationship, 0, len(c.overlaps))
 	for _, o := range c.overlaps {
@@ -298,8 +298,8 @@ func (c *contents) relationships() []artifact.Relationship {
 	return all
 }
 
-// unowned has Grype decide which of the packages in overlaps count, and what the distribution is. Its rule is not
-// exported; it is applied to a document that has these packages only, which are few in images that are not made up.
+// unowned returns the packages in overlaps that Grype keeps, and the distribution as Grype determines it. Grype does not export its
+// rule, so unowned applies Grype to a document with only these packages. Real images have few of them.
 func (c *contents) unowned(config grypepkg.ProviderConfig) (kept map[grypepkg.ID]bool, about grypepkg.Context, err error) {
 	involved := make(map[string]bool, 2*len(c.owned))
 	for _, o := range c.overlaps {
@@ -324,7 +324,7 @@ func (c *contents) unowned(config grypepkg.ProviderConfig) (kept map[grypepkg.ID
 	if err != nil {
 		return nil, about, err
 	}
-	// Where the document came from is in no finding.
+	// No finding contains the source of the document.
 	about.Source = nil
 	kept = make(map[grypepkg.ID]bool, len(packages))
 	for _, p := range packages {

@@ -33,7 +33,7 @@ var provider = grypepkg.ProviderConfig{SynthesisConfig: grypepkg.SynthesisConfig
 	Distro: grypepkg.DistroConfig{FixChannels: distro.DefaultFixChannels()},
 }}
 
-// write puts a document into a file and returns its path.
+// write writes a document to a file and returns its path.
 func write(t *testing.T, document model.Document) string {
 	t.Helper()
 	raw, err := json.Marshal(&document)
@@ -52,7 +52,7 @@ func writeRaw(t *testing.T, document string) string {
 	return path
 }
 
-// described is a package with all that decides about its matches.
+// described holds the parts of a package that affect its matches.
 type described struct {
 	ID, Name, Version, Type, Language, PURL, Distro string
 	Locations, CPEs, Owners                         []string
@@ -87,7 +87,7 @@ func describe(all []grypepkg.Package) []described {
 	return out
 }
 
-// matched is metadata without what no matcher reads.
+// matched returns metadata without the parts that no matcher reads.
 func matched(metadata any) any {
 	switch m := metadata.(type) {
 	case grypepkg.ApkMetadata:
@@ -98,8 +98,8 @@ func matched(metadata any) any {
 	return metadata
 }
 
-// sample is an SBOM with packages of every kind that matchers treat in a way of its own, some of which own files in
-// which others were found.
+// sample returns an SBOM with packages of each kind that matchers treat differently. Some packages own files in
+// which other packages were found.
 func sample(release *linux.Release, overlap bool) *sbom.SBOM {
 	epoch, module := 1, "m:1:2:x86_64"
 	at := func(paths ...string) file.LocationSet {
@@ -143,8 +143,8 @@ func sample(release *linux.Release, overlap bool) *sbom.SBOM {
 	return s
 }
 
-// The packages are those of Grype's own reader of the full SBOM, for every distribution: which packages belong to
-// another one depends on it.
+// TestPackagesAreThoseOfGrype checks that the packages are those of Grype's own reader of the full SBOM. It tries every
+// distribution, since that decides which packages belong to another one.
 func TestPackagesAreThoseOfGrype(t *testing.T) {
 	releases := []*linux.Release{nil, {ID: "unheard-of", VersionID: "1"}, {ID: "rhel", VersionID: "9.2", ExtendedSupport: true}, {ID: "like", IDLike: []string{"debian"}, VersionID: "1"}}
 	for id := range distro.IDMapping {
@@ -176,7 +176,8 @@ func TestPackagesAreThoseOfGrype(t *testing.T) {
 	}
 }
 
-// Match inputs of the version before say the architecture in the package URL only, and have lists of files.
+// TestEarlierInputsAreRead checks match inputs of the previous version, which have the architecture only in the package URL, and
+// lists of files.
 func TestEarlierInputsAreRead(t *testing.T) {
 	path := writeRaw(t, `{"artifacts":[
 		{"id":"a","name":"apk","version":"1-r0","type":"apk","locations":[{"path":"/installed","accessPath":"/installed"}],"licenses":[],"language":"","cpes":[],
@@ -217,8 +218,8 @@ func TestPackagesRefuses(t *testing.T) {
 	}
 }
 
-// manyPackages is a document with about the given number of bytes, and the most packages that there may be. Each may be
-// owned by the one before.
+// manyPackages writes a document of about the given number of bytes, with at most the given number of packages. If owned is true,
+// each package is owned by the previous one.
 func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packages int) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "input.json")
@@ -232,7 +233,7 @@ func manyPackages(t *testing.T, bytes, most int, owned bool) (path string, packa
 		if packages > 0 {
 			artifacts.WriteString(",")
 		}
-		// In order, as the worker writes them.
+		// The packages are in the order in which the worker writes them.
 		fmt.Fprintf(&artifacts, `{"id":"%d","name":"a%07d","version":"1.0","type":"npm","locations":[{"path":"/app/node_modules/a%[1]d/package.json"}],`+
 			`"language":"javascript","purl":"pkg:npm/a%07[1]d@1.0"}`, packages, packages)
 		if owned && packages > 0 {
@@ -265,9 +266,9 @@ func TestTooManyRelationshipsAreRefused(t *testing.T) {
 	}
 }
 
-// Reading takes time and memory in proportion to the document, so that one image cannot occupy a worker that others wait
-// for. The bounds leave room for slow machines: each document takes about a second of computing time, and two at most are allowed. 512 MiB
-// are half of what a match worker may use by default.
+// TestReadingIsLinear checks that reading takes time and memory in proportion to the document, so that one image cannot occupy a
+// worker. The bounds leave room for slow machines: each document takes about one second of processor time, and four are allowed.
+// 512 MiB are half of what a match worker may use by default.
 func TestReadingIsLinear(t *testing.T) {
 	const longest = 4 * time.Second
 	for what, c := range map[string]struct {
@@ -281,7 +282,7 @@ func TestReadingIsLinear(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			small, large := measure(t, c.large/8, c.owned), measure(t, c.large, c.owned)
 			t.Logf("%d MiB take %s and %d MiB of memory, an eighth of that %s", c.large>>20, large.cpu, large.heap>>20, small.cpu)
-			// What is quadratic takes 64 times as long.
+			// Quadratic time would be 64 times as long.
 			if large.cpu > 24*small.cpu {
 				t.Errorf("%d MiB take %s of computing time and an eighth of that %s, want about eight times as much", c.large>>20, large.cpu, small.cpu)
 			}
@@ -296,7 +297,7 @@ func TestReadingIsLinear(t *testing.T) {
 }
 
 type measured struct {
-	// cpu is computing time: what passes on the clock depends on what else the machine does.
+	// cpu is processor time, since the elapsed time depends on other processes.
 	cpu  time.Duration
 	heap uint64
 }
@@ -318,7 +319,7 @@ func measure(t *testing.T, bytes int, owned bool) (m measured) {
 	return m
 }
 
-// computed is the computing time of this process so far.
+// computed returns the processor time of this process so far.
 func computed(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage

@@ -1,6 +1,6 @@
 package leases
 
-// Limit makes a worker's limits of reports small enough for a test; 0 leaves one as it is.
+// Limit sets a worker's limits of reports, for tests; 0 leaves a limit unchanged.
 func (w *Worker) Limit(sent, content int) {
 	if sent > 0 {
 		w.limits.sent = sent

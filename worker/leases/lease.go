@@ -23,39 +23,39 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// grace is how long a match that is running may go on after the worker is told to stop; Kubernetes gives
+// grace is how long a running match may continue after the worker is told to stop. Kubernetes gives
 // a pod 30 seconds.
 const grace = 10 * time.Second
 
-// abandonAfter is how long a match may take to end after its deadline. Then nobody waits for it any more, and the worker ends soon:
-// what cannot be ended keeps memory and a CPU.
+// abandonAfter is how long a match may take to end after its deadline. After that, the worker abandons the match and ends soon, since
+// a match that does not end keeps memory and a CPU.
 const abandonAfter = 10 * time.Second
 
-// outcome is how the work on one lease ended.
+// outcome is the result of the work on one lease.
 type outcome struct {
-	// unreadable says that the database failed.
+	// unreadable means that the database failed.
 	unreadable bool
-	// abandoned says that the match could not be ended. It goes on, with the database.
+	// abandoned means that the match did not end. It continues to run and to use the database.
 	abandoned bool
 }
 
-// begin works on a lease beside others. Its outcome is sent to w.ended.
+// begin starts the work on a lease, beside others. The outcome is sent to w.ended.
 func (w *Worker) begin(ctx context.Context, db *database.DB, lease workerapi.Lease) {
 	w.running++
 	go func() { w.ended <- w.workOn(ctx, db, lease) }()
 }
 
-// await waits for the end of one of the leases that are worked on.
+// await waits for the outcome of one lease.
 func (w *Worker) await() { w.note(<-w.ended) }
 
-// drain waits for the end of all.
+// drain waits for the outcomes of all leases in progress.
 func (w *Worker) drain() {
 	for w.running > 0 {
 		w.await()
 	}
 }
 
-// collect notes what has ended, and waits for nothing.
+// collect records the outcomes that have arrived, without waiting.
 func (w *Worker) collect() {
 	for {
 		select {
@@ -74,7 +74,7 @@ func (w *Worker) note(o outcome) {
 	w.stuck = w.stuck || o.abandoned
 }
 
-// withGrace returns a context that ends some time after ctx.
+// withGrace returns a context that ends grace after ctx, and a function that releases it.
 func (w *Worker) withGrace(ctx context.Context) (context.Context, func()) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -87,7 +87,7 @@ func (w *Worker) withGrace(ctx context.Context) (context.Context, func()) {
 // workOn ends one lease with a report or a failure.
 func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Lease) (o outcome) {
 	log := w.config.Log.With("image", lease.Image, "lease", lease.ID)
-	// One chain of steps, each only after the one before: what fails first is what is said.
+	// Each step needs the one before, so the first error is the one that is reported.
 	start := w.config.Clock.Now()
 	report, abandoned, err := w.match(ctx, db, lease)
 	o.abandoned = abandoned
@@ -98,7 +98,7 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 	if err == nil {
 		err = w.server.PutBytes(ctx, leasePath(workerapi.PathLeaseReport, lease), encoded)
 	}
-	// The server may take less than this worker knows of. Sending it again would not make it smaller.
+	// The server may accept less than the limits of this worker. Sending the report again would not make it smaller.
 	if ingest.Answered(err, http.StatusRequestEntityTooLarge) {
 		err = tooLarge(report, err)
 	}
@@ -107,7 +107,7 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 			"bytes", len(encoded), "duration", w.config.Clock.Now().Sub(start).Round(time.Millisecond))
 		return o
 	}
-	// In all three cases there is nobody to tell: the lease is another's now, or soon will be.
+	// In all three cases, no failure can be reported: the worker stops, the lease belongs to another worker, or will do so soon.
 	if ctx.Err() != nil || ingest.Gone(err) || errors.Is(err, ingest.ErrUnreachable) {
 		log.Warn("the lease is given up", "error", failure.Line(err.Error()))
 		return o
@@ -116,7 +116,7 @@ func (w *Worker) workOn(ctx context.Context, db *database.DB, lease workerapi.Le
 	return o
 }
 
-// fail ends the lease with a failure.
+// fail ends the lease with a failure. It reports whether the database failed.
 func (w *Worker) fail(ctx context.Context, log *slog.Logger, lease workerapi.Lease, err error) (unreadable bool) {
 	fallback := workerapi.ReasonMatchFailed
 	if ingest.Refused(err) {
@@ -143,7 +143,8 @@ func (w *Worker) match(ctx context.Context, db *database.DB, lease workerapi.Lea
 	return w.matchInTime(ctx, db, file)
 }
 
-// matchInTime matches an SBOM and removes it. A match that does not end with its deadline is abandoned: Go cannot end it.
+// matchInTime matches an SBOM and removes its file. It abandons a match that has not ended abandonAfter after its deadline, since Go
+// cannot stop it.
 func (w *Worker) matchInTime(ctx context.Context, db *database.DB, file *input.File) (_ *workerapi.Report, abandoned bool, err error) {
 	inTime, cancel := w.config.Clock.WithTimeout(ctx, w.config.Deadline)
 	defer cancel()
@@ -171,10 +172,10 @@ func (w *Worker) matchInTime(ctx context.Context, db *database.DB, file *input.F
 		"matching did not end within %s (grype.match.deadline in the operator's configuration)", w.config.Deadline))
 }
 
-// limits bound a report, in bytes as sent and after decompression.
+// limits bound a report in bytes, as sent and after decompression.
 type limits struct{ sent, content int }
 
-// tooLarge says how many findings there are, which is what makes a report large; cause may be nil.
+// tooLarge returns an error with the number of findings, since they make a report large. cause may be nil.
 func tooLarge(report *workerapi.Report, cause error) error {
 	err := fmt.Errorf("the report is too large: %d findings", len(report.Findings))
 	if cause != nil {
@@ -183,13 +184,13 @@ func tooLarge(report *workerapi.Report, cause error) error {
 	return failure.New(workerapi.ReasonMatchFailed, err)
 }
 
-// encode compresses a report, unless it is larger than the server takes.
+// encode compresses a report. A report that is larger than the limits is an error.
 func encode(report *workerapi.Report, most limits) ([]byte, error) {
 	content, err := json.Marshal(report)
 	if err != nil {
 		return nil, err
 	}
-	// Better a failure that says so than a refusal by the server after the upload.
+	// A failure with this reason is more helpful than a refusal by the server after the upload.
 	if len(content) > most.content {
 		return nil, tooLarge(report, nil)
 	}
@@ -210,7 +211,7 @@ func encode(report *workerapi.Report, most limits) ([]byte, error) {
 	return encoded.Bytes(), nil
 }
 
-// leasePath fills a lease into a path of the contract.
+// leasePath inserts the ID of a lease into a path of workerapi.
 func leasePath(template string, lease workerapi.Lease) string {
 	return strings.Replace(template, "{lease}", url.PathEscape(lease.ID), 1)
 }

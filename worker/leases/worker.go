@@ -15,7 +15,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Server is the ingest API as far as it is needed here.
+// Server is the part of the ingest API's client that a Worker needs.
 type Server interface {
 	Post(ctx context.Context, path string, in, out any) error
 	Get(ctx context.Context, path string, read func(io.Reader) error) error
@@ -29,61 +29,62 @@ type Databases interface {
 	Recheck(ctx context.Context) (damaged bool)
 }
 
-// Config says how to work.
+// Config configures a Worker.
 type Config struct {
 	// Parallel is the number of images that are matched at the same time, at least 1.
 	Parallel int
 	// IdleTimeout is how long the worker waits for work before it ends.
 	IdleTimeout time.Duration
-	// Deadline is how long the match of one image may take. Then it has failed with ReasonMatchTimedOut.
+	// Deadline bounds the match of one image. A match that takes longer fails with ReasonMatchTimedOut.
 	Deadline time.Duration
-	// TempDir takes one SBOM for each image that is being matched.
+	// TempDir is the directory for one SBOM of each running match.
 	TempDir string
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Times between looks at the listing of databases.
+// Intervals of requests for the listing of databases and for work.
 const (
-	// listingEvery is how often the listing is read without being told to.
+	// listingEvery is how often the listing is read without a request by the server.
 	listingEvery = 15 * time.Minute
-	// listingAtMost limits how often the server can have it read: the listing may lag behind the server.
+	// listingAtMost is the minimum time between two readings of the listing while the server wants a newer database: the listing may
+	// lag behind the server.
 	listingAtMost = 10 * time.Second
-	// longPoll is how long the server may take to find work.
+	// longPoll is how long the server may wait for work before it answers.
 	longPoll = 30 * time.Second
 )
 
-// A worker that installs a database reports every aliveEvery that it is alive, for installTime at most: the server ends workers that make
-// no requests.
+// A worker that installs a database reports every aliveEvery that it is alive, for at most installTime. The server ends workers that
+// send no requests.
 const (
 	aliveEvery  = time.Minute
 	installTime = time.Hour
 )
 
-// Worker works leases.
+// Worker processes leases.
 type Worker struct {
 	config    Config
 	server    Server
 	databases Databases
-	// limits of a report; the contract's.
+	// limits of a report. Outside of tests, they are those of workerapi.
 	limits limits
 
-	// wanted is the newest build that the server knows of.
+	// wanted is the build time of the newest database that the server knows of.
 	wanted time.Time
 	// listed is when the listing was last read.
 	listed time.Time
-	// busy is when there was last something to do.
+	// busy is when the worker last had work.
 	busy time.Time
-	// recheck says that a query failed since the database was last found to be in order.
+	// recheck means that a query has failed since the database was last checked.
 	recheck bool
-	// running counts the leases that are worked on, whose outcomes come by ended.
+	// running counts the leases in progress. Their outcomes arrive at ended.
 	running int
 	ended   chan outcome
-	// stuck says that a match could not be ended.
+	// stuck means that a match was abandoned.
 	stuck bool
 }
 
-// New returns a worker.
+// New returns a worker. Run starts it.
 func New(config Config, server Server, databases Databases) *Worker {
 	return &Worker{
 		config: config, server: server, databases: databases,
@@ -92,8 +93,8 @@ func New(config Config, server Server, databases Databases) *Worker {
 	}
 }
 
-// Run works until there has been nothing to do for the idle timeout, the context ends, or a match cannot be ended; none of these is an
-// error. It is an error when the server is away or refuses, or when there is no database for the idle timeout.
+// Run processes leases until there has been no work for the idle timeout, the context ends, or a match is abandoned. None of these is
+// an error. Run returns an error if the server is unavailable or refuses a request, or if there is no database for the idle timeout.
 func (w *Worker) Run(ctx context.Context) error {
 	w.busy = w.config.Clock.Now()
 	matching, cancel := w.withGrace(ctx)
@@ -106,7 +107,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.drain()
 		switch {
 		case ctx.Err() != nil:
-			// Whatever else went wrong meanwhile: another worker sees it, too.
+			// Any other error is ignored here: if it persists, another worker reports it.
 			w.config.Log.Info("told to stop")
 			return nil
 		case errors.Is(err, errStuck):
@@ -120,14 +121,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// What ends the worker.
+// Errors that end the worker without a failure.
 var (
 	errIdle  = errors.New("idle")
 	errStuck = errors.New("a match cannot be ended")
 )
 
-// round keeps the database fresh, and leases as many images as can be matched at once: what is leased is being matched, so that the
-// server sees how much of the worker each namespace has. Matches that take long do not keep the next images waiting.
+// round refreshes the database if necessary, and leases as many images as it can match at once. It leases no images in advance, so
+// that the server sees how much of the worker each namespace uses. Matches that take long do not delay the next images.
 func (w *Worker) round(ctx, matching context.Context) error {
 	w.collect()
 	if ctx.Err() != nil {
@@ -158,13 +159,13 @@ func (w *Worker) round(ctx, matching context.Context) error {
 		w.begin(matching, db, lease)
 	}
 	if w.running == 0 {
-		// The server has waited for work in vain, or wants a newer database first.
+		// The server had no work while it waited, or wants a newer database first.
 		return w.idle()
 	}
 	return nil
 }
 
-// idle ends the worker when it has waited for long enough.
+// idle returns errIdle if there has been no work for the idle timeout.
 func (w *Worker) idle() error {
 	if w.config.Clock.Now().Sub(w.busy) >= w.config.IdleTimeout {
 		return errIdle
@@ -172,7 +173,7 @@ func (w *Worker) idle() error {
 	return nil
 }
 
-// pause waits for a database, or says that there is none to be had.
+// pause waits before the next attempt to get a database. It returns an error if there was none for the idle timeout.
 func (w *Worker) pause(ctx context.Context) error {
 	if errors.Is(w.idle(), errIdle) {
 		return failure.New(workerapi.ReasonDatabaseUnreadable,
@@ -181,7 +182,7 @@ func (w *Worker) pause(ctx context.Context) error {
 	return w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(listingAtMost))
 }
 
-// mustFreshen says whether freshen has anything to do.
+// mustFreshen reports whether freshen has anything to do.
 func (w *Worker) mustFreshen() bool {
 	since := w.config.Clock.Now().Sub(w.listed)
 	db := w.databases.DB()
@@ -189,12 +190,13 @@ func (w *Worker) mustFreshen() bool {
 	return w.recheck || w.listed.IsZero() || since >= listingEvery || outdated && since >= listingAtMost
 }
 
-// freshen looks for a newer database when it is time to or the server knows of one, and reports the result. No match may be running.
+// freshen checks the database after a failed query, and installs a newer one if that is due or the server wants it. It reports the
+// result to the server. No match may be running.
 func (w *Worker) freshen(ctx context.Context) error {
 	if !w.mustFreshen() {
 		return nil
 	}
-	// After a failed query the file is read as a whole, once: the disk may have lost a part of it.
+	// After a failed query, the whole file is read once, since the disk may have lost a part of it.
 	damaged := w.recheck && w.databases.Recheck(ctx)
 	if w.recheck = false; !damaged && !w.mustFreshen() {
 		return nil
@@ -214,7 +216,8 @@ func (w *Worker) freshen(ctx context.Context) error {
 	return nil
 }
 
-// refresh may take minutes. Nothing is leased meanwhile, so nothing expires.
+// refresh installs a newer database, which may take minutes, and reports meanwhile that the worker is alive. No lease can expire,
+// since the worker has none.
 func (w *Worker) refresh(ctx context.Context) workerapi.DatabaseStatus {
 	installing, done := w.config.Clock.WithTimeout(ctx, installTime)
 	var group sync.WaitGroup
@@ -230,7 +233,7 @@ func (w *Worker) refresh(ctx context.Context) workerapi.DatabaseStatus {
 	return w.databases.Refresh(ctx)
 }
 
-// lease asks for that many images.
+// lease requests at most that many images.
 func (w *Worker) lease(ctx context.Context, db *database.DB, most int) ([]workerapi.Lease, error) {
 	request := workerapi.LeaseRequest{
 		Built:       db.Built,
@@ -246,7 +249,7 @@ func (w *Worker) lease(ctx context.Context, db *database.DB, most int) ([]worker
 		w.wanted = response.Wanted
 	}
 	if len(response.Leases) == 0 && w.config.Clock.Now().Sub(asked) < time.Second {
-		// A server that has nothing and does not wait either must not be asked in a tight loop.
+		// The pause prevents a tight loop if the server has no work and does not wait for any.
 		return nil, w.config.Clock.Sleep(ctx, w.config.Clock.Jitter(2*time.Second))
 	}
 	return response.Leases, nil

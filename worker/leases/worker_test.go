@@ -34,7 +34,7 @@ import (
 
 var later = fixture.Built.Add(24 * time.Hour)
 
-// debian is the match input of an image with a package of Debian 12.
+// debian returns the match input of an image with one package of Debian 12.
 func debian(t *testing.T, name, version string) []byte {
 	t.Helper()
 	p := pkg.Package{
@@ -52,7 +52,7 @@ func debian(t *testing.T, name, version string) []byte {
 	return fixture.Compress(raw)
 }
 
-// bench is a worker with everything around it.
+// bench is a worker with a server, a publisher of databases and a clock.
 type bench struct {
 	server    *fixture.Ingest
 	publisher *fixture.Publisher
@@ -60,7 +60,7 @@ type bench struct {
 	clock     *clock.Fake
 	temp      string
 	config    leases.Config
-	// The worker's limits of reports in bytes; 0 for the contract's.
+	// The worker's limits of reports in bytes; 0 for those of workerapi.
 	maxSent, maxContent int
 }
 
@@ -102,7 +102,7 @@ func (b *bench) run(ctx context.Context, t *testing.T) error {
 	return worker.Run(ctx)
 }
 
-// ids are the vulnerabilities of a report, each once.
+// ids returns the set of vulnerability IDs in a report.
 func ids(r workerapi.Report) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range r.Findings {
@@ -163,13 +163,13 @@ func TestOneBadImageDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-// A database that cannot be read is a failure, never a clean report.
+// TestDatabaseFailure checks that a database that cannot be read leads to a failure, never to a report without findings.
 func TestDatabaseFailure(t *testing.T) {
 	b := newBench(t)
 	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
 	b.server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
-			// Behind the worker's back, after it has leased the image.
+			// The database is closed after the worker has leased the image.
 			b.databases.DB().Close()
 		}
 		return false
@@ -185,8 +185,8 @@ func TestDatabaseFailure(t *testing.T) {
 	}
 }
 
-// The server knows of a newer build: the worker installs it before it goes on, and what it says then is
-// about the new build.
+// TestServerWantsANewerDatabase checks that the worker installs a newer build before it continues, and that later reports are made
+// with it.
 func TestServerWantsANewerDatabase(t *testing.T) {
 	b := newBench(t)
 	b.server.Lend("one", debian(t, "openssl", "3.0.9-1"))
@@ -210,7 +210,7 @@ func TestServerWantsANewerDatabase(t *testing.T) {
 	}
 }
 
-// The listing may lag behind the server, or offer only a broken build: that is said, and not all the time.
+// TestNewerDatabaseIsNotToBeHad checks that the listing is read repeatedly, but not too often, while it lags behind the server.
 func TestNewerDatabaseIsNotToBeHad(t *testing.T) {
 	b := newBench(t)
 	b.server.Wanted = later
@@ -244,7 +244,7 @@ func TestNoDatabaseAtAll(t *testing.T) {
 	}
 }
 
-// A server that restarts in the middle of everything loses nothing.
+// TestServerRestarts checks that no report is lost if the server is unavailable for each request at first.
 func TestServerRestarts(t *testing.T) {
 	b := newBench(t)
 	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
@@ -276,7 +276,7 @@ func TestServerStaysAway(t *testing.T) {
 	}
 }
 
-// A lease that the server took back is given up without a word; others go on.
+// TestLeaseIsTakenBack checks that no failure is reported for a lease that the server took back, and that other leases continue.
 func TestLeaseIsTakenBack(t *testing.T) {
 	b := newBench(t)
 	b.server.Lend("one", debian(t, "curl", "7.88.1-10"))
@@ -297,7 +297,7 @@ func TestLeaseIsTakenBack(t *testing.T) {
 	}
 }
 
-// A refusal of the report ends the lease with a failure after one attempt.
+// TestReportIsRefused checks that a refused report ends the lease with a failure after one attempt.
 func TestReportIsRefused(t *testing.T) {
 	for what, c := range map[string]struct {
 		status int
@@ -338,7 +338,7 @@ func TestReportIsRefused(t *testing.T) {
 	}
 }
 
-// A report that the server would refuse is not sent. The other images are none the worse for it.
+// TestReportIsTooLarge checks that a report beyond a limit is not sent, and that other images are not affected.
 func TestReportIsTooLarge(t *testing.T) {
 	for what, limit := range map[string]func(*bench){
 		"as sent":             func(b *bench) { b.maxSent = 500 },
@@ -370,7 +370,7 @@ func TestReportIsTooLarge(t *testing.T) {
 	}
 }
 
-// Told to stop, the worker begins nothing new, leaves the rest to others, and that is no error.
+// TestToldToStop checks that a worker that is told to stop begins no new match and returns no error.
 func TestToldToStop(t *testing.T) {
 	b := newBench(t)
 	b.config.Parallel = 1
@@ -393,7 +393,7 @@ func TestToldToStop(t *testing.T) {
 	}
 }
 
-// hangs has the match of a lease block for ever: a pipe that nobody writes to takes the place of its SBOM. The test receives its path.
+// hangs makes the match of a lease block: it replaces the SBOM's file by a pipe that nothing writes to. The channel receives its path.
 func (b *bench) hangs(lease string, sbom []byte) <-chan string {
 	pipe := make(chan string, 1)
 	b.server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -403,7 +403,7 @@ func (b *bench) hangs(lease string, sbom []byte) <-chan string {
 		w.Header().Set("Content-Type", workerapi.ContentTypeZstd)
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
-		// Not before the worker has made the file.
+		// Wait until the worker has created the file.
 		var files []string
 		for len(files) == 0 && r.Context().Err() == nil {
 			files, _ = filepath.Glob(filepath.Join(b.temp, "*"))
@@ -420,15 +420,15 @@ func (b *bench) hangs(lease string, sbom []byte) <-chan string {
 	return pipe
 }
 
-// fires ends the timeouts of that length as soon as one of them runs.
+// fires ends the timeouts of at most d as soon as there is one.
 func (b *bench) fires(ctx context.Context, d time.Duration) {
 	for b.clock.Fire(d) == 0 && ctx.Err() == nil {
 		runtime.Gosched()
 	}
 }
 
-// A match that never ends does not keep the worker from matching other images. When its time is over it has failed, and the worker ends,
-// so that nothing is left of it.
+// TestHungMatchDoesNotStopTheOthers checks that other images are matched while one match hangs. After its deadline, that match has failed,
+// and the worker ends.
 func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 	b := newBench(t)
 	const others = 9
@@ -462,7 +462,7 @@ func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 	if f := b.server.Failures["hung"]; f.Reason != workerapi.ReasonMatchTimedOut || !strings.Contains(f.Message, "grype.match.deadline") {
 		t.Errorf("failure %+v, want %s with what to do", f, workerapi.ReasonMatchTimedOut)
 	}
-	// What hangs goes on to its end, before the test's folder is removed.
+	// The abandoned match must end before the test's directory is removed.
 	if writer, err := os.OpenFile(pipe, os.O_WRONLY, 0); err != nil || writer.Close() != nil {
 		t.Error(err)
 	}
@@ -471,7 +471,7 @@ func TestHungMatchDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-// A match that is ended by its deadline has failed, and the worker goes on.
+// TestSlowMatchIsEnded checks that a match that ends at its deadline has failed, and that the worker continues.
 func TestSlowMatchIsEnded(t *testing.T) {
 	b := newBench(t)
 	b.config.Parallel = 1
@@ -494,7 +494,8 @@ func TestSlowMatchIsEnded(t *testing.T) {
 	}
 }
 
-// A worker leases no more than it begins to match at once, so that what waits can go to other namespaces first.
+// TestLeasesNoMoreThanItMatches checks that a worker leases only what it can match at once, so that waiting images can be assigned to
+// other namespaces first.
 func TestLeasesNoMoreThanItMatches(t *testing.T) {
 	b := newBench(t)
 	for i := range 5 {
@@ -510,7 +511,7 @@ func TestLeasesNoMoreThanItMatches(t *testing.T) {
 	}
 }
 
-// A download may take long: the worker reports meanwhile that it is alive.
+// TestInstallingWorkerReportsThatItIsAlive checks the reports during the installation of a database, which may take long.
 func TestInstallingWorkerReportsThatItIsAlive(t *testing.T) {
 	b := newBench(t)
 	b.publisher.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {

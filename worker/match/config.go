@@ -14,8 +14,8 @@ import (
 	syftpkg "github.com/anchore/syft/syft/pkg"
 )
 
-// matcherConfig has the command line's defaults (grype v0.121, cmd/grype/cli/options/match.go). The zero
-// value differs: it does not match binaries without a matcher of their own.
+// matcherConfig returns the defaults of Grype's command line (grype v0.121, cmd/grype/cli/options/match.go). The zero
+// value differs: it does not match binaries that have no matcher of their own.
 func matcherConfig() matcher.Config {
 	return matcher.Config{
 		Stock: stock.MatcherConfig{UseCPEs: true},
@@ -24,7 +24,7 @@ func matcherConfig() matcher.Config {
 	}
 }
 
-// providerConfig has the command line's defaults for reading an SBOM.
+// providerConfig returns the defaults of Grype's command line for reading an SBOM.
 func providerConfig() pkg.ProviderConfig {
 	return pkg.ProviderConfig{
 		SyftProviderConfig: pkg.SyftProviderConfig{SBOMOptions: syft.DefaultCreateSBOMConfig()},
@@ -32,8 +32,8 @@ func providerConfig() pkg.ProviderConfig {
 	}
 }
 
-// ignoreRules are the command line's: vulnerabilities of the kernel do not count in packages that hold
-// its headers or build tools only (grype v0.121, cmd/grype/cli/commands/root.go).
+// ignoreRules returns the rules of Grype's command line: vulnerabilities of the kernel are ignored in packages that contain
+// only its headers or build tools (grype v0.121, cmd/grype/cli/commands/root.go).
 func ignoreRules() []grypematch.IgnoreRule {
 	rule := func(packageType syftpkg.Type, name, upstream string) grypematch.IgnoreRule {
 		return grypematch.IgnoreRule{

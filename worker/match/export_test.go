@@ -9,7 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// AsGrypeReads matches an SBOM that Grype's own reader reads.
+// AsGrypeReads matches an SBOM after reading it with Grype's own reader.
 func AsGrypeReads(ctx context.Context, db *database.DB, path string) (*workerapi.Report, error) {
 	packages, about, _, err := pkg.Provide("sbom:"+path, providerConfig())
 	if err != nil {

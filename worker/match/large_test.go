@@ -17,8 +17,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestFiftyThousandPackages: an SBOM of that size is catalogued, uploaded, matched and reported within the limits of
-// the ingest API. The log says what it takes.
+// TestFiftyThousandPackages checks that such an SBOM can be cataloged, uploaded, matched and reported within the limits of
+// the ingest API. It logs time and memory.
 func TestFiftyThousandPackages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute of computing time")
@@ -69,7 +69,7 @@ func TestFiftyThousandPackages(t *testing.T) {
 	}
 }
 
-// lap returns a function that says how long it is since it was last called, and the memory that was allocated.
+// lap returns a function that returns the time and the allocated memory since its last call.
 func lap() func() string {
 	var last runtime.MemStats
 	runtime.ReadMemStats(&last)

@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// SBOM matches one SBOM. The database must stay open until it returns. Errors are *failure.Error.
+// SBOM matches one SBOM. The database must stay open until SBOM returns. A panic becomes an error. Errors are *failure.Error.
 func SBOM(ctx context.Context, db *database.DB, in *input.File) (report *workerapi.Report, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -28,8 +28,8 @@ func SBOM(ctx context.Context, db *database.DB, in *input.File) (report *workera
 			err = failure.New(workerapi.ReasonMatchFailed, err)
 		}
 	}()
-	// Grype swallows errors of the database: as long as queries fail, its result means nothing. A failure
-	// that belongs to a match at the same time counts here, too; that is on the safe side.
+	// Grype drops errors of the database, so its result is meaningless after a failed query. A failed query of
+	// a concurrent match counts here, too, which is on the safe side.
 	failures := db.Failures()
 	report, err = match(ctx, db, in)
 	if db.Failures() != failures {
@@ -39,7 +39,7 @@ func SBOM(ctx context.Context, db *database.DB, in *input.File) (report *workera
 	return report, err
 }
 
-// match is SBOM without its safety net, step by step as Grype's command line does it.
+// match is SBOM without the handling of panics and failed queries. It follows the steps of Grype's command line.
 func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Report, error) {
 	packages, about, err := in.Packages(providerConfig())
 	if err != nil {
@@ -52,7 +52,7 @@ func match(ctx context.Context, db *database.DB, in *input.File) (*workerapi.Rep
 func find(ctx context.Context, db *database.DB, packages []pkg.Package, about pkg.Context) (*workerapi.Report, error) {
 	lookups, done := db.Borrow()
 	defer done()
-	// A matcher keeps state of its run: one for each SBOM.
+	// A matcher keeps state of its run, so each SBOM gets a new one.
 	matcher := grype.VulnerabilityMatcher{
 		VulnerabilityProvider: lookups,
 		Matchers:              matcher.NewDefaultMatchers(matcherConfig()),
@@ -62,7 +62,7 @@ func find(ctx context.Context, db *database.DB, packages []pkg.Package, about pk
 	if err != nil {
 		return nil, err
 	}
-	// Grype takes the end of the context for one more error to log, and returns what it has so far.
+	// Grype only logs the end of the context, and returns the matches that it has found so far.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

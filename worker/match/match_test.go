@@ -27,13 +27,13 @@ func reason(err error) string {
 	return ""
 }
 
-// debian is the match input of the Debian image.
+// debian returns the match input of the Debian image.
 func debian(t *testing.T) *input.File {
 	t.Helper()
 	return input.Open(write(t, input.Compact(contents(t, registrytest.Image(t, fixture.Debian())))))
 }
 
-// Grype logs errors of the database, or not even that, and reports a clean image.
+// TestDatabaseErrorsAreFailures checks errors of the database that Grype only logs or drops before it reports a clean image.
 func TestDatabaseErrorsAreFailures(t *testing.T) {
 	sbom := debian(t)
 	for what, change := range map[string]string{
@@ -64,7 +64,8 @@ func TestDatabaseErrorsAreFailures(t *testing.T) {
 	}
 }
 
-// What Grype reads when it opens a database decides about findings, too.
+// TestDatabaseWithUnreadableArchitecturesIsNotOpened checks an error of what Grype reads while it opens a database: it affects findings,
+// too.
 func TestDatabaseWithUnreadableArchitecturesIsNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	version := install(t, dir)
@@ -78,7 +79,7 @@ func TestDatabaseWithUnreadableArchitecturesIsNotOpened(t *testing.T) {
 	}
 }
 
-// execute changes the installed database behind the store's back.
+// execute changes the installed database without the store.
 func execute(t *testing.T, dir, statement string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "6", "vulnerability.db"))
@@ -95,7 +96,7 @@ func execute(t *testing.T, dir, statement string) {
 	}
 }
 
-// Not every database has probabilities; that is no failure.
+// TestDatabaseWithoutProbabilities checks that it is no failure if a database has no exploit probabilities.
 func TestDatabaseWithoutProbabilities(t *testing.T) {
 	dir := t.TempDir()
 	version := install(t, dir)
@@ -109,7 +110,7 @@ func TestDatabaseWithoutProbabilities(t *testing.T) {
 	}
 }
 
-// What a failed match leaves behind does not count against the next.
+// TestFailureIsOfItsOwnMatch checks that a failed match does not make the next one fail.
 func TestFailureIsOfItsOwnMatch(t *testing.T) {
 	sbom, db := debian(t), store(t)
 	if _, err := match.SBOM(t.Context(), db, input.Open(filepath.Join(t.TempDir(), "missing"))); reason(err) != workerapi.ReasonMatchFailed {
@@ -127,7 +128,7 @@ func TestPanicsAreFailures(t *testing.T) {
 	}
 }
 
-// A match that is stopped has found only part of everything.
+// TestStoppedMatchHasNoReport checks that a cancelled match returns no report, since its findings are incomplete.
 func TestStoppedMatchHasNoReport(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -136,7 +137,7 @@ func TestStoppedMatchHasNoReport(t *testing.T) {
 	}
 }
 
-// One database serves many matches at the same time, from the first look-up on; run with -race.
+// TestManyMatchesAtTheSameTime checks that one database serves many concurrent matches, including the first lookups. Run it with -race.
 func TestManyMatchesAtTheSameTime(t *testing.T) {
 	version, files := install(t, t.TempDir()), []*input.File{debian(t)}
 	alone, db := open(t, version), open(t, version)
@@ -166,7 +167,7 @@ func TestManyMatchesAtTheSameTime(t *testing.T) {
 	group.Wait()
 }
 
-// A finding carries all that the contract has a field for.
+// TestFindingsAreComplete checks that a finding has values for all fields of workerapi.
 func TestFindingsAreComplete(t *testing.T) {
 	report, err := match.SBOM(t.Context(), store(t), debian(t))
 	if err != nil {
@@ -194,7 +195,7 @@ func TestFindingsAreComplete(t *testing.T) {
 		MatchTypes: []string{"exact-indirect-match"},
 		Package: workerapi.Package{Name: "libc6", Version: "2.36-9", Type: "deb", Upstreams: []string{"glibc"},
 			PURL: "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=debian-12&upstream=glibc"},
-		// Without the files that belong to the package, such as its copyright.
+		// Without files that only belong to the package, such as its copyright.
 		Locations: []workerapi.Location{{Path: "/var/lib/dpkg/status", Layer: layer}, {Path: "/var/lib/dpkg/info/libc6.list", Layer: layer}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -29,21 +29,21 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// advisories of packages that only these tests have: Alpine says of its tool that it is not affected by one
-// vulnerability and has a fix for another, which hides both in the binary that the package owns.
+// ownAdvisories are advisories for packages of these tests only. Alpine declares that its tool is not affected by one
+// vulnerability and has a fix for another. Both are therefore hidden in the binary that the package owns.
 var ownAdvisories = map[string]string{
 	"alpine-3.18.json": `[
 		{"id": "CVE-2023-39325", "package": "packaged-tool", "fixed": "0", "severity": "", "description": "never affected"},
 		{"id": "CVE-2023-3978", "package": "packaged-tool", "fixed": "0.9-r0", "severity": "", "description": "fixed before"}
 	]`,
-	// Every version of Go is affected by both; a program is where it has the function.
+	// Both affect every version of Go, but a program only if it contains the function.
 	"golang/GO-2099-1.json": `{"id": "GO-2099-1", "aliases": ["CVE-2099-20001"], "affected": [{"package": {"name": "stdlib"},
 		"ranges": [{"events": [{"introduced": "0"}, {"fixed": "1.999.0"}]}], "ecosystem_specific": {"imports": [{"path": "os", "symbols": ["ReadFile"]}]}}]}`,
 	"golang/GO-2099-2.json": `{"id": "GO-2099-2", "aliases": ["CVE-2099-20002"], "affected": [{"package": {"name": "stdlib"},
 		"ranges": [{"events": [{"introduced": "0"}, {"fixed": "1.999.0"}]}], "ecosystem_specific": {"imports": [{"path": "net/http", "symbols": ["Get"]}]}}]}`,
 }
 
-// program reads a file and knows nothing of HTTP.
+// program reads a file and does not use HTTP.
 const program = `package main
 
 import "os"
@@ -54,8 +54,8 @@ func main() {
 }
 `
 
-// images that the tests look at, each with the number of findings that it must have at least, so that
-// nothing is equal only because it is empty.
+// images returns the images of the tests with their minimum numbers of findings, so that two empty results do not count
+// as equal.
 func images(t *testing.T) map[string]struct {
 	image   v1.Image
 	atLeast int
@@ -78,7 +78,7 @@ func images(t *testing.T) map[string]struct {
 		// Distributions without a package manager keep one file for each package.
 		"distroless": {registrytest.Image(t, fixture.OSRelease("debian", "12"), registrytest.Files{
 			"var/lib/dpkg/status.d/openssl": "Package: libssl3\nSource: openssl\nVersion: 3.0.9-1\nArchitecture: amd64\nMaintainer: x\nDescription: x\n"}), 5},
-		// Builds for several platforms get this wrong, and the images run all the same.
+		// Builds for several platforms declare wrong architectures, and runtimes still run such images.
 		"mistaken architecture": {registrytest.Declaring(t, registrytest.Image(t, fixture.Debian()), v1.Platform{OS: "linux", Architecture: "s390x"}), 40},
 		"no architecture":       {registrytest.Declaring(t, registrytest.Image(t, fixture.Alpine()), v1.Platform{OS: "linux"}), 10},
 		"two layers":            {registrytest.Image(t, fixture.Debian(), fixture.Dpkg(fixture.Deb{Name: "curl", Version: "7.88.1-10"})), 5},
@@ -86,7 +86,7 @@ func images(t *testing.T) map[string]struct {
 	}
 }
 
-// contents catalogues an image through a registry, as the worker does.
+// contents catalogs an image through a registry, as the worker does.
 func contents(t *testing.T, image v1.Image) *sbom.SBOM {
 	t.Helper()
 	server := registrytest.NewRegistry(t, nil)
@@ -109,7 +109,7 @@ func catalogued(t *testing.T, host, reference string) *sbom.SBOM {
 	return s
 }
 
-// store installs and opens a database the way the worker does.
+// store installs and opens a database in the same way as the worker.
 func store(t *testing.T, advisories ...string) *database.DB {
 	t.Helper()
 	return open(t, install(t, t.TempDir(), advisories...))
@@ -148,7 +148,7 @@ func install(t *testing.T, dir string, advisories ...string) database.Version {
 	return version
 }
 
-// write puts a document into a file.
+// write writes a document to a file and returns its path.
 func write(t *testing.T, document model.Document) string {
 	t.Helper()
 	raw, err := json.Marshal(&document)
@@ -166,7 +166,7 @@ func full(s *sbom.SBOM) model.Document {
 	return syftjson.ToFormatModel(*s, syftjson.DefaultEncoderConfig())
 }
 
-// The compact input gives exactly the report that the full SBOM gives, when Grype itself reads that.
+// TestCompactInputGivesTheSameReport checks that the compact input gives exactly the report of the full SBOM as Grype's reader reads it.
 func TestCompactInputGivesTheSameReport(t *testing.T) {
 	db := store(t, fixture.Advisories(t, ownAdvisories))
 	for name, c := range images(t) {
@@ -190,8 +190,8 @@ func TestCompactInputGivesTheSameReport(t *testing.T) {
 	}
 }
 
-// The findings are those of the grype command of the same version: for the image, which it catalogues
-// itself, for the full and for the compact SBOM.
+// TestSameFindingsAsTheCommandLine checks that the findings are those of the grype command of the same version: for the image, which
+// the command catalogs itself, for the full and for the compact SBOM.
 func TestSameFindingsAsTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the grype command, which takes minutes the first time; run without -short")
@@ -210,7 +210,7 @@ func TestSameFindingsAsTheCommandLine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Asked for a platform, the command believes the configuration and refuses; left alone, it scans.
+			// With --platform, the command trusts the configuration and refuses a wrong one. Without it, the command scans the image.
 			asked := []string{"--platform", "linux/amd64"}
 			if config, err := c.image.ConfigFile(); err != nil || config.Architecture != "amd64" {
 				asked = nil
@@ -249,7 +249,7 @@ func commandLine(t *testing.T) string {
 			return
 		}
 		built = filepath.Join(dir, "grype")
-		// With the same settings as this test, most of it is compiled already.
+		// The same build settings as for this test reuse most of the build cache.
 		command := exec.Command("go", "build", "-o", built, "github.com/anchore/grype/cmd/grype")
 		if out, err := command.CombinedOutput(); err != nil {
 			buildErr = err
@@ -270,7 +270,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// printed runs the command and returns what it prints, see fixture.Printed.
+// printed runs the command and returns its output as fixture.Printed does.
 func printed(t *testing.T, grype, cache, target string, more ...string) (matches []string, ignored int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), grype, append(more, target, "-q", "-o", "json")...)
@@ -285,7 +285,7 @@ func printed(t *testing.T, grype, cache, target string, more ...string) (matches
 	return fixture.Printed(t, out)
 }
 
-// The rules that look across packages are applied; without them the tests above would compare nothing.
+// TestRulesAcrossPackages checks that the rules about several packages are applied. Without them, the tests above would compare nothing.
 func TestRulesAcrossPackages(t *testing.T) {
 	db := store(t, fixture.Advisories(t, ownAdvisories))
 	report := func(t *testing.T, files registrytest.Files) *workerapi.Report {

@@ -11,12 +11,12 @@ import (
 	"github.com/anchore/grype/grype/vulnerability"
 )
 
-// presentAtOnce is the number of matches that Grype presents at once. It goes through all packages that it is given
-// for each match, which takes hours for an image of many packages and matches: it is given those of a few.
+// presentAtOnce is the number of matches that Grype presents at once. For each match, Grype goes through all packages that it
+// receives, which would take hours for an image with many packages and matches. It therefore receives only those of a few matches.
 const presentAtOnce = 500
 
-// present makes Grype's own report of sorted matches: it computes risk and suggested fixes, and looks up aliases. The
-// order is that of the whole, by package.
+// present returns sorted matches in the form of Grype's own report, with risk, suggested fixes and aliases. They are sorted
+// by package, in the same order as in one report of all matches.
 func present(packages []pkg.Package, about pkg.Context, matches []grypematch.Match, provider vulnerability.Provider) ([]models.Match, error) {
 	byID := make(map[pkg.ID]pkg.Package, len(packages))
 	for _, p := range packages {

@@ -12,8 +12,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// What was looked up for one image does not show in another, be it ever so similar: other versions, another release,
-// another distribution, and the same once more.
+// TestEarlierMatchesChangeNothing checks that cached lookups of one image do not change the report of a similar one: with other
+// versions, another release or another distribution, or the same image again.
 func TestEarlierMatchesChangeNothing(t *testing.T) {
 	openssl := func(version string) registrytest.Files {
 		return fixture.Dpkg(fixture.Deb{Name: "libssl3", Version: version, Source: "openssl"}, fixture.Deb{Name: "curl", Version: "7.88.1-10"})
@@ -46,7 +46,7 @@ func TestEarlierMatchesChangeNothing(t *testing.T) {
 	}
 	db := open(t, version)
 	for round := range 3 {
-		// The order of a map is another one each time.
+		// The iteration order of a map differs each time.
 		for name, file := range files {
 			got, err := match.SBOM(t.Context(), db, file)
 			if err != nil {

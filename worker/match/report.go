@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// findings translates Grype's matches, all of them and in their order.
+// findings converts all of Grype's matches, in their order.
 func findings(matches []models.Match) []workerapi.Finding {
 	all := make([]workerapi.Finding, 0, len(matches))
 	for _, m := range matches {
@@ -19,7 +19,7 @@ func findings(matches []models.Match) []workerapi.Finding {
 	return all
 }
 
-// finding translates one match.
+// finding converts one match.
 func finding(m models.Match) workerapi.Finding {
 	v := m.Vulnerability
 	f := workerapi.Finding{
@@ -38,13 +38,13 @@ func finding(m models.Match) workerapi.Finding {
 		Package:        packageOf(m.Artifact),
 		Locations:      locations(m.Artifact),
 	}
-	// An advisory may cover several vulnerabilities: the likeliest counts.
+	// An advisory may cover several vulnerabilities. The highest probability counts.
 	for _, e := range v.EPSS {
 		if e.EPSS > f.EPSS {
 			f.EPSS, f.EPSSPercentile = e.EPSS, e.Percentile
 		}
 	}
-	// One match may have been made in several ways; the suggested fix is the same in all of them.
+	// One match may have been found in several ways. The suggested fix is the same in all of them.
 	for _, detail := range m.MatchDetails {
 		if !slices.Contains(f.MatchTypes, detail.Type) {
 			f.MatchTypes = append(f.MatchTypes, detail.Type)
@@ -56,7 +56,7 @@ func finding(m models.Match) workerapi.Finding {
 	return f
 }
 
-// aliases are the ids of the vulnerabilities that the advisory is about, without its own.
+// aliases returns the IDs of the vulnerabilities that the advisory is about, without its own.
 func aliases(m models.Match) []string {
 	var ids []string
 	for _, related := range m.RelatedVulnerabilities {
@@ -67,7 +67,7 @@ func aliases(m models.Match) []string {
 	return ids
 }
 
-// ratings are the advisory's own, or those of its aliases if it has none: distributions rate by severity
+// ratings returns the advisory's own ratings, or those of its aliases if it has none: distributions rate by severity
 // and leave the scores to the CVE.
 func ratings(m models.Match) []workerapi.CVSS {
 	all := cvss(m.Vulnerability.Cvss)
@@ -80,7 +80,7 @@ func ratings(m models.Match) []workerapi.CVSS {
 	return all
 }
 
-// cvss keeps the base score: the other two follow from the vector.
+// cvss converts ratings. It keeps only the base score, since the other two follow from the vector.
 func cvss(ratings []models.Cvss) []workerapi.CVSS {
 	var all []workerapi.CVSS
 	for _, r := range ratings {
@@ -89,7 +89,7 @@ func cvss(ratings []models.Cvss) []workerapi.CVSS {
 	return all
 }
 
-// fixAvailable is the earliest day on which any of the fixes was known.
+// fixAvailable returns the earliest day on which any of the fixes was known; zero if none is known.
 func fixAvailable(fix models.Fix) time.Time {
 	var first time.Time
 	for _, available := range fix.Available {
@@ -101,7 +101,7 @@ func fixAvailable(fix models.Fix) time.Time {
 	return first
 }
 
-// packageOf keeps the names of the source packages, which is what distributions write advisories about.
+// packageOf converts a package. It keeps the names of the source packages, since distributions write advisories about them.
 func packageOf(p models.Package) workerapi.Package {
 	out := workerapi.Package{Name: p.Name, Version: p.Version, Type: string(p.Type), Language: string(p.Language), PURL: p.PURL}
 	for _, upstream := range p.Upstreams {
@@ -110,7 +110,7 @@ func packageOf(p models.Package) workerapi.Package {
 	return out
 }
 
-// locations are where the package was found, without what merely belongs to it.
+// locations returns where the package was found, without files that only belong to it.
 func locations(p models.Package) []workerapi.Location {
 	var all []workerapi.Location
 	for _, l := range p.Locations {

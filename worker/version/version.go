@@ -1,5 +1,5 @@
-// Package version says which tools the worker is made of. The versions come from the modules that are
-// linked into the binary, so they cannot differ from what is really used.
+// Package version returns the versions of the tools in the worker. They come from the modules that are
+// linked into the binary, so they cannot differ from the code that runs.
 package version
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Syft names the cataloguer, such as "syft 1.57.0".
+// Syft returns the name and version of the cataloger, such as "syft 1.57.0".
 func Syft() string { return "syft " + module("github.com/anchore/syft") }
 
-// Grype names the matcher, such as "grype 0.121.2".
+// Grype returns the name and version of the matcher, such as "grype 0.121.2".
 func Grype() string { return "grype " + module("github.com/anchore/grype") }
 
 // module returns the version of a linked module without its "v", or "unknown".

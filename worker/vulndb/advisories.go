@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// Advisories is what a database is built from.
+// Advisories are the input of a database.
 type Advisories struct {
 	// Go are OSV records of Go modules and the standard library.
 	Go []osvRecord
 	// Distros are advisories of Linux distributions by namespace, such as "debian:12".
 	Distros map[string][]DistroAdvisory
-	// CVSS ratings by CVE.
+	// CVSS are ratings by CVE.
 	CVSS map[string]CVSS
 	// EPSS are probabilities of exploitation.
 	EPSS []EPSS
@@ -33,15 +33,15 @@ type DistroAdvisory struct {
 	ID string `json:"id"`
 	// Package is the source package's name.
 	Package string `json:"package"`
-	// Fixed is the first version that is not affected; empty if there is none, "0" if none ever was.
+	// Fixed is the first version that is not affected; empty if there is none, "0" if no version was ever affected.
 	Fixed string `json:"fixed"`
 	// FixedOn is the day on which the fix was published, YYYY-MM-DD; may be empty.
 	FixedOn string `json:"fixedOn"`
-	// WontFix says that the distribution will not fix it.
+	// WontFix means that the distribution will not fix the vulnerability.
 	WontFix bool `json:"wontFix"`
-	// Severity as the distribution rates it; empty means unknown.
+	// Severity is the distribution's rating; empty means unknown.
 	Severity string `json:"severity"`
-	// Description in a sentence.
+	// Description is one sentence.
 	Description string `json:"description"`
 }
 
@@ -49,7 +49,7 @@ type DistroAdvisory struct {
 type CVSS struct {
 	// Vector is the rating itself, such as CVSS:3.1/AV:N/….
 	Vector string `json:"vector"`
-	// Score, 0 to 10, and Severity follow from the vector; publishers give them, too.
+	// Score, 0 to 10, and Severity follow from the vector. Publishers state them, too.
 	Score    float64 `json:"score"`
 	Severity string  `json:"severity"`
 }
@@ -62,11 +62,11 @@ type EPSS struct {
 	Percentile float64 `json:"percentile"`
 }
 
-// distroFile is the name of a distribution's file: debian-12.json, alpine-3.18.json, rhel-9.json.
+// distroFile matches the name of a distribution's file: debian-12.json, alpine-3.18.json, rhel-9.json.
 var distroFile = regexp.MustCompile(`^([a-z]+)-([0-9][0-9.]*)\.json$`)
 
-// Read reads the advisories of several directories. Later ones add to earlier ones; what they say of a vulnerability in a
-// distribution's package takes the place of what was said before.
+// Read reads the advisories of several directories. Later directories add to earlier ones. An advisory replaces an earlier one
+// about the same vulnerability in the same package of a distribution.
 func Read(dirs ...string) (*Advisories, error) {
 	all := &Advisories{Distros: map[string][]DistroAdvisory{}, CVSS: map[string]CVSS{}}
 	for _, dir := range dirs {
@@ -80,7 +80,7 @@ func Read(dirs ...string) (*Advisories, error) {
 	return all, nil
 }
 
-// read adds what one directory holds. Other files, such as a README, may be there as well.
+// read adds the advisories of one directory. It ignores files that are not JSON, such as a README.
 func (a *Advisories) read(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *Advisories) read(dir string) error {
 	return a.readGo(filepath.Join(dir, "golang"))
 }
 
-// readFile reads one file by its name. An unknown name is an error: it would be silently left out.
+// readFile reads one file according to its name. An unknown name is an error, since the file would be ignored otherwise.
 func (a *Advisories) readFile(file string) error {
 	name := filepath.Base(file)
 	switch name {
@@ -124,7 +124,7 @@ func (a *Advisories) readFile(file string) error {
 			return fmt.Errorf("%s: advisory %d: %w", file, i+1, err)
 		}
 	}
-	// The form in which Grype names a release.
+	// Grype identifies a release in this form.
 	namespace := match[1] + ":" + match[2]
 	for _, advisory := range advisories {
 		a.Distros[namespace] = amend(a.Distros[namespace], advisory)
@@ -132,7 +132,7 @@ func (a *Advisories) readFile(file string) error {
 	return nil
 }
 
-// amend adds an advisory, or puts it in the place of that of the same vulnerability in the same package.
+// amend adds an advisory, or replaces the one about the same vulnerability in the same package.
 func amend(earlier []DistroAdvisory, advisory DistroAdvisory) []DistroAdvisory {
 	at := slices.IndexFunc(earlier, func(e DistroAdvisory) bool { return e.ID == advisory.ID && e.Package == advisory.Package })
 	if at < 0 {
@@ -142,10 +142,10 @@ func amend(earlier []DistroAdvisory, advisory DistroAdvisory) []DistroAdvisory {
 	return earlier
 }
 
-// severities that Grype knows (https://github.com/anchore/grype, grype/vulnerability/severity.go).
+// severities are those that Grype knows (https://github.com/anchore/grype, grype/vulnerability/severity.go).
 var severities = []string{"", "Unknown", "Negligible", "Low", "Medium", "High", "Critical"}
 
-// validate finds what would make an advisory say something else than its author meant.
+// validate returns an error if the advisory cannot mean what its author intended.
 func (d DistroAdvisory) validate() error {
 	switch {
 	case d.ID == "" || d.Package == "":
@@ -158,7 +158,7 @@ func (d DistroAdvisory) validate() error {
 	return nil
 }
 
-// readGo adds the OSV records of a directory; it need not be there.
+// readGo adds the OSV records of a directory, which may be missing.
 func (a *Advisories) readGo(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +176,7 @@ func (a *Advisories) readGo(dir string) error {
 		if err != nil {
 			return err
 		}
-		// OSV records have many more fields than are needed here.
+		// Unknown fields are ignored, since OSV records have many more.
 		if err := json.Unmarshal(raw, &record); err != nil {
 			return fmt.Errorf("%s: %w", entry.Name(), err)
 		}
@@ -188,7 +188,7 @@ func (a *Advisories) readGo(dir string) error {
 	return nil
 }
 
-// decodeFile decodes JSON and refuses fields that it does not know: a misspelt one would change findings.
+// decodeFile decodes JSON. An unknown field is an error, since a misspelt field would change findings.
 func decodeFile(file string, into any) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -202,7 +202,7 @@ func decodeFile(file string, into any) error {
 	return nil
 }
 
-// appendRows adds the rows of a list.
+// appendRows appends the rows of a file's list.
 func appendRows[T any](file string, to *[]T) error {
 	var rows []T
 	if err := decodeFile(file, &rows); err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive writes the database in from as Grype distributes its own, with the listing beside it. Grype's
-// own packaging needs the zstd program and the working directory, and never closes the database.
+// archive writes the database in from as an archive into to, in the way that Grype distributes its own, with the listing beside it.
+// Grype's own packaging needs the zstd program and the working directory, and never closes the database.
 func archive(from, to string, built time.Time) error {
 	version := fmt.Sprintf("v%d.%d.%d", v6.ModelVersion, v6.Revision, v6.Addition)
-	// Named as Grype names its own, so that nobody has to tell two conventions apart.
+	// The name follows Grype's convention.
 	name := fmt.Sprintf("vulnerability-db_%s_%s_%d.tar.zst", version, built.Format(time.RFC3339), built.Unix())
 	digest, err := pack(filepath.Join(from, v6.VulnerabilityDBFileName), filepath.Join(to, name), built)
 	if err != nil {
@@ -55,7 +55,7 @@ func pack(file, archive string, modified time.Time) (digest string, err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 
-	// The digest is of the archive as it is served.
+	// The digest is that of the compressed archive.
 	sum := sha256.New()
 	encoder, err := zstd.NewWriter(io.MultiWriter(out, sum))
 	if err != nil {

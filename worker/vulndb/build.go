@@ -16,29 +16,29 @@ import (
 	"github.com/spf13/afero"
 )
 
-// Result says where a database is.
+// Result is the location of a database.
 type Result struct {
-	// Cache is what GRYPE_DB_CACHE_DIR points to: the database is in 6/ below it.
+	// Cache is the value for GRYPE_DB_CACHE_DIR: the database is in 6/ below it.
 	Cache string
-	// Dist is what is served for GRYPE_DB_UPDATE_URL: v6/latest.json and the archive are below it.
+	// Dist is the directory to serve at GRYPE_DB_UPDATE_URL: v6/latest.json and the archive are below it.
 	Dist string
-	// Records counts what was read, by provider.
+	// Records is the number of records of each provider.
 	Records map[string]int
 }
 
-// Build writes a database to out/cache and out/dist, whose previous content is replaced. built is the
-// build time that the database tells; workers take only a later one for an update.
+// Build writes a database to out/cache and out/dist, and replaces their content. built is the
+// build time in the database; workers install only a later one as an update.
 func Build(ctx context.Context, a *Advisories, out string, built time.Time) (*Result, error) {
 	return BuildPadded(ctx, a, out, built, 0)
 }
 
-// BuildPadded is Build of a database whose file has at least the given number of bytes, as large as the published
-// ones: it also holds copies of the advisories under names that no package and no vulnerability has.
+// BuildPadded is Build with a minimum size of the database file in bytes, for files as large as published
+// ones. It adds copies of the advisories under names that no package and no vulnerability has.
 func BuildPadded(ctx context.Context, a *Advisories, out string, built time.Time, bytes int64) (*Result, error) {
 	result := &Result{Cache: filepath.Join(out, "cache"), Dist: filepath.Join(out, "dist"), Records: map[string]int{}}
 	cache := filepath.Join(result.Cache, strconv.Itoa(v6.ModelVersion))
 	dist := filepath.Join(result.Dist, "v"+strconv.Itoa(v6.ModelVersion))
-	// Grype's builder adds to what it finds.
+	// Grype's builder adds to existing files.
 	for _, dir := range []string{cache, dist} {
 		if err := errors.Join(os.RemoveAll(filepath.Dir(dir)), os.MkdirAll(dir, 0o755)); err != nil {
 			return nil, err
@@ -50,11 +50,11 @@ func BuildPadded(ctx context.Context, a *Advisories, out string, built time.Time
 	if err := pad(ctx, filepath.Join(cache, v6.VulnerabilityDBFileName), bytes); err != nil {
 		return nil, fmt.Errorf("padding: %w", err)
 	}
-	// Before the indexes are there: an archive has none, they are created where it is installed.
+	// The archive is written before the indexes exist, since an archive has none. They are created where it is installed.
 	if err := archive(cache, dist, built.UTC()); err != nil {
 		return nil, fmt.Errorf("writing the archive: %w", err)
 	}
-	// What installing an archive does: create the indexes, note the checksum. The archive is without either.
+	// The cache gets what an installation adds: the indexes and the checksum. The archive has neither.
 	if err := v6.Hydrater()(cache); err != nil {
 		return nil, fmt.Errorf("indexing: %w", err)
 	}
@@ -64,7 +64,7 @@ func BuildPadded(ctx context.Context, a *Advisories, out string, built time.Time
 	return result, nil
 }
 
-// compile turns the advisories into a database without indexes in dir.
+// compile writes a database without indexes to dir.
 func compile(ctx context.Context, a *Advisories, dir string, built time.Time, counts map[string]int) error {
 	temp, err := os.MkdirTemp("", "vulndb-")
 	if err != nil {
@@ -74,7 +74,7 @@ func compile(ctx context.Context, a *Advisories, dir string, built time.Time, co
 	var states provider.States
 	for _, w := range a.workspaces(built) {
 		counts[w.provider] = len(w.records)
-		// A provider without records would still appear in the database, as one that knows of nothing.
+		// A provider without records would appear in the database as one without vulnerabilities.
 		if len(w.records) == 0 {
 			continue
 		}
@@ -93,8 +93,8 @@ func compile(ctx context.Context, a *Advisories, dir string, built time.Time, co
 	return setBuildTime(ctx, filepath.Join(dir, v6.VulnerabilityDBFileName), built)
 }
 
-// setBuildTime overwrites the build time: Grype's builder ignores the one in its configuration and writes
-// the present. Plain SQL, since Grype's own writer would create all indexes.
+// setBuildTime overwrites the build time, since Grype's builder ignores the one in its configuration and writes
+// the current time. It uses plain SQL, since Grype's own writer would create all indexes.
 func setBuildTime(ctx context.Context, file string, built time.Time) (err error) {
 	connection, err := sql.Open("sqlite", file)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// versionFormats are the distributions that can be written, by their id in /etc/os-release, with the
+// versionFormats maps the supported distributions, by their ID in /etc/os-release, to the
 // format of their versions.
 var versionFormats = map[string]string{
 	"debian": "dpkg", "ubuntu": "dpkg",
@@ -15,13 +15,13 @@ var versionFormats = map[string]string{
 	"rhel": "rpm", "fedora": "rpm", "amzn": "rpm",
 }
 
-// knownDistros lists what a file may be named after.
+// knownDistros returns the distributions that a file may be named after.
 func knownDistros() []string { return slices.Sorted(maps.Keys(versionFormats)) }
 
-// namespaces are in order, so that the same files always give the same database.
+// namespaces returns the namespaces in order, so that the same files always give the same database.
 func (a *Advisories) namespaces() []string { return slices.Sorted(maps.Keys(a.Distros)) }
 
-// distroWorkspaces writes one provider for each distribution, with all its releases.
+// distroWorkspaces returns one provider for each distribution, with all its releases.
 func (a *Advisories) distroWorkspaces() []workspace {
 	byDistro := map[string][]record{}
 	for _, namespace := range a.namespaces() {
@@ -35,7 +35,7 @@ func (a *Advisories) distroWorkspaces() []workspace {
 	return all
 }
 
-// distroRecords writes one record for each vulnerability, with all packages that it is in.
+// distroRecords returns one record for each vulnerability, with all affected packages.
 func distroRecords(namespace string, advisories []DistroAdvisory) []record {
 	byID := map[string][]DistroAdvisory{}
 	var order []string
@@ -51,7 +51,7 @@ func distroRecords(namespace string, advisories []DistroAdvisory) []record {
 		for _, d := range byID[id] {
 			fixedIn = append(fixedIn, d.fixedIn(namespace))
 		}
-		// Severity and description belong to the vulnerability; the first mention gives them.
+		// Severity and description belong to the vulnerability. The first advisory about it sets them.
 		first := byID[id][0]
 		records = append(records, record{id: namespace + "/" + id, item: map[string]any{
 			"Vulnerability": map[string]any{
@@ -63,7 +63,7 @@ func distroRecords(namespace string, advisories []DistroAdvisory) []record {
 	return records
 }
 
-// severity is never empty in a record: empty would be taken for a mistake.
+// severity returns the severity for a record, which must not be empty: an empty one would be taken for a mistake.
 func (d DistroAdvisory) severity() string {
 	if d.Severity == "" {
 		return "Unknown"
@@ -71,7 +71,7 @@ func (d DistroAdvisory) severity() string {
 	return d.Severity
 }
 
-// fixedIn says which versions of a package are affected: all before the fix.
+// fixedIn returns the affected versions of a package: all before the fix.
 func (d DistroAdvisory) fixedIn(namespace string) map[string]any {
 	distro, _, _ := strings.Cut(namespace, ":")
 	version := d.Fixed
@@ -88,7 +88,7 @@ func (d DistroAdvisory) fixedIn(namespace string) map[string]any {
 	return entry
 }
 
-// advisoryLink is where a distribution writes about a vulnerability.
+// advisoryLink returns the URL of a distribution's page about a vulnerability.
 func advisoryLink(namespace, id string) string {
 	switch distro, _, _ := strings.Cut(namespace, ":"); distro {
 	case "debian":

@@ -32,7 +32,7 @@ type osvAffected struct {
 	} `json:"ecosystem_specific"`
 }
 
-// osvRange is a list of events, each the first version of something.
+// osvRange is a list of events. Each event is the first version that is affected or fixed.
 type osvRange struct {
 	Events []struct {
 		Introduced string `json:"introduced,omitempty"`
@@ -40,16 +40,16 @@ type osvRange struct {
 	} `json:"events"`
 }
 
-// The Go vulnerability database's names for what is not a module.
+// Names in the Go vulnerability database that are not modules.
 const (
 	stdlib    = "stdlib"
 	toolchain = "toolchain"
 )
 
-// interval is a run of affected versions: from introduced up to but without fixed. Empty means unbounded.
+// interval is a range of affected versions, from introduced up to but without fixed. Empty means unbounded.
 type interval struct{ introduced, fixed string }
 
-// intervals reads the events of what is affected. Records that nobody reviewed say "all versions" there,
+// intervals returns the affected versions. Unreviewed records declare all versions as affected in their ranges,
 // and keep the real versions, which do not fit the module's path, in custom ranges.
 func (a osvAffected) intervals() []interval {
 	all := flatten(a.Ranges)
@@ -59,7 +59,7 @@ func (a osvAffected) intervals() []interval {
 	return all
 }
 
-// flatten makes intervals of OSV's events, which come in pairs and in order.
+// flatten converts OSV's events to intervals. The events come in pairs and in order.
 func flatten(ranges []osvRange) []interval {
 	var all []interval
 	for _, r := range ranges {
@@ -77,7 +77,7 @@ func flatten(ranges []osvRange) []interval {
 	return all
 }
 
-// constraint is Grype's notation. There is no lower bound of "0": pseudo-versions such as
+// constraint returns the interval in Grype's notation. It has no lower bound of "0", since pseudo-versions such as
 // v0.0.0-20230101… are pre-releases and come before it. The empty constraint matches every version.
 func (i interval) constraint() string {
 	var parts []string
@@ -90,7 +90,7 @@ func (i interval) constraint() string {
 	return strings.Join(parts, ",")
 }
 
-// aliases are the record's other ids of one kind, in order.
+// aliases returns the record's other IDs with the prefix, in order.
 func (r osvRecord) aliases(prefix string) []string {
 	var found []string
 	for _, alias := range r.Aliases {
@@ -102,8 +102,8 @@ func (r osvRecord) aliases(prefix string) []string {
 	return found
 }
 
-// moduleRecords writes the advisories of Go modules in GitHub's shape, under their GHSA id if they have
-// one. Grype's builder prefers GitHub's records where both databases have the module. They name no functions: a
+// moduleRecords returns the advisories of Go modules in GitHub's format, under their GHSA ID if they have
+// one. Grype's builder prefers GitHub's records where both databases have the module. The records name no functions: a
 // module is affected whatever a program calls of it.
 func (a *Advisories) moduleRecords() []record {
 	var records []record
@@ -131,11 +131,11 @@ func (a *Advisories) moduleRecords() []record {
 	return records
 }
 
-// fixedIn are the affected versions of modules, an entry for each interval.
+// fixedIn returns the affected versions of modules, one entry for each interval.
 func (r osvRecord) fixedIn() []map[string]any {
 	var all []map[string]any
 	for _, affected := range r.Affected {
-		// The standard library has records of its own; the toolchain is in no image.
+		// The standard library has its own records. Advisories about the toolchain are omitted.
 		if affected.Package.Name == stdlib || affected.Package.Name == toolchain {
 			continue
 		}
@@ -149,8 +149,8 @@ func (r osvRecord) fixedIn() []map[string]any {
 	return all
 }
 
-// stdlibRecords writes the advisories of the standard library as the Go vulnerability database does, with the functions
-// that are affected: GitHub's database has none of them.
+// stdlibRecords returns the advisories of the standard library in the format of the Go vulnerability database, with the affected
+// functions. GitHub's database has no advisories of the standard library.
 func (a *Advisories) stdlibRecords() []record {
 	var records []record
 	for _, r := range a.Go {
@@ -167,7 +167,7 @@ func (a *Advisories) stdlibRecords() []record {
 	return records
 }
 
-// stdlib are the affected versions and functions of the standard library.
+// stdlib returns the affected versions and functions of the standard library.
 func (r osvRecord) stdlib() []map[string]any {
 	var all []map[string]any
 	for _, affected := range r.Affected {
@@ -187,7 +187,7 @@ func (r osvRecord) stdlib() []map[string]any {
 	return all
 }
 
-// worst returns the highest rating of the CVEs.
+// worst returns the rating with the highest score among the CVEs.
 func (a *Advisories) worst(cves []string) (best CVSS, found bool) {
 	for _, cve := range cves {
 		if rating, ok := a.CVSS[cve]; ok && (!found || rating.Score > best.Score) {
@@ -197,8 +197,8 @@ func (a *Advisories) worst(cves []string) (best CVSS, found bool) {
 	return best, found
 }
 
-// cveRecords writes one record in the shape of the US National Vulnerability Database for each CVE. It
-// carries the rating, which other records take over, and the CPE of a Go distribution.
+// cveRecords returns one record in the format of the US National Vulnerability Database for each CVE. It
+// contains the rating, which other records take over, and the CPE of a Go distribution.
 func (a *Advisories) cveRecords() []record {
 	set := &cveSet{ratings: a.CVSS, items: map[string]map[string]any{}, cpes: map[string][]map[string]any{}}
 	for _, r := range a.Go {
@@ -220,7 +220,7 @@ func (a *Advisories) cveRecords() []record {
 	return set.records()
 }
 
-// stdlibCPEs are the affected versions of a Go distribution, which an image with the toolchain has.
+// stdlibCPEs returns the affected versions of a Go distribution, which an image with the toolchain contains.
 func (r osvRecord) stdlibCPEs() []map[string]any {
 	var all []map[string]any
 	for _, affected := range r.Affected {
@@ -230,7 +230,7 @@ func (r osvRecord) stdlibCPEs() []map[string]any {
 		for _, i := range affected.intervals() {
 			cpe := map[string]any{"vulnerable": true, "criteria": "cpe:2.3:a:golang:go:*:*:*:*:*:*:*:*"}
 			if i.introduced != "" {
-				// Go's records mark the release candidates with -0; CPEs know no such thing.
+				// Go's records mark release candidates with -0, which CPEs do not have.
 				cpe["versionStartIncluding"] = strings.TrimSuffix(i.introduced, "-0")
 			}
 			if i.fixed != "" {
@@ -250,7 +250,7 @@ type cveSet struct {
 	order   []string
 }
 
-// add notes a CVE. The first description stays: Go's are longer than those of distributions.
+// add adds a CVE. The first description stays: Go's are longer than those of distributions.
 func (s *cveSet) add(cve, description string) {
 	if s.items[cve] != nil {
 		return
@@ -274,7 +274,7 @@ func (s *cveSet) add(cve, description string) {
 	s.order = append(s.order, cve)
 }
 
-// records completes the CVEs with what is affected and returns them in order.
+// records adds the affected CPEs to the CVEs, and returns them in order.
 func (s *cveSet) records() []record {
 	var records []record
 	for _, cve := range s.order {

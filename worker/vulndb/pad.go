@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// withoutIndexes is the share of an installed database that its rows take; the indexes take the rest. A little more
-// than measured, so that the installed file is rather larger than asked for.
+// withoutIndexes is the share of an installed database that its rows take. The indexes take the rest. The value is slightly
+// above the measured one, so that the installed file is larger rather than smaller than requested.
 const withoutIndexes = 0.83
 
-// copied are the tables of which rows are copied, each with how a column of its copy differs: ids move on by the
-// number of rows that there are, so that copies refer to copies; names get the copy's number (n.k).
-// Operating systems and providers stay: the copies belong to the same ones.
+// copied are the tables whose rows are copied, with the expressions of their columns in a copy. IDs are increased by a multiple of
+// the original number of rows, so that copies refer to copies. Names get the copy's number (n.k).
+// Operating systems and providers are not copied: copies refer to the original ones.
 var copied = []struct {
 	table   string
 	columns []column
@@ -40,23 +40,23 @@ var copied = []struct {
 	{"epss_handles", []column{id("id", "epss_handles"), named("cve"), same("epss"), same("percentile")}},
 }
 
-// column of a table with the SQL expression of its copy.
+// column is a column of a table with the SQL expression of its copy.
 type column struct{ name, expression string }
 
 func same(name string) column  { return column{name, name} }
 func named(name string) column { return column{name, name + " || '-copy-' || n.k"} }
 
-// id is a column that refers to a row of a table.
+// id returns a column that refers to a row of a table.
 func id(name, table string) column {
 	return column{name, fmt.Sprintf("%s + n.k * (SELECT rows FROM %s_before)", name, table)}
 }
 
-// pad adds copies until the file will have at least the given number of bytes once its indexes are there.
+// pad adds copies until the file has at least the given number of bytes after indexing.
 func pad(ctx context.Context, file string, bytes int64) (err error) {
 	if bytes == 0 {
 		return nil
 	}
-	// No journal: after an error the file is of no use, whatever is in it.
+	// No journal is needed: after an error, the file is useless.
 	db, err := sql.Open("sqlite", file+"?_pragma=journal_mode(off)&_pragma=synchronous(off)&_pragma=foreign_keys(off)")
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func pad(ctx context.Context, file string, bytes int64) (err error) {
 		}
 	}
 	wanted := int64(float64(bytes) * withoutIndexes)
-	// A few copies tell how large one is.
+	// A few copies show the size of one.
 	const first = 100
 	before, err := size(ctx, db)
 	if err != nil {
@@ -85,14 +85,14 @@ func pad(ctx context.Context, file string, bytes int64) (err error) {
 	return copies(ctx, db, first+1, first+(wanted-after)*first/(after-before)+1)
 }
 
-// copies makes the copies with these numbers.
+// copies adds the copies with the numbers from from to to.
 func copies(ctx context.Context, db *sql.DB, from, to int64) error {
 	for _, c := range copied {
 		var names, expressions []string
 		for _, column := range c.columns {
 			names, expressions = append(names, column.name), append(expressions, column.expression)
 		}
-		// Rows that were there before, and none of the copies.
+		// Only the original rows are copied.
 		if _, err := db.ExecContext(ctx, fmt.Sprintf(`
 			WITH RECURSIVE n(k) AS (VALUES(?) UNION ALL SELECT k + 1 FROM n WHERE k < ?)
 			INSERT INTO %[1]s (%[2]s) SELECT %[3]s FROM n, %[1]s WHERE %[1]s.rowid <= (SELECT rows FROM %[1]s_before)`,
@@ -103,7 +103,7 @@ func copies(ctx context.Context, db *sql.DB, from, to int64) error {
 	return nil
 }
 
-// size of the database in bytes.
+// size returns the size of the database in bytes.
 func size(ctx context.Context, db *sql.DB) (bytes int64, err error) {
 	err = db.QueryRowContext(ctx, "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()").Scan(&bytes)
 	return bytes, err

@@ -32,7 +32,7 @@ func provider(t *testing.T, result *vulndb.Result) vulnerability.Provider {
 	return p
 }
 
-// constraints are the affected versions of a package by vulnerability.
+// constraints returns severity, fix state and affected versions of a package by vulnerability.
 func constraints(t *testing.T, p vulnerability.Provider, criteria ...vulnerability.Criteria) map[string]string {
 	t.Helper()
 	found, err := p.FindVulnerabilities(criteria...)
@@ -135,7 +135,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// The second act and the third: with one more folder there is exactly one more vulnerability, with a second one its fix.
+// TestOneMoreAdvisory checks the directories of the demonstration's later steps: the first adds exactly one vulnerability, and the second
+// adds its fix.
 func TestOneMoreAdvisory(t *testing.T) {
 	count := func(result *vulndb.Result) map[string]string {
 		all := map[string]string{}
@@ -160,7 +161,7 @@ func TestOneMoreAdvisory(t *testing.T) {
 	}
 }
 
-// The project's own advisories are what the demonstration counts on.
+// TestShippedAdvisories checks that the project's own advisories have what the demonstration needs.
 func TestShippedAdvisories(t *testing.T) {
 	p := provider(t, fixture.Database(t, fixture.Built))
 	debian := map[string]int{}
@@ -197,7 +198,8 @@ func TestShippedAdvisories(t *testing.T) {
 	}
 }
 
-// A program of the present toolchain must stay clean: nothing in the standard library is unfixed or newer.
+// TestNoAdvisoryOfThePresentGo checks that a program of the current toolchain has no findings: every advisory of the standard library is
+// fixed before Go 1.26.
 func TestNoAdvisoryOfThePresentGo(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(fixture.AdvisoriesDir(), "golang", "*.json"))
 	if err != nil || len(files) == 0 {

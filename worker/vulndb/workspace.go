@@ -12,7 +12,7 @@ import (
 	"github.com/anchore/grype/grype/db/provider"
 )
 
-// record is one advisory in the shape that Grype's database builder reads.
+// record is one advisory in the format that Grype's database builder reads.
 type record struct {
 	// id is unique within its provider.
 	id string
@@ -47,7 +47,7 @@ func (a *Advisories) workspaces(built time.Time) []workspace {
 		workspace{provider: "kev", schema: "known-exploited", records: a.kevRecords()})
 }
 
-// epssRecords are all of the build's day: a database holds probabilities of one day only.
+// epssRecords returns the probabilities with the build's day as their date, since a database holds those of one day only.
 func (a *Advisories) epssRecords(built time.Time) []record {
 	var records []record
 	for _, e := range a.EPSS {
@@ -58,7 +58,7 @@ func (a *Advisories) epssRecords(built time.Time) []record {
 	return records
 }
 
-// kevRecords are the rows as they are: Grype reads CISA's own format.
+// kevRecords returns the rows unchanged, since Grype reads CISA's own format.
 func (a *Advisories) kevRecords() []record {
 	var records []record
 	for _, row := range a.KEV {
@@ -67,12 +67,12 @@ func (a *Advisories) kevRecords() []record {
 	return records
 }
 
-// schemaURL is read for the schema's name and major version only.
+// schemaURL returns the URL of the schema. Only the schema's name and major version are read from it.
 func (w workspace) schemaURL() string {
 	return fmt.Sprintf("https://raw.githubusercontent.com/anchore/vunnel/main/schema/vulnerability/%s/schema-1.0.0.json", w.schema)
 }
 
-// write writes the workspace below root.
+// write writes the workspace below root, and returns its state for Grype's builder.
 func (w workspace) write(root string, captured time.Time) (*provider.State, error) {
 	dir := filepath.Join(root, w.provider)
 	if err := os.MkdirAll(filepath.Join(dir, "results"), 0o755); err != nil {
@@ -84,7 +84,7 @@ func (w workspace) write(root string, captured time.Time) (*provider.State, erro
 		if err != nil {
 			return nil, err
 		}
-		// Numbered, so that no id, however odd, makes a path, and the order is that of the input.
+		// Files are numbered, so that an odd ID cannot become a path, and the order is that of the input.
 		name := fmt.Sprintf("results/%06d.json", i)
 		if err := os.WriteFile(filepath.Join(dir, name), body, 0o644); err != nil {
 			return nil, err
@@ -97,7 +97,7 @@ func (w workspace) write(root string, captured time.Time) (*provider.State, erro
 	return w.writeState(dir, listing.String(), captured)
 }
 
-// writeState writes the file that names the provider and points to the listing.
+// writeState writes the file that names the provider and refers to the listing.
 func (w workspace) writeState(dir, listing string, captured time.Time) (*provider.State, error) {
 	state, err := json.Marshal(map[string]any{
 		"provider": w.provider, "version": 1, "distribution_version": 1, "processor": "vulndb",
@@ -114,6 +114,6 @@ func (w workspace) writeState(dir, listing string, captured time.Time) (*provide
 	if err := os.WriteFile(file, state, 0o644); err != nil {
 		return nil, err
 	}
-	// Reading it back also resolves the listing, by which the builder finds the records.
+	// Reading the file also resolves the listing, through which the builder finds the records.
 	return provider.ReadState(file)
 }

@@ -1,5 +1,5 @@
-// Package version says which build of the project a program is. All programs of the project are released together, with one
-// version.
+// Package version holds the version of the project that a program was built from. All programs of the project are released together,
+// with one version.
 package version
 
 import (
@@ -9,14 +9,14 @@ import (
 
 // Set by the linker when an image is built: -X …/workerapi/version.Version=0.1.0
 var (
-	// Version is that of the release, such as 0.1.0, or "dev".
+	// Version is the version of the release, such as 0.1.0, or "dev".
 	Version = "dev"
-	// Commit is what a build between two releases was made from, or empty: a release is made from the tag with its version.
+	// Commit is the source of a build between two releases. It is empty for a release, which is built from the tag with its version.
 	Commit = ""
 )
 
-// Line is what "PROGRAM version" prints, for example "scanner-operator 0.1.0 (go1.26.8)". Parts are the versions of what
-// the program is made of besides.
+// Line returns the output of "PROGRAM version", for example "scanner-operator 0.1.0 (go1.26.8)". parts are the versions of
+// further components of the program.
 func Line(program string, parts ...string) string {
 	made := make([]string, 0, len(parts)+2)
 	if Commit != "" {

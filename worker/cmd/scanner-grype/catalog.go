@@ -36,7 +36,7 @@ type catalogJob struct {
 	client     ingest.Config
 }
 
-// parseCatalog reads and checks everything that can be checked before any work is done.
+// parseCatalog reads the flags, and checks everything that can be checked before the work starts.
 func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	set := p.flags("catalog")
 	var images, spared list
@@ -63,12 +63,12 @@ func (p process) parseCatalog(args []string) (*catalogJob, error) {
 	if job.registries, err = p.registries(); err != nil {
 		return nil, err
 	}
-	// Made again in run, with its log: here it only shows that server and authority are usable.
+	// run creates the client again, with its log. This client only shows that the server's URL and CA are usable.
 	_, err = ingest.New(job.client)
 	return job, err
 }
 
-// parsePlatform reads a platform and writes it as manifests do: x86_64 is amd64, arm64/v8 is arm64.
+// parsePlatform parses a platform and normalizes it as in manifests: x86_64 becomes amd64, arm64/v8 becomes arm64.
 func parsePlatform(platform string) (v1.Platform, error) {
 	parsed, err := image.NewPlatform(platform)
 	if err != nil || !strings.Contains(platform, "/") {
@@ -77,7 +77,7 @@ func parsePlatform(platform string) (v1.Platform, error) {
 	return v1.Platform{OS: parsed.OS, Architecture: parsed.Architecture, Variant: parsed.Variant}, nil
 }
 
-// run does the job. What it writes is in a directory of its own, which goes with it.
+// run pulls, catalogs and uploads the image. It writes only to a directory of its own, and removes that at the end.
 func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	start := j.clock.Now()
 	j.client.Log = log
@@ -94,12 +94,11 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	// Credentials are read once and kept in memory; they are not written anywhere.
+	// Credentials are read once and kept in memory. They are never written to disk.
 	credentials, err := registry.LoadCredentials(j.pullSecretsDir, log)
 	if err != nil {
 		return err
 	}
-	// From the references to the digest of the platform's manifest, and from there to its packages.
 	puller := &registry.Puller{Registries: j.registries, Spared: j.spared, Credentials: credentials, Log: log, Now: j.clock.Now}
 	img, contents, err := j.contents(ctx, log, puller)
 	if err != nil {
@@ -112,7 +111,7 @@ func (j *catalogJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	return nil
 }
 
-// contents pulls the image and lists what is in it. When a mirror fails in the middle, it begins again without it.
+// contents pulls the image and returns its SBOM. If a mirror fails while the layers are read, contents starts again without that mirror.
 func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *registry.Puller) (*registry.Image, *sbom.SBOM, error) {
 	for {
 		img, err := puller.Pull(ctx, j.images, j.platform)
@@ -132,8 +131,8 @@ func (j *catalogJob) contents(ctx context.Context, log *slog.Logger, puller *reg
 	}
 }
 
-// withAdvice says first what a network policy would have to allow, if it is the network that nobody answers in: the
-// texts of such errors are long, and name addresses only.
+// withAdvice adds advice about network policies in front of an error if nothing in the network answers. The
+// texts of such errors are long, and contain only addresses.
 func withAdvice(err error) error {
 	var known *failure.Error
 	if !errors.As(err, &known) || known.Reason != workerapi.ReasonRegistryUnavail || !ingest.Swallowed(err) {
@@ -142,7 +141,7 @@ func withAdvice(err error) error {
 	return failure.New(known.Reason, fmt.Errorf("%s: %w", ingest.Advice(err, "the registry"), err))
 }
 
-// upload writes both documents, and sends them with the result in one request.
+// upload writes the SBOM and the match input to dir, and sends them with the result in one request.
 func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *ingest.Client, dir string, img *registry.Image, contents *sbom.SBOM) error {
 	packages := contents.Artifacts.Packages.PackageCount()
 	if packages > workerapi.MaxPackages {
@@ -174,8 +173,8 @@ func (j *catalogJob) upload(ctx context.Context, log *slog.Logger, client *inges
 		ingest.Bytes(begin), ingest.File(full.Path, full.Size), ingest.File(compact.Path, compact.Size)))
 }
 
-// beginning is what comes before the SBOM: the result, and the indexes and the manifest by which the manager gets from the image's digest
-// to that of the platform.
+// beginning returns the part of the upload before the SBOM: the result, and the documents that prove how the image's digest leads to
+// that of the platform's manifest.
 func beginning(img *registry.Image, result workerapi.CatalogResult) ([]byte, error) {
 	for _, document := range img.Documents {
 		result.ManifestSizes = append(result.ManifestSizes, int64(len(document)))
@@ -187,7 +186,7 @@ func beginning(img *registry.Image, result workerapi.CatalogResult) ([]byte, err
 	return bytes.Join([][]byte{append(line, '\n'), bytes.Join(img.Documents, nil)}, nil), nil
 }
 
-// uploading gives a refusal of the server its reason.
+// uploading adds the reason UploadRefused to an error if the server refused the upload.
 func uploading(err error) error {
 	if err != nil && ingest.Refused(err) {
 		return failure.New(workerapi.ReasonUploadRefused, err)

@@ -28,10 +28,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// testScratch is the scratch space of these tests in bytes.
+// testScratch is the scratch space in these tests in bytes.
 const testScratch = 48 << 20
 
-// catalogues runs the worker for an image and returns what it left for the manager.
+// catalogues runs the worker for an image, and returns its exit code and the failure in the termination file.
 func (p *pod) catalogues(t *testing.T, host, reference string) (code int, left workerapi.Failure) {
 	t.Helper()
 	p.registry(host)
@@ -43,7 +43,7 @@ func (p *pod) catalogues(t *testing.T, host, reference string) (code int, left w
 	return code, left
 }
 
-// hostile is a registry with one image, whose layers may be answered by somebody else.
+// hostile is a registry that can answer requests for layers with other content.
 type hostile struct {
 	*registrytest.Registry
 	layers map[string]http.HandlerFunc
@@ -63,7 +63,7 @@ func newHostile(t *testing.T) *hostile {
 	return h
 }
 
-// answers has all layers of an image answered by somebody else.
+// answers makes the registry answer requests for all layers of an image with answer.
 func (h *hostile) answers(t *testing.T, image v1.Image, answer http.HandlerFunc) {
 	t.Helper()
 	layers, err := image.Layers()
@@ -75,7 +75,7 @@ func (h *hostile) answers(t *testing.T, image v1.Image, answer http.HandlerFunc)
 	}
 }
 
-// serves has the registry send this for each layer, with the right length or another one.
+// serves makes the registry send body for each layer, with length as its Content-Length.
 func (h *hostile) serves(t *testing.T, image v1.Image, body []byte, length int) {
 	h.answers(t, image, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(length))
@@ -83,7 +83,7 @@ func (h *hostile) serves(t *testing.T, image v1.Image, body []byte, length int) 
 	})
 }
 
-// plain is an image with one layer that is not compressed, and that layer.
+// plain returns an image with one uncompressed layer, and that layer.
 func plain(t *testing.T) (v1.Image, []byte) {
 	archive := fixture.Tar(t, tar.Header{Name: "file", Typeflag: tar.TypeReg, Size: 100_000, Mode: 0o644})
 	return registrytest.RawImage(t, types.OCIUncompressedLayer, archive), archive
@@ -102,14 +102,14 @@ func gzipped(t *testing.T, content io.Reader) []byte {
 	return out.Bytes()
 }
 
-// zeros are n bytes.
+// zeros returns a reader of n zeros.
 func zeros(n int64) io.Reader { return io.LimitReader(endless{}, n) }
 
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestImagesThatCannotBeCatalogued: each of these leaves a reason and one line that says what is wrong, uploads
+// TestImagesThatCannotBeCatalogued checks that each of these images leaves a reason and a message of one line, uploads
 // nothing, and leaves nothing on the disk.
 func TestImagesThatCannotBeCatalogued(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -233,13 +233,13 @@ func TestImagesThatCannotBeCatalogued(t *testing.T) {
 	}
 }
 
-// names of files at the bounds of what a kernel takes.
+// Names of files at the bounds of what a kernel accepts.
 var (
 	longName = strings.Repeat("long", 1000)
 	deepName = strings.Repeat("d/", 2000) + "file"
 )
 
-// TestOddLayersAreCatalogued: what is strange about other files keeps no package from being found, and nothing is
+// TestOddLayersAreCatalogued checks that packages are found beside irregular files, and that nothing is
 // written outside of the temporary directory.
 func TestOddLayersAreCatalogued(t *testing.T) {
 	regular := func(name string) tar.Header {
@@ -286,14 +286,14 @@ func TestOddLayersAreCatalogued(t *testing.T) {
 	}
 }
 
-// peak is the memory that the process has had at most, in MiB.
+// peak returns the maximum resident memory of the process so far, in MiB.
 func peak() int64 {
 	var usage syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return usage.Maxrss >> 10
 }
 
-// TestHundredsOfLayers: a tree of all files for each layer would take gigabytes.
+// TestHundredsOfLayers checks the memory of many layers: a tree of all files for each layer would take gigabytes.
 func TestHundredsOfLayers(t *testing.T) {
 	const layers, files = 300, 5000
 	base := fixture.Alpine()
@@ -304,7 +304,7 @@ func TestHundredsOfLayers(t *testing.T) {
 	for i := range layers {
 		image = fixture.OnTop(t, image, fixture.Tar(t, tar.Header{Name: fmt.Sprintf("layer/%d", i), Typeflag: tar.TypeReg, Size: 1}))
 	}
-	// The last one takes a package away.
+	// The last layer removes a package.
 	image = fixture.OnTop(t, image, fixture.Tar(t, tar.Header{Name: "usr/local/bin/.wh.tool", Typeflag: tar.TypeReg}))
 
 	p, h := newPod(t), newHostile(t)
@@ -319,7 +319,7 @@ func TestHundredsOfLayers(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
 	t.Logf("%d layers on %d files: %s, %d MiB allocated in all, at most %d MiB resident", layers, files, time.Since(start).Round(time.Millisecond), allocated, peak())
-	// A tree of all files for each layer, as the library would make, has more than 10 MiB.
+	// The library would create a tree of all files for each layer, of more than 10 MiB.
 	if allocated > 10*layers {
 		t.Errorf("%d MiB were allocated, want less than 10 for each layer", allocated)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// TestDefaultDenyEgressToTheRegistry: what a network policy would have to allow is said first; other troubles of a
-// registry are not blamed on one.
+// TestDefaultDenyEgressToTheRegistry checks that the message begins with what a network policy would have to allow. Other failures of a
+// registry do not blame a network policy.
 func TestDefaultDenyEgressToTheRegistry(t *testing.T) {
 	get := func(err error) error {
 		return fmt.Errorf("pulling x: %w", &url.Error{Op: "Get", URL: "https://registry.example.com/v2/", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}})

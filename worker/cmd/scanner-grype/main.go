@@ -1,11 +1,11 @@
 // Command scanner-grype is the Grype backend's worker. It runs as a Kubernetes Job:
 //
 //	scanner-grype catalog   pulls one image, finds its packages and uploads them
-//	scanner-grype match     matches catalogued images with a vulnerability database, many with one database
+//	scanner-grype match     matches cataloged images with a vulnerability database, many with one database
 //	scanner-grype version   prints its version and those of Syft and Grype
 //
-// It exits with 0 when its work is done, with 1 when it failed and left the reason in the termination
-// file, and with 2 when its flags or its environment are not usable.
+// It exits with 0 when its work is done. It exits with 1 after a failure, whose reason it writes to the termination
+// file, and with 2 if its flags or its environment are not usable.
 package main
 
 import (
@@ -38,18 +38,18 @@ const (
 	exitUsage  = 2
 )
 
-// process is what the commands get from outside; tests give them another one.
+// process is the environment of a command. Tests replace it.
 type process struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
-	// The files are those of the contract, see workerapi.
+	// The files are those of workerapi outside of tests.
 	tokenFile       string
 	terminationFile string
 	pullSecretsDir  string
 	clock           clock.Clock
 }
 
-// main connects the commands with the process: its arguments, its environment, its signals.
+// main runs the command with the arguments, environment and signals of the process.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], process{
@@ -95,12 +95,13 @@ func run(ctx context.Context, args []string, p process) int {
 	}
 }
 
-// job is a command with valid flags.
+// job is a command with parsed and valid flags.
 type job interface {
 	run(ctx context.Context, log *slog.Logger) error
 }
 
-// work parses and runs a command, and leaves its failure where the manager finds it.
+// work returns a function that parses and runs a command and returns the exit code. It writes a failure to the termination file,
+// where the manager reads it. fallback is the reason of a failure that has none.
 func (p process) work(args []string, fallback string, parse func([]string) (job, error)) func(context.Context) int {
 	return func(ctx context.Context) int {
 		log := slog.New(slog.NewTextHandler(p.stderr, nil))
@@ -112,7 +113,7 @@ func (p process) work(args []string, fallback string, parse func([]string) (job,
 			return exitDone
 		case err != nil:
 			fmt.Fprintf(p.stderr, "scanner-grype: %v\n", err)
-			// The manager made the arguments: it should learn that they are wrong as from any other failure.
+			// The manager creates the arguments, so it must see that they are wrong in the same way as any other failure.
 			p.leave(log, failure.Describe(err, fallback))
 			return exitUsage
 		}
@@ -126,7 +127,7 @@ func (p process) work(args []string, fallback string, parse func([]string) (job,
 	}
 }
 
-// guarded makes an error of a panic: the images that are read here are made by strangers.
+// guarded runs a job and turns a panic into an error, since the content of images is untrusted.
 func guarded(ctx context.Context, job job, log *slog.Logger) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -137,7 +138,7 @@ func guarded(ctx context.Context, job job, log *slog.Logger) (err error) {
 	return job.run(ctx, log)
 }
 
-// leave writes the failure where the manager finds it. That this fails, too, must not hide the failure.
+// leave writes the failure to the termination file. An error of writing is only logged, so that it does not hide the failure.
 func (p process) leave(log *slog.Logger, f workerapi.Failure) {
 	if err := failure.Write(p.terminationFile, f); err != nil {
 		log.Error("the failure could not be left in the termination file", "error", err)

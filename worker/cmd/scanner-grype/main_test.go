@@ -28,7 +28,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// pod is what a worker finds around it.
+// pod is the environment of a worker's pod.
 type pod struct {
 	process
 	environment map[string]string
@@ -54,7 +54,7 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// registry says that a host is spoken to over plain HTTP.
+// registry configures plain HTTP for a host.
 func (p *pod) registry(host string) {
 	p.environment[workerapi.EnvRegistries] = fmt.Sprintf(`[{"host": %q, "plainHTTP": true}]`, host)
 }
@@ -72,7 +72,7 @@ func (p *pod) secret(t *testing.T, host, user, password string) {
 	}
 }
 
-// failure is what the worker left for the manager; nil if it left nothing.
+// failure returns the content of the termination file; nil if there is none.
 func (p *pod) failure(t *testing.T) *workerapi.Failure {
 	t.Helper()
 	raw, err := os.ReadFile(p.terminationFile)
@@ -180,12 +180,12 @@ func TestCatalog(t *testing.T) {
 	want := []workerapi.CatalogResult{{
 		Image: reference, Platform: "linux/amd64", Distro: "debian 12", Packages: len(full.Artifacts),
 	}}
-	// The sizes are the server's to check: it refuses uploads that differ.
+	// The server checks the sizes: it rejects an upload that differs.
 	ignored := cmpopts.IgnoreFields(workerapi.CatalogResult{}, "ManifestSizes", "SBOMSize", "MatchInputSize", "Tool")
 	if diff := cmp.Diff(want, p.server.Results, ignored); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	// They lead from what the pod runs to the platform's manifest, so that the manager need not believe it.
+	// The documents lead from the pod's digest to the platform's manifest, so that the manager need not trust the worker.
 	if n := len(p.server.Manifests); n != 2 {
 		t.Fatalf("%d documents say which manifest it is, want the index and the manifest", n)
 	}
@@ -209,7 +209,7 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// A mirror that has the manifest and not the layers fails in the middle: the registry itself has them.
+// TestCatalogWithABrokenMirror checks that the registry itself is used if a mirror has the manifest but not the layers.
 func TestCatalogWithABrokenMirror(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	empty := false
@@ -237,7 +237,7 @@ func TestCatalogWithABrokenMirror(t *testing.T) {
 	p.wantEmptyTemp(t)
 }
 
-// What the manager learns of a registry that throttles: its host, and how long it wants to be left alone.
+// TestCatalogOfAThrottlingRegistry checks that the failure names the throttling registry, and how long it asked to wait.
 func TestCatalogOfAThrottlingRegistry(t *testing.T) {
 	asked := 0
 	server := registrytest.NewRegistry(t, func(http.Handler) http.Handler {
@@ -277,7 +277,7 @@ func TestCatalogOfAThrottlingRegistry(t *testing.T) {
 	}
 }
 
-// What runs is what was catalogued, whatever the image's own configuration says of it.
+// TestCatalogOfAMistakenArchitecture checks that the platform is the requested one, whatever the image's configuration declares.
 func TestCatalogOfAMistakenArchitecture(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	image := registrytest.Image(t, fixture.Debian())
@@ -301,12 +301,12 @@ func TestCatalogOfAMistakenArchitecture(t *testing.T) {
 	}
 }
 
-// A manager that restarts in the middle is sent everything again, as one request. A refusal is final.
+// TestUploadIsOneRequest checks that the whole upload is repeated as one request if the manager restarts. A refusal is final.
 func TestUploadIsOneRequest(t *testing.T) {
 	server := registrytest.NewRegistry(t, nil)
 	reference := server.Push(t, "app:1", registrytest.Image(t, registrytest.Files{"a": "b"}))
 	for what, c := range map[string]struct {
-		answers  []int // before the server itself answers
+		answers  []int // statuses before the server itself answers
 		requests int
 		want     int
 	}{
@@ -396,7 +396,7 @@ func TestCatalogFailures(t *testing.T) {
 	}
 }
 
-// Images are made by strangers, and so is the code that reads them.
+// TestPanicsAreFailures checks panics, since neither the images nor the code that reads them are trusted.
 func TestPanicsAreFailures(t *testing.T) {
 	p := newPod(t)
 	code := p.work(nil, workerapi.ReasonCatalogFailed, func([]string) (job, error) { return panicking{}, nil })(t.Context())

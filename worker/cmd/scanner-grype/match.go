@@ -14,7 +14,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// matchJob matches images until there are none left.
+// matchJob matches images until it gets no more leases.
 type matchJob struct {
 	process
 	source      *database.Source
@@ -25,10 +25,10 @@ type matchJob struct {
 	client      ingest.Config
 }
 
-// maxParallel bounds the matches at the same time: each may need a few hundred MiB.
+// maxParallel bounds the number of parallel matches: each may need a few hundred MiB.
 const maxParallel = 32
 
-// parseMatch reads and checks everything that can be checked before any work is done.
+// parseMatch reads the flags, and checks everything that can be checked before the work starts.
 func (p process) parseMatch(args []string) (*matchJob, error) {
 	set := p.flags("match")
 	job := &matchJob{process: p, client: p.server()}
@@ -64,14 +64,14 @@ func (p process) parseMatch(args []string) (*matchJob, error) {
 	return job, err
 }
 
-// run does the job.
+// run opens the newest installed database and matches images until the idle timeout.
 func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	j.client.Log = log
 	client, err := ingest.New(j.client)
 	if err != nil {
 		return err
 	}
-	// The database is opened before the first lease is asked for: a worker without one has nothing to offer.
+	// The database is opened before the first request for leases, since a worker without a database can match nothing.
 	store, err := database.OpenStore(j.databaseDir, j.clock, log)
 	if err != nil {
 		return err
@@ -80,9 +80,9 @@ func (j *matchJob) run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	// Last of all: reports look things up in the database until they are built.
+	// The database is closed last, since reports query it while they are built.
 	defer func() { err = errors.Join(err, databases.Close()) }()
-	// One SBOM for each running match is in here.
+	// The directory holds one SBOM for each running match.
 	dir, err := os.MkdirTemp("", "scanner-match-")
 	if err != nil {
 		return fmt.Errorf("the temporary directory must be writable: %w", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/worker/vulndb"
 )
 
-// main runs the command with the process's arguments.
+// main runs the command with the arguments of the process.
 func main() {
 	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, time.Now)
 	switch {
@@ -32,7 +32,7 @@ func main() {
 
 const usage = "usage: vulndb build --advisories DIR[,DIR…] --out DIR [--built RFC3339]"
 
-// run is the command with everything from outside as arguments.
+// run is the command without global state, for tests.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, now func() time.Time) error {
 	if len(args) == 0 || args[0] != "build" {
 		return errors.New(usage)
@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, now func(
 	if *dirs == "" || *out == "" || flags.NArg() > 0 {
 		return errors.New(usage)
 	}
-	// Listings tell seconds; a database that is more precise would differ from its listing.
+	// Listings have times in seconds. A database with a more precise time would differ from its listing.
 	at := now().Truncate(time.Second)
 	if *built != "" {
 		var err error
