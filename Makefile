@@ -6,25 +6,25 @@ SHELL := /usr/bin/env bash
 .NOTPARALLEL:
 
 VERSION  ?= dev
-# Between releases programs say from which commit they are. A release is known by its version, and its images must not depend
-# on the commit: their digests are in the commit that is tagged (docs/decisions/0020-images-of-a-release.md).
+# Between releases, the programs print the commit that they were built from. A release is identified by its version. Its images
+# must not depend on the commit, since the tagged commit contains their digests (docs/decisions/0020-images-of-a-release.md).
 COMMIT ?= $(if $(filter dev,$(VERSION)),$(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null))
 REGISTRY ?= 198.51.100.10:5000/scanner-operator
 PLATFORMS ?= linux/$(shell go env GOARCH)
 
-# Programs are static and the same wherever they are built. Tests and linters are given the same flags, so that each
-# package is compiled once and not once for each of them.
+# Programs are static and do not depend on the machine that builds them. Tests and linters use the same flags, so that each
+# package is compiled only once.
 export GOFLAGS := -trimpath -buildvcs=false
 export CGO_ENABLED := 0
 GO_BUILD := go build
-# What the linter remembers holds absolute paths, while the compiler's work does not: each checkout has its own.
+# The linter's cache contains absolute paths, unlike the compiler's, so each checkout has its own.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/bin/lint-cache
 
-# Every module of the project; hack/cluster/programs and hack/tools only pin what others wrote.
+# All modules of the project. hack/cluster/programs and hack/tools only pin third-party modules.
 MODULES := . workerapi registry worker hack/bundle
 ALL_MODULES = $(patsubst %/,%,$(dir $(shell git ls-files --cached --others --exclude-standard '*go.mod')))
 
-# With KUBECONFIG set, that cluster is used and the local one is left alone.
+# With KUBECONFIG set, that cluster is used instead of the local one.
 AGAIN := $(MAKE) --no-print-directory
 RUN := hack/cluster/run.sh
 CLUSTER := hack/cluster/cluster.sh
@@ -50,7 +50,8 @@ demo-down: ## Remove what the demo made in the cluster; "make cluster-down" remo
 	@$(AGAIN) bin/demo
 	$(RUN) bin/demo down
 
-# What the demonstration and the end-to-end tests run. Compiled here: beside the local cluster there is no module proxy.
+# The programs that the demo and the end-to-end tests run. They are compiled first, since the local cluster's network has no
+# module proxy.
 .PHONY: story-images
 story-images: bin/demo
 	bin/demo build
@@ -60,7 +61,7 @@ story-images: bin/demo
 clair-images: bin/demo
 	bin/demo build-clair
 
-# OLM and opm from their Go modules, and OLM's kinds as its module has them.
+# OLM and opm from their Go modules, and OLM's CRDs from its module.
 .PHONY: olm-images
 olm-images: bin/demo bin/opm
 	bin/demo build-olm
@@ -86,7 +87,7 @@ generate: manifests bin/controller-gen bin/oapi-codegen ## Write all generated f
 	go run ./hack/slackcards docs/images/notifications $(PICTURES:%=notifier/slack/testdata/%.golden.json)
 	$(AGAIN) bundle catalog
 
-# Messages of which docs/notifications.md has a picture.
+# The messages that docs/notifications.md shows as pictures.
 PICTURES := first-scan new fix-available escalated exploited regressed fixed exception-ended new-image new-images mixed \
 	engine-changed engine-updated filter-widened baseline-renewed store-restored troubles troubles-over exception-expires \
 	unconfirmed
@@ -141,14 +142,15 @@ clean: ## Remove bin/ (built programs of the cluster stay in the cache)
 test: bin/grype bin/helm bin/promtool ## Unit tests, controller tests against a real API server, worker tests; the race detector where it matters
 	@hack/test.sh
 
-# What the tests need besides the operator's images. Compiled before: beside the local cluster there is no module proxy.
+# Programs that the tests need besides the operator's images. They are compiled first, since the local cluster's network has no
+# module proxy.
 E2E_PROGRAMS := story-images clair-images bin/e2e.test bin/grype bin/clairctl
 
 .PHONY: e2e
 e2e: $(NEED_CLUSTER) images $(E2E_PROGRAMS) ## End-to-end tests on a real cluster; E2E_ARGS='-test.run Demo' selects
 	$(AGAIN) e2e-run
 
-# The tests alone: a cluster is up, and everything was built and pushed.
+# Only the tests. The cluster must be up, and everything must be built and pushed.
 .PHONY: e2e-run
 e2e-run:
 	cd test/e2e && GRYPE=$(CURDIR)/bin/grype CLAIRCTL=$(CURDIR)/bin/clairctl REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/e2e.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
@@ -158,7 +160,8 @@ e2e-install: $(NEED_CLUSTER) images story-images olm-images previous-images bin/
 	HELM=$(CURDIR)/bin/helm HELM4=$(CURDIR)/bin/helm4 go test -count=1 -run 'Lint|Helm4' ./test/chart
 	cd test/install && REGISTRY=$(REGISTRY) ../../$(RUN) ../../bin/install.test -test.v -test.count=1 -test.timeout=45m $(E2E_ARGS)
 
-# What differs between versions of Kubernetes: admission policies, Jobs and their pods, pull secrets, finalizers, the schema.
+# Tests of what differs between Kubernetes versions: admission policies, Jobs and their pods, pull secrets, finalizers, the
+# schema.
 SMOKE := ^(TestDemo|TestPrivateRegistry|TestPoliciesAreWellTyped|TestStolenManagerToken|TestRestrictedPodSecurity|TestSidecarInjection|TestScannerDeletion)
 
 .PHONY: e2e-matrix
@@ -171,7 +174,7 @@ e2e-on-version:
 	$(RUN) bin/image-builder push -version=$(VERSION)
 	$(AGAIN) e2e-run E2E_ARGS="-test.run '$(SMOKE)'"
 
-# For machines with Docker, such as those of pull requests.
+# For machines with Docker, such as the runners of pull requests.
 .PHONY: kind-up kind-e2e kind-down
 kind-up: bin/kind ## Start a kind cluster and a registry in Docker
 	hack/kind/kind.sh up
@@ -182,7 +185,7 @@ kind-e2e: ## The end-to-end tests on the kind cluster
 kind-down: ## Remove the kind cluster and its registry
 	hack/kind/kind.sh down
 
-# The tests that compare random histories with a plain model.
+# The tests that compare random histories with a simple model.
 HISTORIES := TestEverythingIsToldOnce|TestWhatIsToldAgreesWithAPlainModel|TestTheStoreAgreesWithAPlainModel|TestLivesAgreeWithAPlainModel
 
 .PHONY: explore
@@ -194,8 +197,8 @@ e2e-crash: bin/crash ## Kill manager and notifier 200 times while messages go ou
 	$(GO_BUILD) -o bin/ ./cmd/...
 	KUBEBUILDER_ASSETS=$$($(CLUSTER) assets) bin/crash -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0)
 
-# All parts but the last need only this machine, that with Clair as root, and are measured before a cluster takes a share
-# of it.
+# All parts except the last run on this machine without a cluster, the part with Clair as root. They run first, so that a
+# cluster does not use the processors.
 BENCH_HERE := rematch catalogue scale scanners store clair noise
 BENCH_PARTS = $(or $(PART),$(BENCH_HERE) latency)
 
@@ -234,7 +237,7 @@ cluster-status: ## Say which parts of the local cluster run
 
 ##@ Images and deployment
 
-# A registry elsewhere is reached directly; the local one only from inside its network.
+# Another registry is reachable directly; the local one only from inside the cluster's network.
 PUSH := $(if $(filter 198.51.100.10:%,$(REGISTRY)),$(RUN))
 
 .PHONY: images
@@ -242,7 +245,7 @@ images: $(if $(PUSH),$(NEED_CLUSTER)) bin/image-builder ## Build all images with
 	bin/image-builder build -version=$(VERSION) -commit=$(COMMIT) -platforms=$(PLATFORMS)
 	$(PUSH) bin/image-builder push -version=$(VERSION) -registry=$(REGISTRY)
 
-# The version from which the tests upgrade: until there is a release, a commit whose store lacks the newest migration.
+# The version from which the tests upgrade: until the first release, a commit whose store lacks the newest migration.
 PREVIOUS ?= da8fe53b2a8d86228c57f69db576a1b33dabe72d
 PREVIOUS_VERSION ?= 0.0.9
 
@@ -267,7 +270,7 @@ undeploy: bin/manager ## Remove the operator and all its resources from the clus
 
 ##@ OLM
 
-# The image that the bundle is published in. What it is an upgrade of stands in config/manifests: spec.replaces.
+# The image that the bundle is published in. The version that it replaces is in config/manifests: spec.replaces.
 BUNDLE_IMAGE ?= ghcr.io/scanner-operator/scanner-operator-bundle:$(shell cat VERSION)
 
 .PHONY: bundle
@@ -294,8 +297,8 @@ olm-policies: bin/bundle ## Write bin/olm-policies.yaml: the admission policies,
 
 ##@ Release
 
-# Of what a release is made, without a network: everything goes into RELEASE_DIR. How a release is published:
-# .github/workflows/release.yaml; how it is prepared: docs/releasing.md.
+# Builds the artifacts of a release without network access, into RELEASE_DIR. Publishing: .github/workflows/release.yaml.
+# Preparation: docs/releasing.md.
 RELEASE := $(shell cat VERSION)
 RELEASE_DIR ?= bin/release
 RELEASE_REGISTRY ?= ghcr.io/scanner-operator
@@ -308,7 +311,7 @@ release-dry-run: bin/cosign ## Make everything that a release is made of in bin/
 	$(AGAIN) release-again
 	$(AGAIN) release-check
 
-# What must come out the same wherever and whenever it is made.
+# The artifacts that must be the same in every build.
 .PHONY: release-artefacts
 release-artefacts: release-images release-manifests release-chart release-bundle
 
@@ -361,8 +364,8 @@ release-checksums: bin/release-helper
 	bin/release-helper notes -dir=$(RELEASE_DIR) >$(RELEASE_DIR)/RELEASE_NOTES.md
 	bin/release-helper checksums -dir=$(RELEASE_DIR)
 
-# The published signature is by the workflow's identity (keyless), which needs a network and that identity. Here the same
-# program signs with a key that is thrown away, and verifies.
+# The published signature uses the workflow's identity (keyless), which needs network access and that identity. Here the same
+# program signs with a temporary key and verifies the signature.
 SIGNATURE := $(RELEASE_DIR)/SHA256SUMS.sigstore.json
 .PHONY: release-sign-with-throw-away-key
 release-sign-with-throw-away-key: export COSIGN_PASSWORD :=
@@ -372,7 +375,8 @@ release-sign-with-throw-away-key: bin/cosign
 	bin/cosign sign-blob --yes --key $(RELEASE_DIR)/dry-run.key --tlog-upload=false --use-signing-config=false --bundle $(SIGNATURE) $(RELEASE_DIR)/SHA256SUMS; \
 	bin/cosign verify-blob --key $(RELEASE_DIR)/dry-run.pub --insecure-ignore-tlog --bundle $(SIGNATURE) $(RELEASE_DIR)/SHA256SUMS
 
-# In another directory, from the sources alone: no file that git does not know gets in, and no path.
+# Builds in another directory, from the sources under version control only, so that no untracked file and no path affects the
+# result.
 .PHONY: release-again
 release-again:
 	copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
@@ -384,7 +388,8 @@ release-again:
 release-check: bin/release-helper
 	bin/release-helper check -dir=$(RELEASE_DIR) -again=$(RELEASE_DIR)-again $(if $(TAGGED),-tagged)
 
-# The programs that the rules above use. Those of our own are always given to Go, which knows what has changed; pinned ones are built when their pin changes.
+# The programs that the rules above use. The project's own programs are always passed to Go, which detects changes. Pinned
+# programs are rebuilt when their pin changes.
 .PHONY: bin/manager bin/bundle bin/image-builder bin/release-helper bin/demo bin/e2e.test bin/install.test bin/crdlint bin/crash bin/bench bin/measured bin/worker-bench.test
 bin/manager: ; $(GO_BUILD) -o $@ ./cmd/manager
 bin/bundle: ; cd hack/bundle && $(GO_BUILD) -o ../../$@ .
@@ -426,6 +431,6 @@ bin/clairctl: hack/tools/clair/go.mod hack/tools/clair/go.sum
 	@cd hack/tools/clair && $(GO_BUILD) -ldflags '-s -w' -o $(CURDIR)/$@ github.com/quay/clair/v4/cmd/clairctl
 	@touch $@
 
-# Debian's, for the tests of the alerts; without it they are skipped.
+# Debian's promtool, for the tests of the alerts. Without it, the tests are skipped.
 bin/promtool:
 	@hack/promtool.sh

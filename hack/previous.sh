@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Build an earlier version of the operator from this repository's history: its images, for the tests that upgrade from it.
+# Build an earlier version of the operator from this repository's history, with its images, for the tests that upgrade from it.
 #
-#   previous.sh COMMIT VERSION   write bin/previous: the tree of the commit, and below its bin what "make images" builds there
+#   previous.sh COMMIT VERSION   write bin/previous: the tree of the commit, and in its bin the result of "make images" there
 #
-# It does nothing when that version is there already.
+# It does nothing if that version already exists.
 set -euo pipefail
 [ $# -eq 2 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings Prometheus' promtool to bin/promtool: the one that is installed, or that of Debian's package, of which nothing is
-# installed. Where neither can be had it says so and is content: the tests that need it are skipped then.
+# Put Prometheus' promtool into bin/promtool: the installed one, or the one of Debian's package, which is unpacked without being
+# installed. If neither is available, print that and succeed: the tests that need it are then skipped.
 set -euo pipefail
 target=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bin/promtool
 mkdir -p "$(dirname "$target")"
@@ -12,7 +12,7 @@ fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-# download brings the package. Lists of packages are empty on a fresh machine, or old.
+# download downloads the package. The package index of a fresh machine is empty or old.
 download() (
   cd "$dir"
   apt-get -qq download prometheus || { apt-get -qq -o DPkg::Lock::Timeout=300 update && apt-get -qq download prometheus; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Scan the operator's own images with the operator that is deployed in the cluster of kubectl, print what was found, and fail when
-# a vulnerability of high or critical severity has a fix. "make scan-own-images" runs it after "make deploy".
+# Scan the operator's own images with the operator in the cluster of kubectl, print the findings, and fail if a high or critical
+# vulnerability has a fix. "make scan-own-images" runs this after "make deploy".
 #
-# Each image runs once, in a pod that prints its version and ends: an image of a pod that has ended is scanned, too.
+# Each image runs once, in a pod that prints its version and ends. The operator also scans the images of ended pods.
 set -euo pipefail
 shopt -s inherit_errexit
 command -v jq >/dev/null || { echo "scan-own-images: jq is missing (apt-get install jq)"; exit 1; }
@@ -28,7 +28,7 @@ kubectl apply --filename - <<EOF
 {apiVersion: scanner-operator.io/v1alpha1, kind: Scanner, metadata: {namespace: $namespace, name: default}, spec: {}}
 EOF
 
-# As many ImageScans as there are different images, each with its findings.
+# Wait for one ImageScan per distinct image, each with findings.
 deadline=$((SECONDS + 1200))
 until [ "$(kubectl --namespace $namespace get imagescans --output 'jsonpath={range .items[?(@.status.findings)]}{.metadata.name}{"\n"}{end}' | wc -l)" = 3 ]; do
   [ $SECONDS -lt $deadline ] || { kubectl --namespace $namespace get pods,scanners,imagescans; echo "scan-own-images: not all images were scanned within 20 minutes"; exit 1; }

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Run all tests that need no cluster, the race detector looking on where concurrency is; it needs a C compiler. "make test"
-# brings the programs that some of them need (bin/grype, bin/helm, bin/promtool) and runs it.
-# All are run, whatever fails before; the exit status is 0 only when none has failed.
+# Run all tests that need no cluster, with the race detector for packages with concurrency; it needs a C compiler. "make test"
+# builds the programs that some of them need (bin/grype, bin/helm, bin/promtool) and runs this script. All tests run even after
+# failures; the exit status is 0 only if none has failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Where concurrency is.
+# Packages with concurrency.
 raced=(./controllers/... ./notifier/... ./pkg/backend/clair/... ./pkg/notify/client/... ./pkg/rest/... ./pkg/server/... ./pkg/store/...)
 
-# Under the race detector random histories are cut short (-short); of these packages they run in full without it.
+# Under the race detector, random histories are shortened (-short). The full histories of these packages run without it.
 in_full=(./pkg/server ./pkg/store)
 
-# What the manager shares with the worker is tested with the versions of both: each has its own of the registry client.
+# The code that the manager shares with the worker is tested with both modules' versions: each has its own version of the
+# registry client.
 shared=github.com/scanner-operator/scanner-operator/registry
 
-# In the worker only what runs at the same time: under the race detector Grype is slow.
+# Of the worker, only concurrent code: Grype is slow under the race detector.
 worker_raced='TestManyMatches|TestWorks|TestToldToStop|TestOneBad|TestServerWants|TestNewerBuild'
 
 if [ -z "${KUBEBUILDER_ASSETS:-}" ]; then

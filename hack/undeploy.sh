@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Remove the operator from the cluster that kubectl speaks to: its Scanners first, so that the manager takes back what it did
-# for them elsewhere, as in Clair, and then everything else. "manager cleanup" does that with the rights of whoever runs this,
-# whether or not the manager is still there: see docs/uninstall.md.
-# It may be run any number of times. "make undeploy" runs it, and builds bin/manager before.
+# Remove the operator from the cluster of kubectl. The Scanners are removed first, so that the manager can undo its external
+# changes for them, as in Clair. "manager cleanup" does this with the permissions of the user who runs the script, whether or
+# not the manager still exists: see docs/uninstall.md. The script may run any number of times. "make undeploy" builds
+# bin/manager and runs it.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,5 +13,5 @@ bin/manager cleanup --operator-namespace=scanner-operator-system --scanners --st
   exit 1
 }
 kubectl kustomize config/default | kubectl delete --ignore-not-found --filename -
-# What components of config may have added beside it.
+# Objects that components of config may have added.
 kubectl delete clusterrolebinding,clusterrole scanner-operator-notifier-clair-webhooks scanner-operator-metrics-reader scanner-operator-cleanup --ignore-not-found

@@ -1,9 +1,9 @@
-// Package crd has the definitions of the operator's kinds, as this version needs them.
+// Package crd embeds the CustomResourceDefinitions that this version of the operator needs.
 package crd
 
 import "embed"
 
-// Files are the definitions, in the directory bases.
+// Files holds the CustomResourceDefinitions, in the directory bases.
 //
 //go:embed bases/*.yaml
 var Files embed.FS

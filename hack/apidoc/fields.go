@@ -13,7 +13,7 @@ import (
 
 const labelSelector = "[LabelSelector](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors)"
 
-// standard types of Kubernetes are described by Kubernetes: their own fields would bury ours.
+// standard links the Kubernetes types to their own documentation. Their fields are not described here.
 var standard = map[string]string{
 	"resources":   "[ResourceRequirements](https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/)",
 	"podSelector": labelSelector, "namespaceSelector": labelSelector,
@@ -23,7 +23,7 @@ var standard = map[string]string{
 
 const tableHead = "\n### %s\n\n| field | type | meaning |\n|---|---|---|\n"
 
-// fields describes spec and status, a table each.
+// fields returns a table for spec and a table for status.
 func fields(schema *apiextensionsv1.JSONSchemaProps) string {
 	var text strings.Builder
 	for _, part := range []string{"spec", "status"} {
@@ -33,7 +33,7 @@ func fields(schema *apiextensionsv1.JSONSchemaProps) string {
 	return text.String()
 }
 
-// beyond is a table of the rows about a kind that are not among those about another one.
+// beyond returns a table with the rows of described that the tables in another do not contain.
 func beyond(another, kind, described string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, tableHead, "Only in a "+kind)
@@ -45,7 +45,7 @@ func beyond(another, kind, described string) string {
 	return text.String()
 }
 
-// below writes a row for each field, those inside of it after it.
+// below writes a row for each field. The rows of nested fields follow the row of their parent.
 func below(text *strings.Builder, path string, schema apiextensionsv1.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field := schema.Properties[name]
@@ -78,7 +78,7 @@ func kind(name string, schema apiextensionsv1.JSONSchemaProps) string {
 	return schema.Type
 }
 
-// meaning is the field's description with what the API server checks and fills in.
+// meaning returns the field's description, followed by its validation rules and its default.
 func meaning(schema apiextensionsv1.JSONSchemaProps, required bool) string {
 	parts := []string{plain(schema.Description)}
 	if required {
@@ -100,7 +100,7 @@ func meaning(schema apiextensionsv1.JSONSchemaProps, required bool) string {
 	return strings.Join(slices.DeleteFunc(append(parts, bounds(schema)), func(s string) bool { return s == "" }), " ")
 }
 
-// bounds says what is too long or too many.
+// bounds returns the maximum lengths and sizes as sentences.
 func bounds(schema apiextensionsv1.JSONSchemaProps) string {
 	var said []string
 	for _, bound := range []struct {
@@ -114,7 +114,7 @@ func bounds(schema apiextensionsv1.JSONSchemaProps) string {
 	return strings.Join(said, " ")
 }
 
-// plain makes one line of a description that does not end the table's cell.
+// plain joins a description into one line and escapes the characters that would end a table cell.
 func plain(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(strings.Join(strings.Fields(text), " "))
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestFields: each field has a row with all that the API server knows of it, and standard types are not taken apart.
+// Each field has a row with its validation rules. The fields of standard types are not listed.
 func TestFields(t *testing.T) {
 	inner := apiextensionsv1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]apiextensionsv1.JSONSchemaProps{
 		"name": {Type: "string", Description: "name of <it>,\nin | two lines.", MaxLength: ptr.To[int64](63)},
@@ -35,7 +35,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestBeyond: of a kind that is like another one, only what is different is said.
+// For a similar second kind, only the differing rows are written.
 func TestBeyond(t *testing.T) {
 	one := "\n### spec\n\n| `spec.a` | string | a. |\n| `spec.b` | string | b. |\n"
 	other := "\n### spec\n\n| `spec.a` | string | a. |\n| `spec.b` | string | b, but more. |\n| `spec.c` | string | c. |\n"
@@ -45,7 +45,7 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
-// TestReplace: only what is between the markers changes, as often as it is done.
+// Only the text between the markers changes, also in a second run.
 func TestReplace(t *testing.T) {
 	page := "# Kind\n" + begin + "\nold\n" + end + "\nwords\n"
 	for range 2 {

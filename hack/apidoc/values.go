@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// values describes a chart's values.yaml by its comments. A value whose own fields have comments is taken apart; the
-// default of another is shown as a whole.
+// values describes a chart's values.yaml by its comments. A value whose own fields have comments gets a row for each field. For any
+// other value the whole default is shown.
 func values(raw []byte) (string, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(raw, &document); err != nil {
@@ -53,7 +53,7 @@ func valuesBelow(text *strings.Builder, path string, fields *yaml.Node) error {
 	return nil
 }
 
-// explained says whether a map's fields have comments.
+// explained reports whether a map has fields with comments.
 func explained(node *yaml.Node) bool {
 	return node.Kind == yaml.MappingNode && slices.ContainsFunc(node.Content, func(n *yaml.Node) bool { return n.HeadComment != "" })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestValues: each value has a row with its default, those inside of it after it, and a value without a comment is an error.
+// Each value has a row with its default. Nested values follow their parent. A value without a comment is an error.
 func TestValues(t *testing.T) {
 	got, err := values([]byte(`# The file.
 

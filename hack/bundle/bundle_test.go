@@ -10,7 +10,7 @@ import (
 	"github.com/operator-framework/operator-registry/alpha/declcfg"
 )
 
-// TestBundle: the bundle that is under version control passes every check.
+// The bundle under version control passes every check.
 func TestBundle(t *testing.T) {
 	is, err := open(filepath.Join(root, "bundle"))
 	if err != nil {
@@ -33,13 +33,13 @@ const (
 	newObject = "manifests/new.yaml"
 )
 
-// TestEachCheckFindsWhatItIsFor: a bundle is broken in one place, and the check that is there for it says so.
+// Each check fails for a bundle that is broken in the way that the check covers.
 func TestEachCheckFindsWhatItIsFor(t *testing.T) {
 	tests := []struct {
 		check  string
-		broken string // how
+		broken string // how the bundle is broken
 		change func(*testing.T, string)
-		want   string // part of what the check says
+		want   string // part of the check's message
 	}{
 		{"validators of the catalogs", "capability that there is not", edit(csvFile, "capabilities: ", "capabilities: Very "), "capabilities"},
 		{"validators of the catalogs", "category that there is not", edit(csvFile, "categories: ", "categories: Safety, "), "Safety"},
@@ -102,7 +102,7 @@ func TestEachCheckFindsWhatItIsFor(t *testing.T) {
 	}
 }
 
-// TestCommittedIsGenerated: nobody has edited the bundle or the catalog, and both follow from today's manifests.
+// The committed bundle and catalog equal those generated from the current manifests.
 func TestCommittedIsGenerated(t *testing.T) {
 	t.Chdir(root)
 	o, err := parse(nil)
@@ -125,7 +125,7 @@ func TestCommittedIsGenerated(t *testing.T) {
 	}
 }
 
-// bundleImage is what the committed catalog says that the bundle is in: its digest is known once it is published.
+// bundleImage returns the bundle's image in the committed catalog. Its digest is known only after it is published.
 func bundleImage(t *testing.T) string {
 	t.Helper()
 	catalog, err := declcfg.LoadFS(t.Context(), os.DirFS("catalog"))
@@ -135,7 +135,7 @@ func bundleImage(t *testing.T) string {
 	return catalog.Bundles[0].Image
 }
 
-// copyOf is a copy of the bundle and its Dockerfile.
+// copyOf returns the path of a copy of the bundle, with its Dockerfile.
 func copyOf(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "bundle")
@@ -161,7 +161,7 @@ func edit(file, old, with string) func(*testing.T, string) {
 	}
 }
 
-// drop leaves out the lines that begin so.
+// drop removes the lines with a prefix.
 func drop(file, begin string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
@@ -175,7 +175,7 @@ func drop(file, begin string) func(*testing.T, string) {
 	}
 }
 
-// editImage changes what relatedImages says.
+// editImage edits the list relatedImages.
 func editImage(old, with string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
@@ -192,7 +192,7 @@ func dropImage(name string) func(*testing.T, string) {
 	}
 }
 
-// cutImages divides the ClusterServiceVersion where relatedImages begins.
+// cutImages splits the ClusterServiceVersion where relatedImages begins.
 func cutImages(t *testing.T, dir string) (before, list string) {
 	t.Helper()
 	text := read(t, filepath.Join(dir, csvFile))

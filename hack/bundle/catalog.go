@@ -17,8 +17,8 @@ import (
 	"github.com/operator-framework/operator-registry/pkg/registry"
 )
 
-// writeCatalog writes a file-based catalog of the bundles in the arguments, each DIR=IMAGE. The last one's icon and
-// description are the package's. Channels and what replaces what stand in the bundles.
+// writeCatalog writes a file-based catalog of the bundles in the arguments, each DIR=IMAGE. The package's icon and description come from
+// the directory -manifests. Channels and upgrade edges come from the bundles.
 func writeCatalog(o options) error {
 	if len(o.args) == 0 {
 		return errors.New("catalog: name the bundles, each as DIR=IMAGE, the oldest first")
@@ -46,7 +46,7 @@ func writeCatalog(o options) error {
 	return writeFile(filepath.Join(cmp.Or(o.out, "catalog"), packageName, "catalog.yaml"), text.Bytes())
 }
 
-// catalog is the package, its channels, and each bundle as "opm render --migrate-level=bundle-object-to-csv-metadata" prints it.
+// catalog returns the package, its channels, and each bundle as "opm render --migrate-level=bundle-object-to-csv-metadata" prints it.
 func catalog(bundles []*registry.Bundle, o options) (*declcfg.DeclarativeConfig, error) {
 	base, err := readBase(o.manifests)
 	if err != nil {
@@ -77,7 +77,7 @@ func catalog(bundles []*registry.Bundle, o options) (*declcfg.DeclarativeConfig,
 	return config, migrate.Migrate(config)
 }
 
-// enter lists a bundle in its channels.
+// enter adds a bundle to the channels that it names.
 func enter(config *declcfg.DeclarativeConfig, one *registry.Bundle) error {
 	csv, err := one.ClusterServiceVersion()
 	if err != nil {
@@ -98,7 +98,7 @@ func enter(config *declcfg.DeclarativeConfig, one *registry.Bundle) error {
 	return nil
 }
 
-// blobOf is a bundle as a catalog has it.
+// blobOf returns a bundle in the form of a catalog entry.
 func blobOf(one *registry.Bundle) (declcfg.Bundle, error) {
 	objects, properties, err := registry.ObjectsAndPropertiesFromBundle(one)
 	if err != nil {
@@ -119,7 +119,7 @@ func blobOf(one *registry.Bundle) (declcfg.Bundle, error) {
 	}, err
 }
 
-// relatedImages are those of the ClusterServiceVersion and the bundle's own: what a mirror has to copy.
+// relatedImages returns the images of the ClusterServiceVersion and the bundle's own image. A mirror has to copy all of them.
 func relatedImages(csv *registry.ClusterServiceVersion, own string) ([]declcfg.RelatedImage, error) {
 	var spec struct {
 		RelatedImages []declcfg.RelatedImage `json:"relatedImages"`

@@ -9,7 +9,7 @@ import (
 	"github.com/operator-framework/operator-registry/alpha/property"
 )
 
-// TestCatalog: opm could serve the committed catalog, and both channels lead to the bundle.
+// opm can serve the committed catalog, and both channels lead to the bundle.
 func TestCatalog(t *testing.T) {
 	version := bundleVersionIn(t, filepath.Join(root, "bundle"))
 	catalog, err := declcfg.LoadFS(t.Context(), os.DirFS(filepath.Join(root, "catalog")))
@@ -40,8 +40,7 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestCatalogOfTwo: the newer bundle replaces the older in both channels. A catalog whose newest bundle replaces one that is
-// not there is refused.
+// The newer bundle replaces the older one in the channels.
 func TestCatalogOfTwo(t *testing.T) {
 	t.Chdir(root)
 	dir := t.TempDir()

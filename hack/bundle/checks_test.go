@@ -26,10 +26,10 @@ import (
 // root of the project.
 const root = "../.."
 
-// check says what is wrong with a bundle; nothing if it is as it should be.
+// check returns the problems of a bundle; empty if there are none.
 type check func(given) []string
 
-// given is a bundle as it lies in a directory, and as it was read.
+// given is a bundle in a directory, and its parsed content.
 type given struct {
 	dir    string
 	bundle *manifests.Bundle
@@ -43,7 +43,7 @@ func open(dir string) (given, error) {
 	return given{dir, read}, err
 }
 
-// checks are all there are, by name.
+// checks are all checks by name.
 var checks = map[string]check{
 	"validators of the catalogs":            validators,
 	"format of the directory":               format,
@@ -61,7 +61,7 @@ var checks = map[string]check{
 	"features that OpenShift's console has": features,
 }
 
-// validators are those that operator-sdk runs for the suite operatorframework, and that the community catalogs run.
+// validators runs the validators of operator-sdk's suite operatorframework, which the community catalogs run, too.
 func validators(g given) (problems []string) {
 	all := validation.DefaultBundleValidators.WithValidators(
 		validation.OperatorHubV2Validator, validation.StandardCapabilitiesValidator, validation.StandardCategoriesValidator,
@@ -84,8 +84,8 @@ func format(g given) []string {
 	return nil
 }
 
-// scorecard restates operator-sdk's olm-crds-have-resources, olm-crds-have-validation, olm-spec-descriptors,
-// olm-status-descriptors and basic-check-spec, which run in a cluster.
+// scorecard implements operator-sdk's olm-crds-have-resources, olm-crds-have-validation, olm-spec-descriptors, olm-status-descriptors
+// and basic-check-spec, which need a cluster.
 func scorecard(g given) (problems []string) {
 	for _, owned := range g.bundle.CSV.Spec.CustomResourceDefinitions.Owned {
 		if len(owned.Resources) == 0 {
@@ -140,7 +140,7 @@ func examplesOf(csv *v1alpha1.ClusterServiceVersion, kind string) (examples []ma
 	return examples
 }
 
-// imagesByDigest: what a mirror copies by relatedImages is all that ever runs.
+// imagesByDigest checks that relatedImages, which mirrors copy, contains every image that is used.
 func imagesByDigest(g given) (problems []string) {
 	related := map[string]bool{}
 	for _, one := range g.bundle.CSV.Spec.RelatedImages {
@@ -175,7 +175,7 @@ func imagesByDigest(g given) (problems []string) {
 	return problems
 }
 
-// examplesAreSamples: what consoles offer is what the documentation shows.
+// examplesAreSamples checks that the examples in consoles equal the documented samples.
 func examplesAreSamples(g given) []string {
 	var samples []map[string]any
 	files, err := filepath.Glob(filepath.Join(root, "config", "samples", "*.yaml"))
@@ -201,7 +201,7 @@ func examplesAreSamples(g given) []string {
 		named := map[string]any{}
 		for _, object := range objects {
 			name, _, _ := unstructured.NestedString(object, "metadata", "name")
-			// The Scanners of both engines have the same name: a namespace takes one of them.
+			// The Scanners of both engines have the same name, since a namespace has one of them.
 			engine, _, _ := unstructured.NestedString(object, "spec", "backend", "type")
 			named[fmt.Sprint(object["kind"], "/", name, "/", engine)] = object
 		}
@@ -253,7 +253,7 @@ func installMode(g given) (problems []string) {
 	return problems
 }
 
-// kinds: nothing that an installer or a catalog refuses, nothing that would be made in a certain namespace.
+// kinds checks that the bundle has no kind that an installer or a catalog refuses, and no object with a namespace.
 func kinds(g given) (problems []string) {
 	for _, object := range g.bundle.Objects {
 		kind := object.GetKind()
@@ -314,12 +314,13 @@ func definitionsAreOurs(g given) []string {
 	return problems
 }
 
-// everyFieldDescribed walks the schemas in its own way: what a user can write or read has a name and a meaning.
+// everyFieldDescribed walks the schemas independently of the generator. Every field must have a descriptor with a name and a
+// description.
 func everyFieldDescribed(g given) (problems []string) {
 	for _, owned := range g.bundle.CSV.Spec.CustomResourceDefinitions.Owned {
 		described := map[string]bool{}
 		for _, d := range owned.SpecDescriptors {
-			described["spec."+d.Path] = d.DisplayName != "" && d.Description != "" // which editor: TestEditorsFollowTheSchema
+			described["spec."+d.Path] = d.DisplayName != "" && d.Description != "" // TestEditorsFollowTheSchema covers the editors
 		}
 		for _, d := range owned.StatusDescriptors {
 			described["status."+d.Path] = d.DisplayName != "" && d.Description != "" && len(d.XDescriptors) > 0
@@ -337,7 +338,7 @@ func everyFieldDescribed(g given) (problems []string) {
 	return problems
 }
 
-// kubernetesOwn are types that Kubernetes itself describes.
+// kubernetesOwn reports whether a path is a Kubernetes type, whose fields are not described.
 func kubernetesOwn(path string) bool {
 	return slices.ContainsFunc([]string{"conditions", "resources", "odSelector", "amespaceSelector", "nodeSelector", "tolerations"},
 		func(end string) bool { return strings.HasSuffix(path, end) })
@@ -355,8 +356,8 @@ func walk(path string, within schema, visit func(string) bool) {
 	}
 }
 
-// olmV1 restates the rules of operator-controller for a bundle (internal/operator-controller/rukpak/render/registryv1/validators),
-// but for those about webhooks: there are none.
+// olmV1 implements the rules of operator-controller for a bundle (internal/operator-controller/rukpak/render/registryv1/validators),
+// except for those about webhooks, which the bundle does not have.
 func olmV1(g given) (problems []string) {
 	csv, names := g.bundle.CSV, map[string]bool{}
 	for _, deployment := range csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
@@ -390,7 +391,8 @@ func olmV1(g given) (problems []string) {
 	return problems
 }
 
-// storeIsReplaceable: Subscription.spec.config.volumes replaces a volume of the same name, and no pod waits for a claim.
+// storeIsReplaceable checks that Subscription.spec.config.volumes can replace the store's volume, and that no pod needs a
+// PersistentVolumeClaim of the bundle.
 func storeIsReplaceable(g given) (problems []string) {
 	replaceable := false
 	for _, deployment := range g.bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
@@ -411,7 +413,7 @@ func storeIsReplaceable(g given) (problems []string) {
 	return problems
 }
 
-// features: all that OpenShift's catalog filters by are spoken of.
+// features checks that all annotations by which OpenShift's catalog filters are set.
 func features(g given) (problems []string) {
 	for _, name := range []string{"disconnected", "fips-compliant", "proxy-aware", "tls-profiles", "token-auth-aws", "token-auth-azure", "token-auth-gcp"} {
 		if value := g.bundle.CSV.Annotations["features.operators.openshift.io/"+name]; value != "true" && value != "false" {

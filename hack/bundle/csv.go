@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What people write, in the directory -manifests.
+// Files in the directory -manifests that are written by hand.
 const (
 	baseFile = "scanner-operator.clusterserviceversion.yaml"
 	iconFile = "icon.svg"
 )
 
-// serviceVersion fills the hand-written ClusterServiceVersion with what follows from the manifests.
+// serviceVersion completes the hand-written ClusterServiceVersion from the manifests.
 func serviceVersion(o options, from parts, definitions []definition, published release) (v1alpha1.ClusterServiceVersion, error) {
 	csv, err := readBase(o.manifests)
 	if err != nil {
@@ -71,8 +71,8 @@ func readBase(dir string) (csv v1alpha1.ClusterServiceVersion, err error) {
 	return csv, err
 }
 
-// describe fills in what the schemas say of each kind. A kind that the base says nothing of is an error; one that the tree
-// does not have, because it is older, is left out.
+// describe fills the owned CustomResourceDefinitions from their schemas. A kind that the base does not mention is an error. A kind of
+// the base that the tree does not have, because the tree is older, is left out.
 func describe(csv *v1alpha1.ClusterServiceVersion, definitions []definition) error {
 	known := csv.Spec.CustomResourceDefinitions.Owned
 	csv.Spec.CustomResourceDefinitions.Owned = nil
@@ -91,7 +91,7 @@ func describe(csv *v1alpha1.ClusterServiceVersion, definitions []definition) err
 	return nil
 }
 
-// definition is a CustomResourceDefinition and the file that it stands in, whose bytes go into the bundle.
+// definition is a CustomResourceDefinition and its file. The bytes of the file go into the bundle.
 type definition struct {
 	file string
 	text []byte
@@ -124,8 +124,8 @@ func readDefinitions(tree string) ([]definition, error) {
 	return definitions, nil
 }
 
-// examples are the objects of our kinds among the samples. The shortest file name comes first, since consoles show the first
-// example of a kind: scanner.yaml, and not scanner-clair.yaml.
+// examples returns the samples of the operator's kinds as JSON. The shortest file name comes first, since consoles show the first
+// example of a kind: scanner.yaml rather than scanner-clair.yaml.
 func examples(samples string, definitions []definition) (string, error) {
 	files, err := filepath.Glob(filepath.Join(samples, "*.yaml"))
 	if err != nil {

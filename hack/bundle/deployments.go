@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The configuration. A bundle carries the defaults; what a user says stands in a ConfigMap of the user's own, which
-// OLM neither makes nor overwrites.
+// A bundle carries the default configuration. The user's configuration is in a separate ConfigMap, which OLM neither creates nor
+// overwrites.
 const (
 	configurationMap = "scanner-operator-config"
 	defaultsMap      = "scanner-operator-defaults"
 )
 
-// relatedImage begins the names of environment variables that hold images.
+// relatedImage is the prefix of environment variables that hold an image reference.
 const relatedImage = "RELATED_IMAGE_"
 
-// strategies are the Deployments as they stand in a ClusterServiceVersion, and the images that they name.
+// strategies returns the Deployments in the form of a ClusterServiceVersion, and the images that they use.
 func (p parts) strategies(from release) ([]v1alpha1.StrategyDeploymentSpec, []v1alpha1.RelatedImage, error) {
 	used := map[string]string{}
 	var specs []v1alpha1.StrategyDeploymentSpec
@@ -45,7 +45,7 @@ func (p parts) strategies(from release) ([]v1alpha1.StrategyDeploymentSpec, []v1
 	return specs, related, nil
 }
 
-// pinImages replaces the names of images, in containers and in RELATED_IMAGE_ variables, by references by digest.
+// pinImages replaces image names, in containers and in RELATED_IMAGE_ variables, with references by digest.
 func pinImages(pod *corev1.PodSpec, from release, used map[string]string) error {
 	for i := range pod.Containers {
 		container := &pod.Containers[i]
@@ -66,14 +66,14 @@ func pinImages(pod *corev1.PodSpec, from release, used map[string]string) error 
 	return nil
 }
 
-// adaptVolume makes a volume of what OLM can install. A claim becomes an emptyDir under the same name: a volume of that
-// name in Subscription.spec.config.volumes takes its place, and the mount stays as it is.
+// adaptVolume changes a volume to one that OLM can install. A PersistentVolumeClaim becomes an emptyDir of the same name. A volume of
+// that name in Subscription.spec.config.volumes replaces the emptyDir, and the mount stays the same.
 func adaptVolume(volume *corev1.Volume) {
 	switch {
 	case volume.PersistentVolumeClaim != nil:
 		volume.VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	case volume.ConfigMap != nil && isConfiguration(volume.ConfigMap.Name):
-		// Of two sources with the same file the later one's is there.
+		// If two sources have the same file, the later source wins.
 		user := true
 		volume.VolumeSource = corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: defaultsMap}}},
@@ -86,13 +86,13 @@ func isConfiguration(name string) bool {
 	return name == configurationMap || isGenerated(name, configurationMap)
 }
 
-// isGenerated tells whether kustomize has made a name of this one, by a hash at its end.
+// isGenerated reports whether name is base with a hash suffix that kustomize has appended.
 func isGenerated(name, base string) bool {
 	hash, found := strings.CutPrefix(name, base+"-")
 	return found && len(hash) == 10 && !strings.Contains(hash, "-")
 }
 
-// defaults is the ConfigMap of config/default under the name that the Deployments of a bundle expect.
+// defaults returns the ConfigMap of config/default under the name that the Deployments of a bundle expect.
 func (p parts) defaults() ([]*unstructured.Unstructured, error) {
 	var renamed []*unstructured.Unstructured
 	for _, configMap := range p.configMaps {
@@ -106,9 +106,9 @@ func (p parts) defaults() ([]*unstructured.Unstructured, error) {
 	return renamed, nil
 }
 
-// onOneNode keeps the operator's pods together. Volumes of a Subscription are added to each Deployment, also to those that
-// do not mount them, and Kubernetes attaches a volume to the node of every pod that lists it: a ReadWriteOnce volume that is
-// attached to the notifier's node could not be attached to the manager's.
+// onOneNode keeps the manager and the notifier on one node. OLM adds the volumes of a Subscription to every Deployment, even to those
+// that do not mount them, and Kubernetes attaches a volume to the node of every pod that lists it. A ReadWriteOnce volume that is
+// attached to the notifier's node could not be attached to the manager's node.
 func onOneNode(deployment appsv1.Deployment) *corev1.Affinity {
 	const name, component = "app.kubernetes.io/name", "app.kubernetes.io/component"
 	return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{

@@ -12,14 +12,15 @@ import (
 
 type schema = apiextensionsv1.JSONSchemaProps
 
-// Descriptors that consoles know: https://github.com/openshift/console, frontend/packages/operator-lifecycle-manager/src/components/descriptors.
+// Descriptors that OpenShift's console supports: https://github.com/openshift/console,
+// frontend/packages/operator-lifecycle-manager/src/components/descriptors.
 const (
 	ui         = "urn:alm:descriptor:com.tectonic.ui:"
 	kubernetes = "urn:alm:descriptor:io.kubernetes"
 	plainText  = "urn:alm:descriptor:text"
 )
 
-// standard are types of Kubernetes with an editor or a view of their own: what is below them is not described.
+// standard maps Kubernetes types to the console's own editor or view for them. Their nested fields are not described.
 var standard = map[string]string{
 	"resources":         ui + "resourceRequirements",
 	"podSelector":       ui + "selector:core:v1:Pod",
@@ -30,18 +31,18 @@ var standard = map[string]string{
 	"phase":             kubernetes + ".phase",
 }
 
-// depth is how deep a field of spec may lie before a form shows it only among the advanced ones.
+// depth is the maximum length of a path in spec. Forms show deeper fields in the advanced section.
 const depth = 3
 
 // field is a field of spec or status.
 type field struct {
-	path   []string // names; a list's has "[0]" at its end when the field is inside of it
+	path   []string // field names; the name of a list ends in "[0]" if the field is inside it
 	schema schema
-	// group is the field around it that a form shows as a group: "" at the top.
+	// group is the enclosing field, which a form shows as a group; empty at the top level.
 	group string
 }
 
-// fieldsOf lists the fields of spec or status, each before those that are inside of it.
+// fieldsOf returns the fields of spec or status. Each field precedes its nested fields.
 func fieldsOf(part schema) []field { return below(part, nil, "") }
 
 func below(part schema, path []string, group string) []field {
@@ -62,7 +63,7 @@ func below(part schema, path []string, group string) []field {
 	return fields
 }
 
-// specDescriptors describe what a user can write, so that a form can be made of it.
+// specDescriptors describe the fields of spec, from which consoles build a form.
 func specDescriptors(definition schema) []v1alpha1.SpecDescriptor {
 	var descriptors []v1alpha1.SpecDescriptor
 	for _, f := range fieldsOf(definition.Properties["spec"]) {
@@ -73,7 +74,7 @@ func specDescriptors(definition schema) []v1alpha1.SpecDescriptor {
 	return descriptors
 }
 
-// statusDescriptors describe what the operator says.
+// statusDescriptors describe the fields of status, which the operator writes.
 func statusDescriptors(definition schema) []v1alpha1.StatusDescriptor {
 	var descriptors []v1alpha1.StatusDescriptor
 	for _, f := range fieldsOf(definition.Properties["status"]) {
@@ -91,7 +92,7 @@ func statusDescriptors(definition schema) []v1alpha1.StatusDescriptor {
 func (f field) name() string { return strings.Join(f.path, ".") }
 func (f field) last() string { return f.path[len(f.path)-1] }
 
-// editors are how a form lets a field be written.
+// editors returns the console's input elements for a field.
 func (f field) editors() []string {
 	var editors []string
 	if f.group != "" {
@@ -115,7 +116,7 @@ func (f field) input() []string {
 	case list && len(f.schema.Items.Schema.Properties) > 0:
 		return []string{ui + "arrayFieldGroup:" + f.name()}
 	case list:
-		return nil // the form makes a list of fields by itself; an editor would take its place, and write one value
+		return nil // the form edits a list of fields without an editor; an editor would replace the list and write a single value
 	case len(f.schema.Properties) > 0:
 		return []string{ui + "fieldGroup:" + f.name()}
 	case f.schema.Type == "boolean":

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object reads an object of a test.
+// object parses an object.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
@@ -27,7 +27,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return read
 }
 
-// What a tree has that a test bundles.
+// Objects of a tree.
 const (
 	worker = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: m}, spec: {template: {spec: {serviceAccountName: m,
   containers: [{name: c, image: scanner-operator, env: [{name: RELATED_IMAGE_WORKER, value: scanner-grype}, {name: OTHER, value: scanner-grype}]}]}}}}`
@@ -48,7 +48,7 @@ func divideTexts(t *testing.T, texts ...string) (parts, error) {
 
 func bound(subjects string) string { return strings.Replace(grant, "SUBJECTS", subjects, 1) }
 
-// TestRightsOfOurAccountsGoIntoTheCSV, and those of people stay beside it.
+// Permissions of the operator's ServiceAccounts go into the ClusterServiceVersion, roles for users stay beside it.
 func TestRightsOfOurAccountsGoIntoTheCSV(t *testing.T) {
 	divided, err := divideTexts(t, bound(ours), role, worker)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestRightsOfOurAccountsGoIntoTheCSV(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeBundledIsAnError: nothing of config/default gets lost without a word.
+// An object of config/default that cannot be bundled is an error, so that none is lost.
 func TestWhatCannotBeBundledIsAnError(t *testing.T) {
 	if _, err := divideTexts(t, `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d}}`); err == nil || !strings.Contains(err.Error(), "DaemonSet d") {
 		t.Errorf("a DaemonSet: want an error that names it, got %v", err)
@@ -97,7 +97,7 @@ func TestWhatCannotBeBundledIsAnError(t *testing.T) {
 	}
 }
 
-// TestImagesArePinned: containers, and variables that name images; other variables are left alone.
+// Images in containers and in RELATED_IMAGE_ variables are pinned. Other variables stay the same.
 func TestImagesArePinned(t *testing.T) {
 	divided, err := divideTexts(t, worker)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestImagesWithoutDigestAreRefused(t *testing.T) {
 	}
 }
 
-// TestConfigurationOfTheUserComesLast: of the same file in two sources, the later one's is seen. It need not be there.
+// In a projected volume, a file of a later source replaces that of an earlier one. The user's ConfigMap is optional.
 func TestConfigurationOfTheUserComesLast(t *testing.T) {
 	volume := corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 		LocalObjectReference: corev1.LocalObjectReference{Name: "scanner-operator-config-abcdef1234"},
@@ -150,7 +150,7 @@ func TestConfigurationOfTheUserComesLast(t *testing.T) {
 	}
 }
 
-// TestPoliciesFollowTheNamespace, and let each image of the worker's repository be: OLM brings newer ones by itself.
+// The policies follow the namespace and allow each image of the worker's repository, since OLM upgrades the operator automatically.
 func TestPoliciesFollowTheNamespace(t *testing.T) {
 	policy := object(t, `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: scanner-operator-manager-jobs}, spec: {
   matchConditions: [{name: manager, expression: "request.userInfo.username == 'system:serviceaccount:scanner-operator-system:scanner-operator-manager'"}],
@@ -179,7 +179,7 @@ func TestNamesOfFieldsBecomeWords(t *testing.T) {
 	}
 }
 
-// TestEditorsFollowTheSchema: what a form offers is what the API server takes.
+// A form offers the values that the API server accepts.
 func TestEditorsFollowTheSchema(t *testing.T) {
 	text, number := schema{Type: "string"}, schema{Type: "integer"}
 	choice := schema{Type: "string", Enum: []apiextensionsv1.JSON{{Raw: []byte(`"On"`)}, {Raw: []byte(`"Off"`)}}}
@@ -206,7 +206,7 @@ func TestEditorsFollowTheSchema(t *testing.T) {
 	}
 }
 
-// TestSubmission: what the pull request to a community catalog adds.
+// The tree has the files that a pull request to a community catalog needs.
 func TestSubmission(t *testing.T) {
 	t.Chdir(root)
 	out := t.TempDir()

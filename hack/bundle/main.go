@@ -1,12 +1,12 @@
-// Command bundle makes what the Operator Lifecycle Manager installs, from the same manifests as every other installer.
+// Command bundle generates what the Operator Lifecycle Manager installs, from the same manifests as every other installation method.
 //
 //	bundle generate            write a bundle: manifests, metadata, scorecard configuration, and the Dockerfile beside them
 //	bundle catalog DIR=IMAGE…  write a file-based catalog of bundles, each with the image that holds it
 //	bundle policies            print the admission policies, which a bundle cannot carry
-//	bundle submission          write what a pull request to a community catalog adds
+//	bundle submission          write the files that a pull request to a community catalog adds
 //
-// All that is in a bundle comes from config/default, config/crd/bases and config/samples of a checkout (-tree), which may be
-// an older one; what only a person can write stands in config/manifests. The same input gives the same bytes.
+// The content of a bundle comes from config/default, config/crd/bases and config/samples of a checkout (-tree), which may be an older
+// one. The hand-written parts are in config/manifests. The same input gives the same bytes.
 package main
 
 import (
@@ -20,18 +20,17 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// packageName is what catalogs call the operator.
+// packageName is the operator's package name in catalogs.
 const packageName = "scanner-operator"
 
 func main() {
-	logrus.SetLevel(logrus.WarnLevel) // the registry's library says which optional files there are not
+	logrus.SetLevel(logrus.WarnLevel) // the registry library warns about each optional file that is missing
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bundle:", err)
 		os.Exit(1)
 	}
 }
 
-// commands by name.
 var commands = map[string]func(options) error{
 	"generate":   generate,
 	"catalog":    writeCatalog,
@@ -50,16 +49,16 @@ func run(args []string) error {
 	return commands[args[0]](chosen)
 }
 
-// options are what the command line says.
+// options are the options and arguments of the command line.
 type options struct {
 	tree           string   // checkout with config/default, config/crd/bases, config/samples
-	manifests      string   // directory of what people write: config/manifests
-	images         string   // file that names the images by digest
+	manifests      string   // directory of the hand-written files: config/manifests
+	images         string   // file with the images' references by digest
 	version        string   // of the bundle
-	channels       []string // that the bundle is in
+	channels       []string // of the bundle
 	defaultChannel string
-	replaces       string // name of the CSV that this one follows
-	namespace      string // that the policies are for
+	replaces       string // name of the ClusterServiceVersion that this one replaces
+	namespace      string // that the policies apply to
 	reviewers      string // of a submission
 	out            string
 	args           []string
@@ -95,7 +94,7 @@ func parse(args []string) (options, error) {
 	return o, o.readReplaces(flags)
 }
 
-// readReplaces looks into the hand-written part unless the command line says what is replaced, be it nothing.
+// readReplaces takes spec.replaces from the hand-written part, unless -replaces is given. An empty -replaces counts as given.
 func (o *options) readReplaces(flags *flag.FlagSet) error {
 	given := false
 	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "replaces" })

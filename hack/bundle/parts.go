@@ -11,8 +11,8 @@ import (
 	"github.com/operator-framework/operator-registry/pkg/lib/bundle"
 )
 
-// parts is config/default as OLM wants to have it: Deployments and the rights of their accounts go into the
-// ClusterServiceVersion, the rest lies beside it.
+// parts is config/default, divided the way OLM needs it. Deployments and the permissions of their ServiceAccounts go into the
+// ClusterServiceVersion, all other objects into files beside it.
 type parts struct {
 	deployments  []appsv1.Deployment
 	roles        map[string][]rbacv1.PolicyRule // by "ClusterRole/name" and "Role/name"
@@ -24,7 +24,6 @@ type parts struct {
 	accountNames []string
 }
 
-// binding is a RoleBinding or ClusterRoleBinding.
 type binding struct {
 	object      *unstructured.Unstructured
 	clusterWide bool
@@ -32,11 +31,12 @@ type binding struct {
 	subjects    []rbacv1.Subject
 }
 
-// withoutPlace are the kinds that no bundle carries: OLM makes the namespace and the accounts itself, a claim is the
-// user's decision (Subscription.spec.config.volumes), and NetworkPolicies are refused by the community catalogs' checks.
+// withoutPlace are the kinds that a bundle does not contain. OLM creates the namespace and the ServiceAccounts itself. A
+// PersistentVolumeClaim is the user's decision (Subscription.spec.config.volumes). The community catalogs' checks reject
+// NetworkPolicies.
 var withoutPlace = []string{"Namespace", "ServiceAccount", "PersistentVolumeClaim", "NetworkPolicy"}
 
-// divide sorts the objects of config/default. A kind that it does not know is an error: nothing is left out by chance.
+// divide sorts the objects of config/default into parts. An unknown kind is an error, so no object is left out by mistake.
 func divide(objects []*unstructured.Unstructured) (parts, error) {
 	divided := parts{roles: map[string][]rbacv1.PolicyRule{}}
 	for _, object := range objects {
@@ -82,7 +82,7 @@ func (p *parts) add(object *unstructured.Unstructured) error {
 	return nil
 }
 
-// withoutKind lets a Role be read as a ClusterRole, which has the same fields and more.
+// withoutKind allows a Role to be decoded as a ClusterRole, whose fields are a superset.
 func withoutKind(object *unstructured.Unstructured) *unstructured.Unstructured {
 	same := object.DeepCopy()
 	delete(same.Object, "kind")
@@ -90,8 +90,8 @@ func withoutKind(object *unstructured.Unstructured) *unstructured.Unstructured {
 	return same
 }
 
-// keepFreeRoles leaves beside the ClusterServiceVersion only those roles and bindings that are for people. Those of the
-// operator's own accounts are made by OLM.
+// keepFreeRoles keeps only those roles and bindings beside the ClusterServiceVersion that are for users. OLM creates those of the
+// operator's own ServiceAccounts.
 func (p *parts) keepFreeRoles() {
 	ours := map[string]bool{}
 	var free []*unstructured.Unstructured

@@ -9,11 +9,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// permissions are the rights of each account: those in the whole cluster, and those in the operator's own namespace.
+// permissions returns the permissions of each ServiceAccount: cluster for the whole cluster, own for the operator's own namespace.
 //
-// Where an operator serves all namespaces, as this one does, OLM gives the latter in all namespaces too (OLM:
-// pkg/controller/operators/olm/operatorgroup.go, ensureSingletonRBAC; OLM v1: BundleCSVClusterPermissionsGenerator). The
-// admission policies hold the operator to what it needs; a bundle cannot carry them.
+// For an operator that serves all namespaces, as this one does, OLM grants the permissions in own in all namespaces too (OLM:
+// pkg/controller/operators/olm/operatorgroup.go, ensureSingletonRBAC; OLM v1: BundleCSVClusterPermissionsGenerator). The admission
+// policies restrict the operator to what it needs; a bundle cannot carry them.
 func (p parts) permissions() (cluster, own []v1alpha1.StrategyDeploymentPermissions, err error) {
 	clusterRules, ownRules := map[string][]rbacv1.PolicyRule{}, map[string][]rbacv1.PolicyRule{}
 	for _, b := range p.bindings {

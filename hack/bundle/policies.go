@@ -8,14 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// workerPolicy is the policy that knows the worker's image, and placeholder what config/default calls that image.
+// workerPolicy is the admission policy that contains the worker's image. placeholder is the worker's image name in config/default.
 const (
 	workerPolicy = "scanner-operator-manager-jobs"
 	placeholder  = "scanner-grype"
 )
 
-// printPolicies prints the admission policies of config/default for an installation by OLM. They name the namespace, and the
-// worker's image by its repository: OLM upgrades by itself, and would otherwise bring a worker that the policies refuse.
+// printPolicies prints the admission policies of config/default for an installation by OLM. They contain the namespace. They allow the
+// worker's image by its repository, with any digest: OLM upgrades the operator automatically, and a policy with a digest would then deny
+// the new worker.
 func printPolicies(o options) error {
 	objects, err := rendered(o.tree)
 	if err != nil {
@@ -44,7 +45,7 @@ func printPolicies(o options) error {
 	return nil
 }
 
-// forNamespace writes a policy for another namespace than that of config/default, and for each image of a repository.
+// forNamespace rewrites a policy for the given namespace, and for every digest of the given repository.
 func forNamespace(policy *unstructured.Unstructured, namespace, repository string) (string, error) {
 	if policy.GetName() == workerPolicy && policy.GetKind() == "ValidatingAdmissionPolicy" {
 		variables, _, err := unstructured.NestedSlice(policy.Object, "spec", "variables")

@@ -2,10 +2,10 @@ package main
 
 import "fmt"
 
-// scorecardVersion is that of the image with scorecard's tests.
+// scorecardVersion is the tag of the image with the scorecard tests.
 const scorecardVersion = "v1.42.3"
 
-// scorecardTests are all that operator-sdk has.
+// scorecardTests are all tests that operator-sdk provides.
 var scorecardTests = []struct{ suite, name string }{
 	{"basic", "basic-check-spec"},
 	{"olm", "olm-bundle-validation"},
@@ -15,7 +15,7 @@ var scorecardTests = []struct{ suite, name string }{
 	{"olm", "olm-status-descriptors"},
 }
 
-// scorecardFile configures "operator-sdk scorecard", which runs these tests as pods of a cluster.
+// scorecardFile returns the configuration for "operator-sdk scorecard", which runs these tests as pods in a cluster.
 func scorecardFile() []byte {
 	text := "apiVersion: scorecard.operatorframework.io/v1alpha3\nkind: Configuration\nmetadata:\n  name: config\nstages:\n- parallel: true\n  tests:\n"
 	for _, test := range scorecardTests {

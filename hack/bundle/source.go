@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered is what "kustomize build config/default" of a checkout prints.
+// rendered returns the objects that "kustomize build config/default" prints for a checkout.
 func rendered(tree string) ([]*unstructured.Unstructured, error) {
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(tree, "config", "default"))
 	if err != nil {
@@ -34,7 +34,7 @@ func rendered(tree string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// typed reads an object into the type of its kind.
+// typed decodes an object into the Go type of its kind. Unknown fields are an error.
 func typed[T any](object *unstructured.Unstructured) (T, error) {
 	var into T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &into, true); err != nil {
@@ -43,11 +43,11 @@ func typed[T any](object *unstructured.Unstructured) (T, error) {
 	return into, nil
 }
 
-// release is what the last release published: written by the release, read here, so that a bundle names what there is.
+// release is the lock file of the last release: the images that it published.
 type release struct {
-	// Created is when, as RFC 3339.
+	// Created is the time of the release, in RFC 3339.
 	Created string `json:"created"`
-	// Images are references by digest, by the name that config/default has for an image.
+	// Images maps image names of config/default to references by digest.
 	Images map[string]string `json:"images"`
 }
 
@@ -68,7 +68,7 @@ func readRelease(file string) (release, error) {
 	return read, nil
 }
 
-// image is the reference by digest of an image that config/default names.
+// image returns the reference by digest for an image name of config/default.
 func (r release) image(name string) (string, error) {
 	if reference := r.Images[name]; reference != "" {
 		return reference, nil

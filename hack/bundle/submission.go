@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// catalogTemplate is the file from which a community catalog makes its part about the operator. The catalog's pipeline writes
-// it, and a pull request of its own, once the bundle is published: the bundle's image has no digest before
+// catalogTemplate is the file from which a community catalog builds its part for the operator. The catalog's pipeline writes it in a
+// pull request of its own after the bundle is published, since the bundle's image has no digest before
 // (https://github.com/redhat-openshift-ecosystem/operator-pipelines, docs/users/fbc_autorelease.md).
 const catalogTemplate = "basic.yaml"
 
-// writeSubmission writes the tree operators/scanner-operator that a pull request to k8s-operatorhub/community-operators or to
-// redhat-openshift-ecosystem/community-operators-prod adds: the bundle as it lies in bundle/, and how it is published.
+// writeSubmission writes the tree operators/scanner-operator for a pull request to k8s-operatorhub/community-operators or to
+// redhat-openshift-ecosystem/community-operators-prod: the bundle as it is in bundle/, and the configuration of its release.
 func writeSubmission(o options) error {
 	if o.reviewers == "" {
 		return errors.New("submission: -reviewers: name the GitHub accounts that may approve, separated by commas")
@@ -43,7 +43,7 @@ func writeSubmission(o options) error {
 	return writeYAML(filepath.Join(version, "release-config.yaml"), releaseConfig(o))
 }
 
-// ciConfig says who may approve, and that the catalog is file-based.
+// ciConfig returns the configuration of the catalog's CI: the reviewers, and a file-based catalog.
 func ciConfig(o options) map[string]any {
 	return map[string]any{
 		"reviewers":   strings.Split(o.reviewers, ","),
@@ -54,7 +54,7 @@ func ciConfig(o options) map[string]any {
 	}
 }
 
-// releaseConfig says in which channels the version is to be, and what it replaces there.
+// releaseConfig returns the channels that the version is published in, and the version that it replaces.
 func releaseConfig(o options) map[string]any {
 	entry := map[string]any{"template_name": catalogTemplate, "channels": o.channels, "defaultChannel": o.defaultChannel}
 	if o.replaces != "" {

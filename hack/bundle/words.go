@@ -5,10 +5,10 @@ import (
 	"unicode"
 )
 
-// acronyms are written in capitals.
+// acronyms maps lower-case words to the spelling in display names.
 var acronyms = map[string]string{"url": "URL", "ca": "CA", "id": "ID", "hmac": "HMAC"}
 
-// display makes words of a field's name: webhookURLSecretRef is "Webhook URL Secret Ref".
+// display returns the display name of a field: webhookURLSecretRef becomes "Webhook URL Secret Ref".
 func display(name string) string {
 	words := strings.Fields(spaced(name))
 	for i, word := range words {
@@ -23,7 +23,7 @@ func display(name string) string {
 	return strings.Join(words, " ")
 }
 
-// spaced puts a space before each capital that begins a word, and keeps acronyms whole.
+// spaced inserts a space before each capital letter that begins a word, and keeps acronyms together.
 func spaced(name string) string {
 	var text strings.Builder
 	letters := []rune(name)

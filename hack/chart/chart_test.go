@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDescribe: fields are called as in YAML, types are those of YAML, and nothing else is allowed.
+// Fields have their names and types in YAML, and additional properties are not allowed.
 func TestDescribe(t *testing.T) {
 	got := describe(reflect.TypeFor[struct {
 		URL   string              `json:"url,omitempty"`
@@ -35,7 +35,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestCopies: what config/ does not have any more goes, and a name that stands there twice, or nowhere, is an error.
+// Files that config/ no longer has are deleted. A duplicate file name and a pattern without files are errors.
 func TestCopies(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	for _, patterns := range copies {
@@ -52,7 +52,7 @@ func TestCopies(t *testing.T) {
 	if err != nil || len(left) != 1 || filepath.Base(left[0]) != "some.yaml" {
 		t.Errorf("policy: want some.yaml alone, got %v %v", left, err)
 	}
-	write(t, filepath.Join(from, "rbac", "rbac.yaml")) // as that of notifier/
+	write(t, filepath.Join(from, "rbac", "rbac.yaml")) // the same name as notifier/rbac.yaml
 	if err := copyAll(from, to); err == nil || !strings.Contains(err.Error(), "notifier/rbac.yaml") {
 		t.Errorf("want an error about notifier/rbac.yaml, which would take the place of another file, got %v", err)
 	}

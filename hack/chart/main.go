@@ -1,5 +1,5 @@
-// Command chart brings the Helm chart up to date with the rest of the project: copies of the manifests that the chart's
-// templates read, and the schema of its value config, which is the operator's configuration file.
+// Command chart updates the generated parts of the Helm chart: copies of the manifests that the chart's templates read, and the schema
+// of the value "config", which is the operator's configuration file.
 //
 //	chart CONFIG-DIRECTORY CHART-DIRECTORY
 package main
@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// copies says which manifests of config/ (patterns, below it) are read by the chart's templates, and in which directory below
-// the chart's files/ they are.
+// copies maps directories below the chart's files/ to the manifests that are copied there (patterns, relative to config/).
 var copies = map[string][]string{
 	"crd":            {"crd/bases/*.yaml"},
 	"policy":         {"policy/*.yaml"},
@@ -34,7 +33,7 @@ func main() {
 	}
 }
 
-// copyAll makes files/ anew: what config/ does not have any more is not to stay in the chart.
+// copyAll deletes and rewrites files/, so that manifests that were removed from config/ are removed from the chart.
 func copyAll(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -60,7 +59,7 @@ func copyFiles(pattern, directory string) error {
 	copied := 0
 	for _, file := range files {
 		if base := filepath.Base(file); base == "kustomization.yaml" || strings.HasSuffix(base, "_replacements.yaml") {
-			continue // for kustomize alone
+			continue // only kustomize uses these
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {

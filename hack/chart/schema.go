@@ -17,14 +17,14 @@ import (
 // schema is a JSON Schema.
 type schema = map[string]any
 
-// special are types that stand in YAML in another way than Go has them.
+// special maps types to their schemas if their form in YAML differs from the Go type.
 var special = map[reflect.Type]schema{
 	reflect.TypeFor[metav1.Duration]():             {"$ref": "#/$defs/duration"},
 	reflect.TypeFor[resource.Quantity]():           {"$ref": "#/$defs/quantity"},
 	reflect.TypeFor[corev1.ResourceRequirements](): {"$ref": "#/$defs/resources"},
 }
 
-// writeSchema replaces the definition "configuration" in the chart's schema. People write the rest of it.
+// writeSchema replaces the definition "configuration" in the chart's schema. The rest of the schema is written by hand.
 func writeSchema(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -46,7 +46,7 @@ func writeSchema(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// describe has the names and types of fields. Bounds are checked by the manager when it starts, and by it alone.
+// describe returns the schema of a type: names and types of its fields, without bounds. Only the manager checks bounds, when it starts.
 func describe(kind reflect.Type) schema {
 	if known, found := special[kind]; found {
 		return known

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A real one-node Kubernetes and an image registry on one Debian machine, without Docker and without internet at run time.
 #
-#   cluster.sh up              start the cluster (builds what is missing first); does nothing when it is up already
-#   cluster.sh down            stop it and remove everything that it made; works on a half-started one too
+#   cluster.sh up              start the cluster (builds missing programs first); does nothing if it is already up
+#   cluster.sh down            stop it and remove everything that it created; also works on a partly started one
 #   cluster.sh exec CMD ARG…   run a command beside the cluster: KUBECONFIG set, kubectl first on PATH, registry reachable
-#   cluster.sh status          say what runs; ends with 0 only when the cluster answers
+#   cluster.sh status          print which programs run; exits with 0 only if the cluster responds
 #   cluster.sh build [NAME…]   build all programs, or only the named ones (etcd kube-apiserver kubectl …)
 #   cluster.sh assets [NAME…]  build what controller tests need, or the named programs, and print their directory (for KUBEBUILDER_ASSETS)
 #
@@ -13,7 +13,7 @@
 #   SCANNER_CACHE        where built programs are kept   (default: ~/.cache/scanner-operator)
 #   CLUSTER_NAME         a second cluster beside the first (default: scanner-cluster; state in /var/lib/NAME)
 #
-# What to know before changing it is in README.md beside this file.
+# README.md beside this file explains the design.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -22,8 +22,8 @@ for part in settings progress packages binaries certificates node controlplane r
   source "$HERE/lib/$part.sh"
 done
 
-# up brings the cluster from any state to running. The order is fixed by who needs whom; each step waits until what it
-# started answers, so the next one never has to guess.
+# up brings the cluster from any state to running. The order follows the dependencies. Each step waits until the programs that
+# it started respond.
 up() {
   need_root up
   take_lock
@@ -44,7 +44,7 @@ up() {
   say "look around:  make cluster-exec CMD='kubectl get pods -A'      stop it:  make cluster-down"
 }
 
-# down removes the cluster, whatever state it is in.
+# down removes the cluster in any state.
 down() {
   need_root down
   take_lock
@@ -53,14 +53,14 @@ down() {
   say "the cluster is gone: processes, mounts, networks and $STATE removed (built programs stay in $CACHE)"
 }
 
-# run_beside replaces this process by the given command inside the node's network. It stays outside the node's mounts and
-# processes, so the command sees the machine's files as the user knows them.
+# run_beside replaces this process by the given command inside the node's network. The command does not enter the node's mount
+# and PID namespaces, so it sees the machine's files.
 run_beside() {
   [ $# -gt 0 ] || fail "exec needs a command, for example: cluster.sh exec kubectl get pods -A"
   need_root exec
   is_up || fail "no cluster is running; start it with: make cluster-up"
   BIN=$(cat "$STATE/bin")
-  # Nothing leaves the node's network: a proxy or a module download could only hang there, so both are switched off.
+  # The node's network has no route to other networks, so a proxy or a module download would only hang. Both are disabled.
   unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
   export GOPROXY=off KUBECONFIG=$STATE/admin.kubeconfig PATH=$BIN:$PATH
   export SCANNER_REGISTRY=$REGISTRY_ADDRESS SCANNER_REGISTRY_LOG=$STATE/log/registry-access.log SCANNER_DNS_HOSTS=$STATE/dns-hosts

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// sourced runs shell commands after the scripts' functions are loaded, with all paths below a temporary directory.
+// sourced runs shell commands after loading the scripts' functions, with all paths below a temporary directory.
 func sourced(t *testing.T, commands string, env ...string) (string, error) {
 	t.Helper()
 	here, err := os.Getwd()
@@ -47,14 +47,14 @@ func TestUnknownKubernetesVersionNamesTheKnownOnes(t *testing.T) {
 	}
 }
 
-// A machine on which the policy stayed in force could never start a service by installing it again.
+// If the policy stayed in force after the process, newly installed services could never start on the machine.
 func TestPolicyAgainstStartingServicesEndsWithTheProcess(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy-rc.d")
 	during, err := sourced(t, `POLICY=`+policy+`; keep_services_stopped; status=0; "$POLICY" || status=$?; echo "$status"; trap - EXIT`)
 	if err != nil || during != "101" {
 		t.Fatalf("during the installation: want exit status 101 (do not start), got %q (error %v)", during, err)
 	}
-	// The trap was removed above, as if the process had been killed: the file is still there.
+	// The trap was removed above, as if the process had been killed, so the file still exists.
 	if err := exec.CommandContext(t.Context(), policy).Run(); err != nil {
 		t.Errorf("after the process has ended: want the policy to allow services, got %v", err)
 	}
@@ -77,7 +77,7 @@ func TestPolicyOfTheMachineIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Removing a cluster kills the process whose number is in a file. After a restart that number may be anybody's.
+// Removing a cluster kills the process whose ID is in a file. After a restart of the machine, that ID may belong to another process.
 func TestRemovingDoesNotKillAStranger(t *testing.T) {
 	output, err := sourced(t, `
 mkdir -p "$STATE"; touch "$STATE/first-process"
@@ -112,7 +112,7 @@ remove_cluster
 	}
 }
 
-// The directories are mount points of each cluster: without them another one loses its containers' state.
+// The directories are mount points in every cluster. Without them another cluster loses the state of its containers.
 func TestRemovingLeavesAnotherClusterItsDirectories(t *testing.T) {
 	output, err := sourced(t, `
 shared=$(mktemp -d); neighbour=$(mktemp -d)
@@ -134,7 +134,7 @@ remove_cluster
 	}
 }
 
-// A process that runs from another state directory is another cluster.
+// A process that runs from another state directory belongs to another cluster.
 func TestOtherClusters(t *testing.T) {
 	output, err := sourced(t, `
 other=$(mktemp -d); mkdir -p "$STATE"
@@ -150,7 +150,7 @@ named; kill $own $theirs; rm -r "$other"`)
 	}
 }
 
-// A stale build would be served for ever if what is pinned were not part of the question.
+// Without the pin in the check, an outdated build would be used forever.
 func TestProgramIsBuiltAgainWhenItsPinChanges(t *testing.T) {
 	output, err := sourced(t, `
 mkdir -p "$BIN"; printf '#!/bin/sh\n' >"$BIN/etcd"; chmod +x "$BIN/etcd"; pin_of etcd >"$BIN/.etcd.pin"

@@ -1,3 +1,3 @@
-// Package cluster is the shell scripts in this directory: a real one-node Kubernetes for development and tests.
-// It has no Go code; its tests run the parts of the scripts that could harm the machine when they are wrong.
+// Package cluster contains the shell scripts of a one-node Kubernetes cluster for development and tests. It has no Go code of its own.
+// Its tests run those parts of the scripts whose errors could damage the machine.
 package cluster

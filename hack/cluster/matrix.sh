@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Run a command on a new local cluster of each version of Kubernetes, one after the other, and print a table at the end.
+# Run a command on a new local cluster of each Kubernetes version, one after the other, and print a table at the end.
 #
 #   matrix.sh COMMAND ARG…
 #
-# The command runs as it would with the local cluster: what it starts by run.sh or cluster.sh reaches the cluster of the
-# version in turn. A version that fails does not keep the next from its turn; the exit status is 0 only when all succeeded.
-# The clusters have a name of their own, so the usual local cluster goes on undisturbed.
+# The command runs as with the local cluster: run.sh and cluster.sh reach the cluster of the current version. A failed version
+# does not stop the next ones; the exit status is 0 only if all succeeded. The clusters have a name of their own, so the usual
+# local cluster is not affected.
 #
 # Settings, from the environment:
 #   VERSIONS   the versions, as KUBERNETES_VERSION takes them (default: "1.34 1.35 1.36 1.37")
@@ -20,7 +20,7 @@ CLUSTER=${CLUSTER:-$(dirname "${BASH_SOURCE[0]}")/cluster.sh}
 export CLUSTER_NAME=${CLUSTER_NAME:-matrix}
 unset KUBECONFIG
 
-# on_version runs the command on one version. Its exit status is the command's, or that of the cluster that did not start.
+# on_version runs the command on one version. Its exit status is that of the command, or that of the cluster's failed start.
 on_version() {
   export KUBERNETES_VERSION=$1
   local status=0
@@ -36,7 +36,7 @@ table=() failed=0
 for version in $VERSIONS; do
   began=$SECONDS result=passed
   echo "matrix: Kubernetes $version, log in $LOGS/$version.log"
-  # In a shell of its own and not in a condition, so that nothing there goes on after a failure.
+  # A separate shell instead of a condition, so that errexit stops the function after a failure.
   set +e
   ( set -e; on_version "$version" "$@" ) >"$LOGS/$version.log" 2>&1
   status=$?

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// matrix runs matrix.sh with a stand-in for cluster.sh that writes down what it is told and for which version.
+// matrix runs matrix.sh with a stand-in for cluster.sh that records its arguments and the Kubernetes version.
 func matrix(t *testing.T, versions, command string) (output, told string, err error) {
 	t.Helper()
 	dir := t.TempDir()

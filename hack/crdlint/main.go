@@ -1,10 +1,10 @@
-// Command crdlint checks generated CustomResourceDefinitions against the parts of the Kubernetes API conventions that a
-// user would miss first: every field is explained, and everything that a user can write has a bound.
+// Command crdlint checks generated CustomResourceDefinitions against the Kubernetes API conventions that matter most to users: every
+// field has a description, and every field of spec has a bound.
 //
 //	crdlint config/crd/bases/*.yaml
 //
-// It looks at the schema that the API server enforces, not at Go types: a marker that has no effect does not fool it.
-// It must not know the project's kinds.
+// It checks the schema that the API server enforces, not the Go types, so a marker without effect does not pass. It must not know the
+// project's kinds.
 package main
 
 import (

@@ -9,19 +9,19 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// schema is a field's description as the API server enforces it.
+// schema is the schema of a field as the API server enforces it.
 type schema = apiextensionsv1.JSONSchemaProps
 
-// rule returns what is wrong with one field, or "".
+// rule returns the problem with one field; empty if there is none.
 type rule func(name string, field schema) string
 
-// Rules for every field, and those for what users write. What the controller writes is bounded by its own code.
+// everywhere applies to every field, specOnly to the fields that users write. The controller bounds what it writes itself.
 var (
 	everywhere = []rule{explained, namedLikeKubernetes, listTyped}
 	specOnly   = []rule{textBounded, listBounded, mapBounded, numberBounded}
 )
 
-// borrowed are types of Kubernetes' own, known by their fields: their schema is not the project's to change.
+// borrowed are Kubernetes types, identified by their field names. The project cannot change their schemas.
 var borrowed = [][]string{
 	{"matchExpressions", "matchLabels"},                                                 // LabelSelector
 	{"claims", "limits", "requests"},                                                    // ResourceRequirements
@@ -29,7 +29,7 @@ var borrowed = [][]string{
 	{"lastTransitionTime", "message", "observedGeneration", "reason", "status", "type"}, // Condition
 }
 
-// check returns what is wrong with a definition, one line each, in a fixed order.
+// check returns the problems of a CustomResourceDefinition, one line each, in a fixed order.
 func check(crd apiextensionsv1.CustomResourceDefinition) []string {
 	var problems []string
 	for _, version := range crd.Spec.Versions {
@@ -61,7 +61,7 @@ func rulesFor(part string) []rule {
 	return everywhere
 }
 
-// walker applies rules to a field and to all below it.
+// walker applies rules to a field and to all fields below it.
 type walker struct {
 	rules  []rule
 	report func(string)
@@ -80,7 +80,7 @@ func (w walker) walk(path, name string, field schema) {
 	for _, child := range children {
 		w.walk(path+"."+child, child, field.Properties[child])
 	}
-	// Items have no name of their own: their description is the list's. Values of maps are bounded by the map.
+	// Items have no name: the description is that of the list. Values of a map are bounded by the map.
 	if field.Items != nil && field.Items.Schema != nil {
 		w.walk(path+"[]", "", *field.Items.Schema)
 	}
@@ -102,10 +102,10 @@ func namedLikeKubernetes(name string, _ schema) string {
 	return ""
 }
 
-// boundedFormats are checked by the API server and short by nature.
+// boundedFormats are formats that the API server checks and whose values are always short.
 var boundedFormats = []string{"date-time", "date", "duration", "uuid"}
 
-// textBounded: a pattern without repetition to no end, and a CEL rule on the field itself, are bounds as well.
+// textBounded also accepts a pattern without unlimited repetition, and a CEL rule on the field itself, as a bound.
 func textBounded(_ string, field schema) string {
 	switch {
 	case field.Type != "string", field.MaxLength != nil, len(field.Enum) > 0, len(field.XValidations) > 0:
@@ -138,8 +138,8 @@ func mapBounded(_ string, field schema) string {
 	return ""
 }
 
-// numberBounded: floating point is not exact between languages, and an integer without bounds is one that somebody sets
-// to nonsense. A quantity (integer or string) is checked by its pattern.
+// numberBounded rejects floating point numbers, which are not exact between languages, and integers without bounds. A quantity (integer
+// or string) is checked by its pattern.
 func numberBounded(_ string, field schema) string {
 	switch {
 	case field.XIntOrString && field.Pattern == "":

@@ -10,7 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// definition is a CRD with the given schema of spec.
+// definition returns a CRD with the given schema of spec.
 func definition(spec schema) apiextensionsv1.CustomResourceDefinition {
 	spec.Type, spec.Description = "object", "what is wanted"
 	var crd apiextensionsv1.CustomResourceDefinition
@@ -30,7 +30,7 @@ func TestRulesForAField(t *testing.T) {
 	ten, zero, set := int64(10), float64(0), "set"
 	tests := map[string]struct {
 		field schema
-		want  string // part of the one problem; "" for none
+		want  string // part of the only problem; "" for none
 	}{
 		"no description":                   {schema{Type: "boolean"}, "no description"},
 		"boolean":                          {schema{Type: "boolean", Description: "d"}, ""},

@@ -1,13 +1,14 @@
-// Command demo tells the whole story of the operator on a real cluster, the one that KUBECONFIG names.
+// Command demo runs the demo of the operator on a real cluster, the one that KUBECONFIG names.
 //
-//	demo build         compile the images of the story and the database builder; needs the Go module proxy the first time
-//	demo build-clair   compile Clair and make an image of PostgreSQL; needs Debian's packages, too
-//	demo build-olm     compile the Operator Lifecycle Manager and opm, for the tests of installing
-//	demo               tell the story and leave everything running; with CI=1 in the environment, remove everything after it
-//	demo down          remove what the story has made
+//	demo build         compile the images of the demo and the database builder; needs the Go module proxy the first time
+//	demo build-clair   compile Clair and build an image of PostgreSQL; also needs Debian's packages
+//	demo build-olm     compile the Operator Lifecycle Manager and opm, for the installation tests
+//	demo               run the demo and leave everything running; with CI=1 in the environment, remove everything at the end
+//	demo down          remove everything that the demo has created
 //
-// REGISTRY is where the operator's images were pushed. BACKEND=clair tells the story with Clair as the engine. DEMO_DB=upstream takes the vulnerability database of the Grype
-// project from the internet, in place of the small one that is built here; that way is untested.
+// REGISTRY is the registry that the operator's images were pushed to. BACKEND=clair runs the demo with Clair as the engine.
+// DEMO_DB=upstream uses the Grype project's vulnerability database from the internet instead of the small one that is built here. That
+// option is untested.
 package main
 
 import (
@@ -31,13 +32,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// cleanUpTime is how long removing everything may take, after an interruption too.
+// cleanUpTime bounds the removal of everything, including the removal after an interruption.
 const cleanUpTime = 4 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctrllog.SetLogger(logr.Discard()) // a library that this program has nothing to say through
+	ctrllog.SetLogger(logr.Discard()) // the library's log lines are not part of the demo's output
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left for the deferred stop to do
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("%q is not a command: give build, build-clair, build-olm, down or nothing", command)
 }
 
-// build compiles everything that the story needs, since there is no internet beside the local cluster.
+// build compiles everything that the demo needs, since the local cluster's network has no internet access.
 func build(ctx context.Context, root string) error {
 	vulndb := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(root, "bin", "vulndb"), "./cmd/vulndb")
 	vulndb.Dir, vulndb.Stderr = filepath.Join(root, "worker"), os.Stderr
@@ -91,7 +92,7 @@ func compile(ctx context.Context, root string, names []string) error {
 	})
 }
 
-// cacheDir is where the local cluster keeps what it has downloaded, too.
+// cacheDir returns the directory in which the local cluster also keeps its downloads.
 func cacheDir() (string, error) {
 	if dir := os.Getenv("SCANNER_CACHE"); dir != "" {
 		return dir, nil
@@ -128,7 +129,7 @@ func tell(ctx context.Context, options story.Options) error {
 	return nil
 }
 
-// clean removes everything even when the story was interrupted.
+// clean removes everything, even after an interruption.
 func clean(ctx context.Context, environment *story.Environment) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 	defer cancel()
@@ -148,7 +149,7 @@ func down(ctx context.Context, options story.Options) error {
 	return err
 }
 
-// explain says how to go on from here.
+// explain prints the commands to continue with.
 func explain(shop string) {
 	fmt.Printf(`Everything goes on running. Look around:
 

@@ -31,11 +31,11 @@ images:
 	}
 }
 
-// overlayOf writes the overlay of a registry to which one image was pushed, and returns its folder.
+// overlayOf writes the overlay of a registry to which one image was pushed, and returns its directory.
 func overlayOf(t *testing.T, registry, worker string) string {
 	t.Helper()
 	t.Chdir(filepath.Join("..", ".."))
-	// Where "make images" has it, since the overlay names config/default by a relative path.
+	// The directory is the one of "make images", since the overlay names config/default by a relative path.
 	if err := os.MkdirAll("bin", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func overlayOf(t *testing.T, registry, worker string) string {
 	return filepath.Join(out, "deploy")
 }
 
-// The manager is told to use the image that was pushed, and the admission policy allows that one and no other. The operator may scan what
-// is in that registry, which speaks plain HTTP.
+// The manager uses the pushed image, and the admission policy allows only this image. The operator may scan images in the same registry,
+// which uses plain HTTP.
 func TestOverlayPinsTheWorkersImage(t *testing.T) {
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {
@@ -76,7 +76,7 @@ func TestOverlayPinsTheWorkersImage(t *testing.T) {
 	}
 }
 
-// TestSettingsWithPlainHTTP: the operator reads the configuration also where that lists registries already, and what it says of this one stays.
+// Plain HTTP is added to a configuration with and without registries. An existing entry for the host stays.
 func TestSettingsWithPlainHTTP(t *testing.T) {
 	const host = "198.51.100.10:5000"
 	other := config.Registry{Host: "registry.example.com", Mirrors: []string{"mirror.example.com"}}
@@ -111,8 +111,7 @@ func TestSettingsWithPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestOverlayHasTheConfiguration: what builds upon the overlay adds a Clair to the operator's configuration as it is deployed, whatever the
-// registry.
+// The overlay contains the deployed configuration for any registry, so that a kustomization on top of it can add settings.
 func TestOverlayHasTheConfiguration(t *testing.T) {
 	for registry, want := range map[string][]config.Registry{
 		"198.51.100.10:5000/x":   {{Host: "198.51.100.10:5000", PlainHTTP: true}},

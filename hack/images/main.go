@@ -1,12 +1,13 @@
 // Command images builds the project's images without Docker and pushes them to a registry.
 //
-//	images build [NAME…]   compile and write the images to bin/images, one directory each
-//	images push  [NAME…]   push what is there, print each name@digest and write them all to bin/images.json
-//	images record [NAME…]  write bin/images.json as push does, and push nothing
+//	images build [NAME…]   compile, and write the images to bin/images, one directory each
+//	images push  [NAME…]   push the built images, print each name@digest and write them all to bin/images.json
+//	images record [NAME…]  write bin/images.json as push does, without pushing
 //	images overlay         write bin/deploy, a kustomization of config/default with exactly the images of bin/images.json
 //
-// Build and push take -version, build takes -platforms and -commit, the others take -registry, and all take -out. Without names they do all images.
-// Two steps, since compiling may download modules and the local cluster's registry is in a network without internet.
+// Build and push take -version, build takes -platforms and -commit, the others take -registry, and all take -out. Without names, the
+// commands process all images. Build and push are separate steps, since compiling may download modules and the local cluster's registry
+// is in a network without internet access.
 package main
 
 import (
@@ -26,7 +27,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// options are what the command line says.
+// options are the options and arguments of the command line.
 type options struct {
 	registry, version, commit, out string
 	platforms                      []v1.Platform
@@ -114,8 +115,8 @@ func buildAll(ctx context.Context, chosen options) error {
 	return nil
 }
 
-// recordAll records under which reference by digest each image is, or will be, in the registry. The record is what
-// "make deploy" reads: image name to reference.
+// recordAll writes the reference by digest of each image to images.json, which maps image names to references and is the input of "make
+// deploy". place pushes an image, or only computes its reference.
 func recordAll(chosen options, place func(image, build.Pushable) (name.Digest, error)) error {
 	record := filepath.Join(chosen.out, "images.json")
 	pushed := recorded(record)
@@ -138,8 +139,8 @@ func recordAll(chosen options, place func(image, build.Pushable) (name.Digest, e
 	return os.WriteFile(record, append(content, '\n'), 0o644)
 }
 
-// recorded reads the record of earlier pushes, so that pushing one image keeps the others. What cannot be read counts
-// as empty: it is written anew.
+// recorded reads the record of earlier pushes, so that pushing one image keeps the others. An unreadable record counts as empty and is
+// overwritten.
 func recorded(file string) map[string]string {
 	pushed := map[string]string{}
 	content, err := os.ReadFile(file)

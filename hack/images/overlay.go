@@ -13,24 +13,24 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// imageFields tells kustomize that an environment variable of a Deployment can name an image too: the manager learns the
-// worker's image from RELATED_IMAGE_WORKER, and it is to be replaced like the others.
+// imageFields makes kustomize replace images in environment variables of Deployments too: the manager reads the worker's image from
+// RELATED_IMAGE_WORKER.
 const imageFields = `images:
   - {kind: Deployment, path: spec/template/spec/containers/env/value}
 `
 
-// replacementsFile tells the admission policies what else is in a kustomization.
+// replacementsFile copies values of the kustomization, such as images, into the admission policies.
 const replacementsFile = "policy_replacements.yaml"
 
-// settingsGenerator puts a configuration in the place of the operator's.
+// settingsGenerator replaces the operator's configuration.
 const settingsGenerator = `configMapGenerator:
   - {name: scanner-operator-config, namespace: scanner-operator-system, behavior: replace, files: [config.yaml]}
 `
 
-// writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It lies
-// under out, so that a deployment never changes a file that is under version control.
+// writeOverlay writes a kustomization that installs config/default with the images of the last push, by digest. It is written below out,
+// so that a deployment never changes a file under version control.
 //
-// The images must be in the given registry: those of another push would be installed without a word.
+// Images of another registry than the given one are an error. They come from another push and would otherwise be installed unnoticed.
 func writeOverlay(out, registry string) error {
 	pushed := recorded(filepath.Join(out, "images.json"))
 	if len(pushed) == 0 {
@@ -46,7 +46,7 @@ func writeOverlay(out, registry string) error {
 	if err != nil {
 		return err
 	}
-	// The policies are told of the images here once more: config/default has told them of its own.
+	// The replacements run once more here, since those of config/default used the image names of config/default.
 	replacements, err := os.ReadFile(filepath.Join("config", "default", replacementsFile))
 	if err != nil {
 		return err
@@ -66,8 +66,9 @@ func writeOverlay(out, registry string) error {
 	return nil
 }
 
-// addSettings adds the operator's configuration to an overlay, for what builds upon that. It takes the place of the operator's if the registry speaks
-// plain HTTP, as one beside a trial cluster does: the operator reads from it only if its configuration says so.
+// addSettings adds the operator's configuration to an overlay, for kustomizations that build on it. If the registry uses plain HTTP, as
+// a registry beside a test cluster does, the overlay's configuration replaces the operator's, since the operator reads from such a
+// registry only if its configuration allows plain HTTP.
 func addSettings(files map[string]string, registry string) error {
 	image, err := build.ParseReference(registry + "/image:tag")
 	if err != nil {
@@ -87,7 +88,7 @@ func addSettings(files map[string]string, registry string) error {
 	return nil
 }
 
-// settingsWithPlainHTTP lets the operator's configuration allow plain HTTP for a host. What it says of that host already stays.
+// settingsWithPlainHTTP adds plain HTTP for a host to the operator's configuration. An existing entry for the host stays.
 func settingsWithPlainHTTP(settings []byte, host string) ([]byte, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(settings, &fields); err != nil {
@@ -99,14 +100,14 @@ func settingsWithPlainHTTP(settings []byte, host string) ([]byte, error) {
 			return settings, nil
 		}
 	}
-	if fields == nil { // it has comments only
+	if fields == nil { // the configuration has only comments
 		fields = map[string]any{}
 	}
 	fields["registries"] = append(registries, map[string]any{"host": host, "plainHTTP": true})
 	return yaml.Marshal(fields)
 }
 
-// overlay is the text of the kustomization.
+// overlay returns the text of the kustomization.
 func overlay(base string, pushed map[string]string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\nconfigurations: [image-fields.yaml]\n"+

@@ -13,23 +13,23 @@ import (
 
 // image is one of the project's images: a Go program on an empty base.
 type image struct {
-	name  string // in the registry, below its path
-	dir   string // the Go module
-	pkg   string // the command
-	title string // for people
+	name  string // below the registry's path
+	dir   string // of the Go module
+	pkg   string // of the command
+	title string
 }
 
-// versionPackage holds the version that programs print.
+// versionPackage holds the version variables that the linker sets.
 const versionPackage = "github.com/scanner-operator/scanner-operator/workerapi/version"
 
-// images is every image of the project. The Dockerfiles at the root describe the same builds.
+// images are all images of the project. The Dockerfiles at the root describe the same builds.
 var images = []image{
 	{name: "scanner-operator", dir: ".", pkg: "./cmd/manager", title: "Scanner Operator: the manager"},
 	{name: "scanner-notifier", dir: ".", pkg: "./cmd/notifier", title: "Scanner Operator: the notifier"},
 	{name: "scanner-grype", dir: "worker", pkg: "./cmd/scanner-grype", title: "Scanner Operator: the Grype worker"},
 }
 
-// imagesNamed returns the images with these names, or all.
+// imagesNamed returns the images with the given names, or all images if names is empty. An unknown name is an error.
 func imagesNamed(names []string) ([]image, error) {
 	if len(names) == 0 {
 		return images, nil
@@ -51,7 +51,7 @@ func imagesNamed(names []string) ([]image, error) {
 	return chosen, nil
 }
 
-// build makes the image for one platform, or an index for several.
+// build returns an image for one platform, or an index for several.
 func (i image) build(ctx context.Context, chosen options) (build.Pushable, error) {
 	built := make([]v1.Image, 0, len(chosen.platforms))
 	for _, platform := range chosen.platforms {
@@ -84,7 +84,7 @@ func (i image) buildFor(ctx context.Context, platform v1.Platform, chosen option
 	}, base, binary)
 }
 
-// labels are the pre-defined annotation keys of the OCI image specification.
+// labels returns the predefined annotation keys of the OCI image specification.
 func (i image) labels(version, commit string) map[string]string {
 	labels := map[string]string{
 		"org.opencontainers.image.title":    i.title,
@@ -98,8 +98,8 @@ func (i image) labels(version, commit string) map[string]string {
 	return labels
 }
 
-// baseFiles is all that a static program may look for: a temporary directory, and a name for the user it runs as.
-// Root certificates are in the programs themselves (golang.org/x/crypto/x509roots/fallback).
+// baseFiles are the only files that a static program may expect: a temporary directory, and a name for its user. Root certificates are
+// compiled into the programs (golang.org/x/crypto/x509roots/fallback).
 func baseFiles() map[string]build.File {
 	return map[string]build.File{
 		"/tmp":        {Mode: fs.ModeDir | fs.ModeSticky | 0o777},

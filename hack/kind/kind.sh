@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A kind cluster and a registry beside it, for machines with Docker. Elsewhere there is hack/cluster.
+# A kind cluster and a registry beside it, for machines with Docker. hack/cluster is for other machines.
 #
 #   kind.sh up            start both; the registry is in Docker's network "kind", where nodes, pods and this machine reach it
 #   kind.sh run CMD ARG…  run a command with KUBECONFIG and REGISTRY set to them
@@ -11,7 +11,7 @@ KIND=${KIND:-bin/kind}
 NAME=scanner-operator
 KUBECONFIG_FILE=bin/kind.kubeconfig
 
-# registry_address is the registry's in Docker's network: private (RFC 1918), so that clients speak plain HTTP to it.
+# registry_address is the address of the registry in Docker's network. It is private (RFC 1918), so clients use plain HTTP.
 registry_address() { docker inspect --format '{{.NetworkSettings.Networks.kind.IPAddress}}:5000' "$NAME-registry"; }
 
 up() {

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// listMaterials prints one line for each platform of each program: the reference of the platform's image by digest, and the file of
-// its software bill of materials. publish.sh attests the one to the other.
-// registry replaces where images.json says that the images are; empty takes it as it is.
+// listMaterials prints one line for each platform of each program: the reference of the platform's image by digest, and the file of its
+// SBOM. publish.sh attests the SBOM to the image. registry replaces the registry and path in images.json; empty keeps them.
 func (r release) listMaterials(registry string, out io.Writer) error {
 	record, err := r.record()
 	if err != nil {

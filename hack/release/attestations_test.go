@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// TestMaterialsOfEachPlatform: a bill of materials is attested to the image of its program and platform, and not to the index.
+// An SBOM is attested to the image of its program and platform, not to the index.
 func TestMaterialsOfEachPlatform(t *testing.T) {
 	r := complete(t)
 	var out bytes.Buffer
 	must(t, r.listMaterials("registry.example:5000/trial", &out))
 
-	files := map[string]string{} // of each platform's image, by its reference
+	files := map[string]string{} // SBOM files by the reference of the platform's image
 	for _, program := range programs {
 		index, err := r.index(program)
 		must(t, err)

@@ -18,14 +18,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// chartName is the chart's, and that of the directory in its package.
+// chartName is the name of the chart and of the directory in its package.
 const chartName = "scanner-operator"
 
-// chartFile is the chart's package, named as Helm names it.
+// chartFile returns the path of the chart's package, with the name that Helm uses.
 func (r release) chartFile() string { return r.path(chartName + "-" + r.version + ".tgz") }
 
-// writeChart packages the chart with the images by digest. "helm package" writes the time into what it packages, so that no two
-// packages are equal; here all times are fixed, as in images.
+// writeChart packages the chart with the images by digest. "helm package" writes the current time into the package, so its packages
+// always differ. Here all times are fixed, as in images.
 func (r release) writeChart() error {
 	record, err := r.record()
 	if err != nil {
@@ -57,7 +57,7 @@ func (r release) writeChart() error {
 	return os.WriteFile(r.chartFile(), packaged, 0o644)
 }
 
-// pinned sets the digests in the text of values.yaml and leaves all else, comments above all, as it is.
+// pinned returns the text of values.yaml with the digests set. All other text, including comments, stays the same.
 func pinned(values string, record map[string]string) (string, error) {
 	for _, name := range programs {
 		_, digest, found := strings.Cut(record[name], "@")
@@ -73,18 +73,18 @@ func pinned(values string, record map[string]string) (string, error) {
 	return values, nil
 }
 
-// chartMetadata is what Chart.yaml says of versions.
+// chartMetadata holds the versions in Chart.yaml.
 type chartMetadata struct {
 	Version    string `json:"version"`
 	AppVersion string `json:"appVersion"`
 }
 
-// chartValues are the images of values.yaml.
+// chartValues holds the images in values.yaml.
 type chartValues struct {
 	Image map[string]any `json:"image"`
 }
 
-// chart reads the package.
+// chart reads the metadata and the values of the packaged chart.
 func (r release) chart() (metadata chartMetadata, values chartValues, err error) {
 	err = errors.Join(
 		r.fromChart("Chart.yaml", &metadata),

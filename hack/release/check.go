@@ -17,14 +17,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// check is one thing that must be so before a release is published.
+// check is one condition that must hold before a release is published.
 type check struct {
-	// what is so, in words.
+	// what is the condition in words, for the report.
 	what string
 	run  func(context.Context) error
 }
 
-// report runs checks and prints how each went.
+// report runs the checks and prints the result of each. It returns an error if any check failed.
 func (r release) report(ctx context.Context, checks []check, out io.Writer) error {
 	failed := 0
 	for _, c := range checks {
@@ -43,8 +43,8 @@ func (r release) report(ctx context.Context, checks []check, out io.Writer) erro
 	return nil
 }
 
-// checks are all. Again is the directory of a second build of the same sources, or empty; tagged says that what is committed
-// is released as it is.
+// checks returns all checks. again is the directory of a second build of the same sources, or empty. tagged adds the check that the
+// committed bundle matches these images.
 func (r release) checks(again string, tagged bool) []check {
 	checks := []check{
 		{"every artefact is there", r.complete},
@@ -67,7 +67,7 @@ func (r release) checks(again string, tagged bool) []check {
 	return checks
 }
 
-// complete looks for everything that is published.
+// complete checks that every published file exists.
 func (r release) complete(context.Context) error {
 	wanted := []string{
 		"install.yaml", "crds.yaml", "olm-policies.yaml", recordFile, checksumsFile, checksumsFile + ".sigstore.json", "RELEASE_NOTES.md",
@@ -125,7 +125,7 @@ func (r release) imageIsAsPromised(name string) error {
 	return nil
 }
 
-// recordIsTrue compares images.json with the images.
+// recordIsTrue checks that images.json has the digests of the images.
 func (r release) recordIsTrue(context.Context) error {
 	record, err := r.record()
 	if err != nil {
@@ -180,7 +180,7 @@ func (r release) versionsAgree(context.Context) error {
 	return errors.Join(chartErr, csvErr, notesErr)
 }
 
-// clusterServiceVersion is what the bundle says of versions.
+// clusterServiceVersion holds the name and the version of the bundle's ClusterServiceVersion, and its text.
 type clusterServiceVersion struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -204,7 +204,7 @@ func (r release) clusterServiceVersion() (clusterServiceVersion, error) {
 	return csv, yaml.Unmarshal(text, &csv)
 }
 
-// referencesAreTrue looks at every image of ours that users would install.
+// referencesAreTrue checks each reference to the project's images that users would install.
 func (r release) referencesAreTrue(context.Context) error {
 	record, err := r.record()
 	if err != nil {
@@ -226,10 +226,10 @@ func (r release) referencesAreTrue(context.Context) error {
 	return errors.Join(wrong...)
 }
 
-// namesOnly wants text to name an image, and each time by the given reference.
+// namesOnly checks that text contains an image, and every time by the given reference.
 func namesOnly(where, text, name, reference string) error {
 	repository, _, _ := strings.Cut(reference, "@")
-	// The bare name too: what kustomize was not told to replace.
+	// The bare name counts too: it remains where kustomize was not configured to replace it.
 	found := regexp.MustCompile(`(?m)(`+regexp.QuoteMeta(repository)+`([@:][^\s"',]*)?|(image|value): "?`+name+`([@:]\S*)?)"?$`).FindAllString(text, -1)
 	if len(found) == 0 {
 		return fmt.Errorf("%s does not name %s", where, reference)
@@ -242,7 +242,7 @@ func namesOnly(where, text, name, reference string) error {
 	return nil
 }
 
-// valuesName wants the chart to name an image by registry, repository and digest.
+// valuesName checks that the chart's values name an image by registry, repository and digest.
 func valuesName(values chartValues, name, reference string) error {
 	for _, key := range slices.Sorted(maps.Keys(values.Image)) {
 		one, ok := values.Image[key].(map[string]any)
@@ -257,12 +257,12 @@ func valuesName(values chartValues, name, reference string) error {
 	return fmt.Errorf("values.yaml names no image %s", name)
 }
 
-// materialsFile is the software bill of materials of a program for a platform, relative to the release's directory.
+// materialsFile returns the path of the SBOM of a program for a platform, relative to the release's directory.
 func materialsFile(name, system, architecture string) string {
 	return filepath.Join("sbom", name+"_"+system+"_"+architecture+".spdx.json")
 }
 
-// materialsAreNamed wants each to name Go's standard library and the root certificates, which every program has.
+// materialsAreNamed checks that each SBOM contains Go's standard library and the root certificates, which every program has.
 func (r release) materialsAreNamed(context.Context) error {
 	var wrong []error
 	for _, name := range programs {
@@ -300,7 +300,7 @@ func namesMaterials(file string) error {
 	return nil
 }
 
-// lockIsCommitted holds when whoever builds the tag gets the images that its bundle names.
+// lockIsCommitted checks that a build of the tag produces the images that the tag's bundle names.
 func (r release) lockIsCommitted(context.Context) error {
 	built, err := os.ReadFile(r.path(lockFile))
 	committed, errCommitted := os.ReadFile(filepath.Join(r.root, committedLock))
@@ -328,7 +328,8 @@ func (r release) checksumsAreTrue(context.Context) error {
 	return nil
 }
 
-// same compares what must not depend on when and where it was built. The bills of materials hold the time of their making.
+// same compares the files that must not depend on the time and place of the build. The SBOMs contain the time of their creation and are
+// not compared.
 func (r release) same(second release) error {
 	var differing []error
 	for _, file := range []string{recordFile, "install.yaml", "crds.yaml", "olm-policies.yaml", filepath.Base(r.chartFile())} {

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// checksumsFile is as sha256sum writes and reads it ("sha256sum --check SHA256SUMS").
+// checksumsFile is the name of the file with the checksums, in the format of sha256sum ("sha256sum --check SHA256SUMS").
 const checksumsFile = "SHA256SUMS"
 
-// published are the patterns of what a release publishes as files. Images and the catalog go to a registry; their digests
-// are in images.json.
+// published are the patterns of the files that a release publishes. Images and the catalog go to a registry; their digests are in
+// images.json.
 var published = []string{"*.yaml", "*.tgz", "*.tar.gz", "images.json", "sbom/*.json"}
 
-// files are the published files, relative to the release's directory and sorted.
+// files returns the published files, relative to the release's directory and sorted.
 func (r release) files() ([]string, error) {
 	var files []string
 	for _, pattern := range published {
@@ -37,7 +37,7 @@ func (r release) files() ([]string, error) {
 	return files, nil
 }
 
-// checksums is the content of the file of checksums.
+// checksums returns the content of the file with the checksums.
 func (r release) checksums() (string, error) {
 	files, err := r.files()
 	if err != nil {

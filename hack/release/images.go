@@ -19,23 +19,23 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// programs are the images that hold a program, and packaged those that hold what is known of it: OLM's bundle and catalog.
+// programs are the images that contain a program. packaged are the images with files about the operator: OLM's bundle and catalog.
 var (
 	programs = []string{"scanner-operator", "scanner-notifier", "scanner-grype"}
 	packaged = []string{"scanner-operator-bundle", "scanner-operator-catalog"}
 )
 
-// platforms are those of every image.
+// platforms are the platforms of every image.
 var platforms = []v1.Platform{{OS: "linux", Architecture: "amd64"}, {OS: "linux", Architecture: "arm64"}}
 
 const (
 	recordFile = "images.json"
-	// lockFile is what the bundle is generated from; that of the version in VERSION is under version control.
+	// lockFile is the input from which the bundle is generated. The one for the version in VERSION is under version control.
 	lockFile      = "images.lock.yaml"
 	committedLock = "config/manifests/images.yaml"
 )
 
-// record is which reference by digest each image has, by name.
+// record returns the reference by digest of each image, by name.
 func (r release) record() (map[string]string, error) {
 	return readRecord(r.path(recordFile))
 }
@@ -52,11 +52,11 @@ func readRecord(file string) (map[string]string, error) {
 	return record, nil
 }
 
-// lock is what the bundle has to know of a release. Its own image is not in it, and can only follow from it.
+// lock is the part of a release that the bundle depends on. It does not contain the bundle's own image, which is built from the lock.
 type lock struct {
-	// Created is the day of the release, as RFC 3339.
+	// Created is the day of the release, in RFC 3339.
 	Created string `json:"created"`
-	// Images are references by digest, by name.
+	// Images maps image names to references by digest.
 	Images map[string]string `json:"images"`
 }
 
@@ -83,7 +83,7 @@ func (r release) writeLock() error {
 	return os.WriteFile(r.path(lockFile), []byte(text), 0o644)
 }
 
-// index is an image as it lies in the release's directory, for all platforms.
+// index returns an image of the release's directory, for all platforms.
 func (r release) index(name string) (v1.ImageIndex, error) {
 	saved, err := build.Load(r.path("images", name))
 	if err != nil {
@@ -96,7 +96,7 @@ func (r release) index(name string) (v1.ImageIndex, error) {
 	return index, nil
 }
 
-// imageFor picks the image of a platform out of an index.
+// imageFor returns the image for a platform of an index.
 func imageFor(index v1.ImageIndex, platform v1.Platform) (v1.Image, error) {
 	manifest, err := index.IndexManifest()
 	if err != nil {
@@ -110,7 +110,7 @@ func imageFor(index v1.ImageIndex, platform v1.Platform) (v1.Image, error) {
 	return nil, fmt.Errorf("no image for %s", platform)
 }
 
-// writePlatforms writes the image of each platform by itself, to platforms/NAME_OS_ARCHITECTURE: Syft reads no index of several.
+// writePlatforms writes the image of each platform to platforms/NAME_OS_ARCHITECTURE, since Syft cannot read an index of several.
 func (r release) writePlatforms() error {
 	for _, name := range programs {
 		index, err := r.index(name)
@@ -134,7 +134,7 @@ func (r release) writePlatforms() error {
 	return nil
 }
 
-// printedVersion runs the program of an image with --version. It works for this machine's own platform.
+// printedVersion runs the program of an image with --version. It supports only the platform of this machine.
 func printedVersion(ctx context.Context, index v1.ImageIndex, name string) (string, error) {
 	image, err := imageFor(index, v1.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH})
 	if err != nil {
@@ -156,7 +156,7 @@ func printedVersion(ctx context.Context, index v1.ImageIndex, name string) (stri
 	return string(printed), nil
 }
 
-// extract writes the file /name of an image to another file, which may be run.
+// extract writes the file /name of an image to an executable file.
 func extract(image v1.Image, name, to string) error {
 	files := mutate.Extract(image)
 	defer files.Close()

@@ -1,15 +1,15 @@
-// Command release helps to make a release; "make release-dry-run" shows the whole. It works on the directory that -dir names,
-// in which images, manifests, chart and bundle are.
+// Command release runs the steps of a release; "make release-dry-run" runs them all. It works on the directory -dir, which contains
+// images, manifests, chart and bundle.
 //
-//	release notes               print what CHANGELOG.md says of the version
+//	release notes               print the section of CHANGELOG.md about the version
 //	release chart               package charts/scanner-operator with the images by digest
-//	release package IMAGE       make the image of the bundle or of the catalog, of what lies in bundle/ or catalog/
-//	release checksums           write SHA256SUMS of everything that is published as a file
-//	release check [-again DIR]  say what is missing, differs or is wrong; DIR is a second build of the same sources.
-//	                            With -tagged, the committed bundle must be that of these images, too
-//	release platforms           write the image of each platform by itself to platforms/
-//	release push                push the images to where images.json says, or to -registry
-//	release materials           print the reference of each platform's image by digest, and the file of its bill of materials
+//	release package IMAGE       build the image of the bundle or of the catalog, from bundle/ or catalog/
+//	release checksums           write SHA256SUMS of all published files
+//	release check [-again DIR]  report what is missing, differs or is wrong; DIR is a second build of the same sources.
+//	                            With -tagged, the committed bundle must match these images, too
+//	release platforms           write the image of each platform to platforms/
+//	release push                push the images to the registry in images.json, or to -registry
+//	release materials           print the reference of each platform's image by digest, and the file of its SBOM
 //	release lock                write images.lock.yaml, from which the bundle is generated
 package main
 
@@ -25,11 +25,11 @@ import (
 	"strings"
 )
 
-// release is one release, as it lies in a directory.
+// release is one release in a directory.
 type release struct {
-	// dir is where its artefacts are, and root where its sources are.
+	// dir contains the artifacts, root the sources.
 	dir, root string
-	// version is that of the file VERSION.
+	// version is the content of the file VERSION.
 	version string
 }
 
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// open reads the version that the sources below root have.
+// open returns the release in dir, with the version of the sources below root.
 func open(root, dir string) (release, error) {
 	text, err := os.ReadFile(filepath.Join(root, "VERSION"))
 	if err != nil {
@@ -93,7 +93,7 @@ func open(root, dir string) (release, error) {
 	return release{dir: dir, root: root, version: strings.TrimSpace(string(text))}, nil
 }
 
-// path is that of an artefact.
+// path returns the path of an artifact.
 func (r release) path(parts ...string) string {
 	return filepath.Join(append([]string{r.dir}, parts...)...)
 }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// heading begins what CHANGELOG.md says of a version, as on https://keepachangelog.com: "## [0.1.0] - 2026-11-22".
+// heading matches the heading of a version in CHANGELOG.md, as on https://keepachangelog.com: "## [0.1.0] - 2026-11-22".
 var heading = regexp.MustCompile(`(?m)^## \[([^]]+)\](?: - (\S+))?.*\n`)
 
-// source is the repository.
+// source is the URL of the repository.
 const source = "https://github.com/scanner-operator/scanner-operator"
 
-// neverYet is the day of a version that has none yet: that a build is made today must not show in it.
+// neverYet is the date of a version without a date. It is fixed, since a build must not depend on the current day.
 const neverYet = "1970-01-01"
 
-// created is the day that CHANGELOG.md says the version is of, as RFC 3339.
+// created returns the date of the version in CHANGELOG.md, in RFC 3339.
 func (r release) created() (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
@@ -33,10 +33,10 @@ func (r release) created() (string, error) {
 	return day + "T00:00:00Z", nil
 }
 
-// link is one to another file of the repository: a release's page is elsewhere.
+// link matches a relative link to a file of the repository. The release's page is at another URL, so such links become absolute.
 var link = regexp.MustCompile(`\]\(([^:)#][^:)]*)\)`)
 
-// notes are what CHANGELOG.md says of the version, without its heading.
+// notes returns the section of CHANGELOG.md about the version, without its heading.
 func (r release) notes() (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {

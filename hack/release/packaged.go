@@ -15,18 +15,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// content is what an image without a program is made of.
+// content is the content of an image without a program.
 type content struct {
-	// title is for people.
+	// title is the image's title label.
 	title string
-	// directories of the release by their place in the image.
+	// directories maps directories in the image to directories of the release.
 	directories map[string]string
-	// labels by which OLM knows what it is.
+	// labels returns the labels by which OLM recognises the image.
 	labels func(release) (map[string]string, error)
 }
 
-// contents are the images without a program, by name. They have all platforms, though nothing in them depends on one: a node
-// refuses an image that is not for it.
+// contents are the images without a program, by name. They are built for all platforms although their content is the same: a node
+// refuses an image for another platform.
 var contents = map[string]content{
 	"scanner-operator-bundle": {
 		title: "Scanner Operator: the bundle for OLM",
@@ -35,7 +35,7 @@ var contents = map[string]content{
 		},
 		labels: release.bundleAnnotations,
 	},
-	// It has no server inside: OLM brings one (CatalogSource.spec.grpcPodConfig.extractContent), as OLM v1's catalogd does.
+	// The image contains no server: OLM brings one (CatalogSource.spec.grpcPodConfig.extractContent), as OLM v1's catalogd does.
 	"scanner-operator-catalog": {
 		title:       "Scanner Operator: the catalog for OLM",
 		directories: map[string]string{"/configs": "catalog"},
@@ -45,7 +45,7 @@ var contents = map[string]content{
 	},
 }
 
-// writePackaged makes one of the images without a program and records it.
+// writePackaged builds one of the images without a program and adds it to images.json.
 func (r release) writePackaged(name string) error {
 	content, ok := contents[name]
 	if !ok {
@@ -95,7 +95,7 @@ func (r release) packagedIndex(content content) (v1.ImageIndex, error) {
 	return build.Index(images...)
 }
 
-// addFiles adds all files of a directory below a place.
+// addFiles adds all files of a directory below the path place.
 func addFiles(files map[string]build.File, place, directory string) error {
 	return filepath.WalkDir(directory, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -111,7 +111,7 @@ func addFiles(files map[string]build.File, place, directory string) error {
 	})
 }
 
-// bundleAnnotations are those of the bundle's metadata. A bundle's image has them as labels, too.
+// bundleAnnotations returns the annotations in the bundle's metadata. The bundle's image has them as labels, too.
 func (r release) bundleAnnotations() (map[string]string, error) {
 	text, err := os.ReadFile(r.path("bundle", "metadata", "annotations.yaml"))
 	if err != nil {
@@ -129,7 +129,7 @@ func (r release) bundleAnnotations() (map[string]string, error) {
 	return metadata.Annotations, nil
 }
 
-// addToRecord says that an image will be beside the programs' images in the registry.
+// addToRecord adds an image to images.json, in the same registry as the programs' images.
 func (r release) addToRecord(name string, digest v1.Hash) error {
 	record, err := r.record()
 	if err != nil {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Publish what "make release-dry-run" has made: push images and chart, sign what was pushed and the checksums, attest each image's
-# bill of materials, and verify all of it.
+# Publish the result of "make release-dry-run": push images and chart, sign them and the checksums, attest the SBOM of each
+# image, and verify everything.
 #
 #   publish.sh DIR REGISTRY VERSION
 #
-# The registry's credentials are those of "docker login". cosign signs with the identity of the workflow that runs this
-# (keyless), or, where COSIGN_KEY names one, with a key and without any service: so it is tried out.
+# The registry's credentials are those of "docker login". cosign signs with the identity of the workflow that runs this script
+# (keyless), or with the key in COSIGN_KEY, without any service, for trials.
 set -euo pipefail
 [ $# = 3 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2; }
 release=$1 registry=$2 version=$3

@@ -10,8 +10,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// push uploads all images, tagged with the version, and prints the reference of each. They go where images.json says, or to another
-// registry, for trying it out. What arrives must be what images.json names.
+// push uploads all images, tagged with the version, and prints the reference of each. The target is the registry in images.json, or the
+// given registry for trials. The digests must match images.json.
 func (r release) push(ctx context.Context, registry string, out io.Writer) error {
 	record, err := r.record()
 	if err != nil {
@@ -26,7 +26,7 @@ func (r release) push(ctx context.Context, registry string, out io.Writer) error
 		if err != nil {
 			return err
 		}
-		// Before anything is pushed: a tag is seen by users at once.
+		// The digest is checked before the push, since a tag is visible to users at once.
 		got, err := image.Digest()
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ import (
 
 const home = "ghcr.io/scanner-operator/"
 
-// complete is a release as it should be, but that its programs are shell scripts.
+// complete returns a release without problems, whose programs are shell scripts.
 func complete(t *testing.T) release {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func writeRecord(t *testing.T, r release, record map[string]string) {
 	write(t, r.path(recordFile), string(content))
 }
 
-// saveImage puts an image for all platforms into the release and returns its reference.
+// saveImage saves an image for all platforms in the release and returns its reference.
 func saveImage(t *testing.T, r release, name, version, program string) string {
 	t.Helper()
 	images := make([]v1.Image, 0, len(platforms))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Measures of a card in pixels: a phone's width, and the places of what Slack shows around a message.
+// Sizes of a card in pixels: the width of a phone, and the positions of the elements that Slack shows around a message.
 const (
 	cardWidth  = 480
 	padding    = 16
@@ -17,7 +17,7 @@ const (
 	blockGap   = 10
 )
 
-// look is how a block's text is set.
+// look is the text style of a block type.
 type look struct {
 	size, lineHeight float64
 	colour           string
@@ -36,13 +36,13 @@ const (
 	lineColour = "#dddddd"
 )
 
-// Sizes beside that of the text around: of code, and of the word that says that an app has sent it.
+// codeFactor and appFactor are font sizes relative to the surrounding text: of code, and of the word APP beside the sender's name.
 const (
 	codeFactor = 0.88
 	appFactor  = 0.75
 )
 
-// card is a drawing in the making, from top to bottom.
+// card is a drawing that is built from top to bottom.
 type card struct {
 	body strings.Builder
 	y    float64
@@ -76,7 +76,7 @@ func draw(m message) (string, error) {
 `, cardWidth, height, cardWidth, height, html.EscapeString(html.UnescapeString(m.Text)), cardWidth-1, height-1, lineColour, c.body.String()), nil
 }
 
-// sender is the app that the webhook belongs to.
+// sender draws the app that the webhook belongs to.
 func (c *card) sender() {
 	fmt.Fprintf(&c.body, `<rect x="%d" y="%.1f" width="%d" height="%d" rx="6" fill="#2f5d8a"/>`+"\n", padding, c.y, avatar, avatar)
 	fmt.Fprintf(&c.body, `<circle cx="%d" cy="%.1f" r="8" fill="none" stroke="#ffffff" stroke-width="3"/><path d="M%d %.1fl7 7" stroke="#ffffff" stroke-width="3"/>`+"\n",
@@ -86,7 +86,7 @@ func (c *card) sender() {
 	c.y += nameHeight - 14
 }
 
-// text sets a text in lines that fit. A header's is plain, all others have marks.
+// text draws a text in lines that fit. The text of a header is plain, all others are mrkdwn.
 func (c *card) text(s, kind string, lk look) {
 	runs := parse(s)
 	if kind == "header" {
@@ -102,7 +102,7 @@ func (c *card) text(s, kind string, lk look) {
 	}
 }
 
-// line sets runs one after the other, each where the one before ends, whatever font there is.
+// line draws runs one after the other. Each begins where the one before ends, with any font.
 func (c *card) line(runs []run, lk look) {
 	fmt.Fprintf(&c.body, `<text x="%d" y="%.1f" font-size="%.1f" fill="%s" xml:space="preserve">`, textLeft, c.y, lk.size, lk.colour)
 	for _, r := range runs {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestParse: bold, links, code, emoji and entities are read as Slack reads them.
+// Bold text, links, code, emoji and entities are parsed as Slack parses them.
 func TestParse(t *testing.T) {
 	got := parse("• *<https://a.example/?a=1&amp;b=2|CVE-1>* High\n`a *b* &lt;c&gt;` *d* :warning:")
 	want := []run{
@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestWrap: lines are broken at blanks, and within a word only when it has no room on a line of its own.
+// Lines break at spaces, and within a word only if the word is longer than a line.
 func TestWrap(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
@@ -48,7 +48,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestDraw: a picture is XML that holds all of the message's text and none of its markup.
+// A drawing is XML that contains all text of the message and no mrkdwn marks.
 func TestDraw(t *testing.T) {
 	m := message{Text: "a &amp; b", Blocks: []block{{Type: "section", Text: text{"*A* &lt;b&gt; `c`"}}}}
 	svg, err := draw(m)

@@ -1,10 +1,10 @@
-// Command slackcards draws Slack messages as they read on a phone: for each file with a message in Block Kit an SVG file of
-// the same name.
+// Command slackcards draws Slack messages as they appear on a phone. For each file with a Block Kit message it writes an SVG file of the
+// same name.
 //
 //	slackcards DIRECTORY MESSAGE.golden.json…
 //
-// The pictures are plain text with the viewer's fonts. Drawing them needs none, so that they are the same wherever it is done: where
-// lines are broken goes by built-in widths.
+// The drawings contain text that is shown with the viewer's fonts. Drawing needs no fonts: built-in widths decide where lines break, so
+// the result is the same on every machine.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// message is what is drawn of a message.
+// message is the part of a Slack message that is drawn.
 type message struct {
 	Text   string  `json:"text"`
 	Blocks []block `json:"blocks"`

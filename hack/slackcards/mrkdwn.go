@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// style of a piece of text.
+// style is the style of a run.
 type style struct{ bold, link, code, faint bool }
 
 // run is text of one style. A line break is a run of its own.
@@ -14,10 +14,10 @@ type run struct {
 	style style
 }
 
-// emoji are those that the notifier uses, by their names in Slack.
+// emoji replaces the names of the emoji that the notifier uses.
 var emoji = strings.NewReplacer(":warning:", "⚠")
 
-// parse reads mrkdwn as far as the notifier writes it: bold, code, links, emoji and the three entities
+// parse parses the mrkdwn that the notifier writes: bold, code, links, emoji and the three entities
 // (https://docs.slack.dev/messaging/formatting-message-text).
 func parse(s string) []run {
 	s = emoji.Replace(s)
@@ -39,7 +39,7 @@ func parse(s string) []run {
 		case r == '`':
 			end(i)
 			now.code = !now.code
-		case now.code: // nothing else has a meaning in it
+		case now.code: // mrkdwn has no other marks inside code
 		case r == '*':
 			end(i)
 			now.bold = !now.bold
@@ -58,8 +58,8 @@ func parse(s string) []run {
 	return runs
 }
 
-// wrap breaks runs into lines of at most a width, at blanks, or within a word that has no room on a line of its own. Each line
-// has one run for each change of style.
+// wrap breaks runs into lines of at most limit pixels, at spaces. A word that is longer than a line is broken inside. Each line has one
+// run for each change of style.
 func wrap(runs []run, size, limit float64) [][]run {
 	lines := [][]run{nil}
 	x := 0.0
@@ -95,7 +95,7 @@ func wrap(runs []run, size, limit float64) [][]run {
 	return lines
 }
 
-// fitting is how many bytes of a word fit: at least one character.
+// fitting returns the number of bytes of a word that fit: at least one character.
 func fitting(word string, st style, size, limit float64) int {
 	fits := 0
 	for i := range word {

@@ -1,7 +1,7 @@
 package main
 
-// widths of Helvetica's printable ASCII characters from the blank on, in thousandths of the font's size, as Adobe's core font
-// metrics have them.
+// widths are the widths of Helvetica's printable ASCII characters from the space on, in thousandths of the font size, from Adobe's core
+// font metrics.
 var widths = [...]float64{
 	278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, // blank to /
 	556, 556, 556, 556, 556, 556, 556, 556, 556, 556, 278, 278, 584, 584, 584, 556, // 0 to ?
@@ -11,21 +11,21 @@ var widths = [...]float64{
 	556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584, // p to ~
 }
 
-// Widths of other characters: those that messages are made of, and any.
+// otherWidths are the widths of other characters that messages use. anyWidth is the width of all others.
 var otherWidths = map[rune]float64{'·': 333, '•': 350, '→': 1000, '…': 1000, '⚠': 1000}
 
 const anyWidth = 600
 
 const (
-	// boldFactor is how much wider bold text is, about.
+	// boldFactor is the approximate ratio of bold to regular widths.
 	boldFactor = 1.07
-	// codeWidth is that of a character of code.
+	// codeWidth is the width of a character of code.
 	codeWidth = 600
 	// spare leaves room for fonts that are wider than Helvetica.
 	spare = 1.1
 )
 
-// width of a text in pixels, at most about.
+// width returns the approximate maximum width of a text in pixels.
 func width(s string, st style, size float64) float64 {
 	total := 0.0
 	for _, r := range s {

@@ -3,8 +3,8 @@
 //	bench          all parts
 //	bench NAME…    some of them
 //
-// It runs in the project's directory, with the programs that "make bench" has built in bin, and fails when a bound is
-// broken. The page says the figure all the same.
+// It runs in the project's directory, with the programs that "make bench" has built in bin. It exits with an error when a figure exceeds
+// its bound; the page is written in that case, too.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
 
-// docs is the page, relative to the project's directory.
+// docs is the path of the page, relative to the project's directory.
 const docs = "docs/benchmarks.md"
 
 // part is one section of the page.
@@ -33,7 +33,7 @@ type part struct {
 	run         func(context.Context, project) (page.Section, error)
 }
 
-// parts in the order of the page.
+// parts are all parts, in the order of the page.
 var parts = []part{
 	{"rematch", "Matching again", workerPart("TestRematch")},
 	{"catalogue", "Cataloguing", workerPart("TestCatalogue")},
@@ -45,11 +45,11 @@ var parts = []part{
 	{"latency", "From a running pod to Slack", latencyPart},
 }
 
-// project says where things are.
+// project holds the directories of the project and of the built programs.
 type project struct{ root, bin string }
 
 func main() {
-	ctrl.SetLogger(logr.Discard()) // of the libraries that start the API server
+	ctrl.SetLogger(logr.Discard()) // silences the libraries that start the API server
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
@@ -77,7 +77,7 @@ func run(ctx context.Context, names []string) error {
 		fmt.Printf("bench: %s\n", p.name)
 		section, err := measure(ctx, p, project{root: root, bin: filepath.Join(root, "bin")}, machine)
 		if err != nil {
-			// The other parts have something to say all the same.
+			// A failed part must not prevent the others.
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", p.name, err)
 			broken = append(broken, p.name)
 		} else if !section.Kept() {
@@ -116,7 +116,7 @@ func partNames() []string {
 	return names
 }
 
-// measure runs a part and writes its section.
+// measure runs a part and writes its section of the page.
 func measure(ctx context.Context, p part, project project, machine page.Machine) (page.Section, error) {
 	commit, err := page.Commit(ctx, project.root, docs)
 	if err != nil {

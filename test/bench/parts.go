@@ -18,10 +18,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/storage"
 )
 
-// sizes of the clusters, in pods.
+// sizes are the sizes of the clusters, in pods.
 var sizes = []int{1000, 5000}
 
-// workerPart runs a part that is in the worker's module, since it needs the worker's libraries.
+// workerPart returns a part that runs in the worker's module, since it needs the worker's libraries.
 func workerPart(test string) func(context.Context, project) (page.Section, error) {
 	return func(ctx context.Context, p project) (section page.Section, err error) {
 		result := filepath.Join(p.bin, "bench-result.json")
@@ -40,7 +40,7 @@ func workerPart(test string) func(context.Context, project) (page.Section, error
 		if err := json.Unmarshal(raw, &section); err != nil {
 			return section, err
 		}
-		// A failure that is not one of the bounds is in the log only.
+		// A failure other than an exceeded bound appears only in the test's output.
 		if failed != nil && section.Kept() {
 			return section, fmt.Errorf("%s: %w", test, failed)
 		}
@@ -72,7 +72,7 @@ func scannersPart(ctx context.Context, p project) (page.Section, error) {
 	return scanners.Measure(ctx, scale.Options{Root: p.root, Bin: p.bin, Assets: assets, Progress: progress})
 }
 
-// assetsDir is the directory of etcd and kube-apiserver.
+// assetsDir returns the directory with etcd and kube-apiserver.
 func assetsDir() (string, error) {
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {

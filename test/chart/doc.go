@@ -1,3 +1,3 @@
-// Package chart tests charts/scanner-operator by what Helm makes of it: that it installs what config/default installs, that
-// each value does what its comment says, and that wrong values are refused by name.
+// Package chart tests charts/scanner-operator by rendering it with Helm: it installs the same objects as config/default, each value has
+// the documented effect, and invalid values are rejected with an error that names them.
 package chart

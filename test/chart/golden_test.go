@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// likeConfig are the values with which the chart is to install what config/default does: images there have no registry, and the
-// claim for the store and all the rest are as they are by default.
+// likeConfig are the values with which the chart must install the same objects as config/default. The images in config/default have no
+// registry; everything else has its default.
 const likeConfig = `
 image: {registry: registry.example.com, tag: v1}
 `
@@ -33,10 +33,10 @@ images:
 - {name: scanner-grype, newName: registry.example.com/scanner-grype, newTag: v1}
 `
 
-// imageFields tells kustomize of the worker's image.
+// imageFields makes kustomize replace the worker's image in the environment variable.
 const imageFields = `images: [{kind: Deployment, path: spec/template/spec/containers/env/value}]`
 
-// TestChartInstallsWhatConfigDoes: the chart differs from config/ in what "alike" lists, and in nothing else.
+// The chart differs from config/ only in what alike removes.
 func TestChartInstallsWhatConfigDoes(t *testing.T) {
 	for name, test := range map[string]struct {
 		components []string
@@ -72,7 +72,7 @@ notifier: {clairWebhooks: {enabled: true, plainHTTP: true}}
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, got := configured(t, test.components...), rendered(t, likeConfig+test.values, "--no-hooks")
-			delete(want, "Namespace "+namespace) // helm install --create-namespace makes it
+			delete(want, "Namespace "+namespace) // helm install --create-namespace creates it
 			same(t, alike(want), alike(got))
 		})
 	}
@@ -93,7 +93,7 @@ func same(t *testing.T, want, got objects) {
 	}
 }
 
-// unordered: a network policy's rules are a set, as are a rule's peers.
+// unordered ignores the order of a NetworkPolicy's rules and of a rule's peers, which are sets.
 var unordered = cmp.FilterPath(func(path cmp.Path) bool {
 	return slices.ContainsFunc(path, func(step cmp.PathStep) bool {
 		at, isMap := step.(cmp.MapIndex)
@@ -101,7 +101,7 @@ var unordered = cmp.FilterPath(func(path cmp.Path) bool {
 	})
 }, cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) }))
 
-// configured is what config/default installs with these components of config/.
+// configured returns the objects that config/default installs with the given components of config/.
 func configured(t *testing.T, components ...string) objects {
 	t.Helper()
 	program, dir := kubectl(t), t.TempDir()
@@ -135,14 +135,14 @@ func configured(t *testing.T, components ...string) objects {
 	return decode(t, text)
 }
 
-// alike takes away what may differ.
+// alike removes the allowed differences.
 func alike(all objects) objects {
 	result := objects{}
 	for _, object := range all {
-		// Each object of a release says which it is of.
+		// Each object of a Helm release has the release's labels.
 		object.SetLabels(without(object.GetLabels(), "app.kubernetes.io/name", "helm.sh/chart", "app.kubernetes.io/instance",
 			"app.kubernetes.io/managed-by", "app.kubernetes.io/version"))
-		// CRDs are kept.
+		// Helm keeps CRDs on uninstall.
 		object.SetAnnotations(without(object.GetAnnotations(), "helm.sh/resource-policy"))
 		switch object.GetKind() {
 		case "ConfigMap", "Deployment":
@@ -150,14 +150,15 @@ func alike(all objects) objects {
 		case "NetworkPolicy":
 			splitPorts(object)
 		case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-			object.SetNamespace("") // kustomize does not know that these have none
+			object.SetNamespace("") // kustomize does not know that these kinds are cluster-scoped
 		}
 		result[key(object)] = object
 	}
 	return result
 }
 
-// nameConfig: a changed configuration replaces the pod, in config/ by a ConfigMap of another name, in the chart by a checksum.
+// nameConfig removes the mechanism that restarts the pod after a change of the configuration: another ConfigMap name in config/, a
+// checksum in the chart.
 func nameConfig(object *unstructured.Unstructured) {
 	if object.GetKind() == "Deployment" {
 		annotations, _, _ := unstructured.NestedStringMap(object.Object, "spec", "template", "metadata", "annotations")
@@ -176,7 +177,7 @@ func nameConfig(object *unstructured.Unstructured) {
 	_ = unstructured.SetNestedField(object.Object, withoutComments(text), "data", "config.yaml")
 }
 
-// splitPorts: a rule for two ports says the same as a rule for each of them.
+// splitPorts splits a rule for two ports into two equivalent rules.
 func splitPorts(policy *unstructured.Unstructured) {
 	for _, direction := range []string{"ingress", "egress"} {
 		rules, _, _ := unstructured.NestedSlice(policy.Object, "spec", direction)
@@ -194,7 +195,7 @@ func splitPorts(policy *unstructured.Unstructured) {
 	}
 }
 
-// without is nil when nothing is left.
+// without removes keys; it returns nil if nothing is left.
 func without(labels map[string]string, keys ...string) map[string]string {
 	for _, key := range keys {
 		delete(labels, key)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestSwitches: each is off where it is said to be off, and brings what it is for.
+// Each switch adds its objects when it is on, and none of them when it is off.
 func TestSwitches(t *testing.T) {
 	for name, test := range map[string]struct {
 		on, off string
@@ -47,7 +47,7 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// TestDisruptionBudget selects the pods of its component.
+// A disruption budget selects the pods of its component.
 func TestDisruptionBudget(t *testing.T) {
 	all := rendered(t, "manager: {podDisruptionBudget: {enabled: true, maxUnavailable: 0}}")
 	budget := into[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget "+namespace+"/scanner-operator-manager")
@@ -56,7 +56,7 @@ func TestDisruptionBudget(t *testing.T) {
 	}
 }
 
-// TestKeptKinds: Helm keeps the CRDs unless it is told not to.
+// Helm keeps the CRDs on uninstall, unless crds.keep is false.
 func TestKeptKinds(t *testing.T) {
 	for values, want := range map[string]string{"": "keep", "crds: {keep: false}": ""} {
 		kinds := 0
@@ -74,7 +74,7 @@ func TestKeptKinds(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicies: with the API servers known, nothing else that is private can be reached.
+// If the addresses of the API servers are given, no other private address is reachable.
 func TestNetworkPolicies(t *testing.T) {
 	all := rendered(t, `
 networkPolicy:
@@ -99,7 +99,8 @@ networkPolicy:
 	}
 }
 
-// TestInternetWhateverTheAPIsPorts: where the API servers do not listen on 443, Slack and the vulnerability database still do.
+// If the API servers listen on another port than 443, the internet's port 443 is still reachable, for Slack and the vulnerability
+// database.
 func TestInternetWhateverTheAPIsPorts(t *testing.T) {
 	for _, api := range []string{"ports: [443, 6443]", "ports: [6443]", "ports: [6443], peers: [{ipBlock: {cidr: 192.0.2.1/32}}]"} {
 		all := rendered(t, "networkPolicy: {enabled: true, kubernetesAPI: {"+api+"}}")
@@ -119,7 +120,7 @@ func toInternet(rule networkingv1.NetworkPolicyEgressRule) bool {
 		slices.ContainsFunc(rule.Ports, func(port networkingv1.NetworkPolicyPort) bool { return port.Port.IntValue() == 443 })
 }
 
-// TestMonitoring: what Prometheus and Grafana find things by is in the values.
+// Labels and annotations by which Prometheus and Grafana find objects come from the values.
 func TestMonitoring(t *testing.T) {
 	all := rendered(t, `
 monitoring:

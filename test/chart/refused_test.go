@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestWrongValuesAreRefused: whatever is unknown or of the wrong type is named, and nothing is rendered.
+// An unknown value or a value of the wrong type is an error that names it.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for values, want := range map[string]string{
 		"watchNamespace: [shop]":                              "watchNamespace",
@@ -38,7 +38,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"networkPolicy: {kubernetesAPI: {ports: [70000]}}":    "/networkPolicy/kubernetesAPI/ports/0",
 		"monitoring: {serviceMonitor: {interval: sometimes}}": "/monitoring/serviceMonitor/interval",
 		"cleanup: {timeoutSeconds: 0}":                        "/cleanup/timeoutSeconds",
-		// By these the operator's parts, Services and policies find its pods.
+		// The operator, Services and policies select pods by these labels.
 		"commonLabels: {app.kubernetes.io/name: mine}":              "/commonLabels",
 		"manager: {podLabels: {app.kubernetes.io/component: mine}}": "/manager/podLabels",
 		"notifier: {podLabels: {app.kubernetes.io/name: mine}}":     "/notifier/podLabels",
@@ -52,7 +52,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestSchemaKnowsEveryValue, so that none is refused that values.yaml has, and none accepted that it has not.
+// The schema allows exactly the values in values.yaml.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	var values, schema map[string]any
 	for file, into := range map[string]*map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
@@ -67,12 +67,12 @@ func TestSchemaKnowsEveryValue(t *testing.T) {
 	compare(t, "", values, schema)
 }
 
-// compare goes down as long as both have fields.
+// compare recurses while both values and schema have fields.
 func compare(t *testing.T, path string, values, schema map[string]any) {
 	t.Helper()
 	properties, described := schema["properties"].(map[string]any)
 	if !described {
-		return // anything, or the operator's configuration
+		return // any type, or the operator's configuration
 	}
 	if schema["additionalProperties"] != false {
 		t.Errorf("%s: the schema accepts fields that nobody knows", path)
@@ -88,21 +88,21 @@ func compare(t *testing.T, path string, values, schema map[string]any) {
 	}
 }
 
-// TestWithinAnotherChart: Helm gives charts within charts a value "global".
+// Helm passes a value "global" to subcharts.
 func TestWithinAnotherChart(t *testing.T) {
 	if _, err := template(t, "global: {anything: 1}"); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLint: Helm 3 finds nothing to complain of.
+// Helm 3's lint reports nothing.
 func TestLint(t *testing.T) {
 	if len(decode(t, linted(t, program(t, "HELM")))) < 40 {
 		t.Error("Helm 3 makes fewer objects than there are")
 	}
 }
 
-// TestHelm4: neither does Helm 4, which renders the same.
+// Helm 4's lint reports nothing either, and it renders the same objects.
 func TestHelm4(t *testing.T) {
 	if os.Getenv("HELM4") == "" {
 		t.Skip("HELM4 names no Helm 4, which takes long to compile: make e2e-install does")
@@ -110,7 +110,7 @@ func TestHelm4(t *testing.T) {
 	same(t, decode(t, linted(t, program(t, "HELM"))), decode(t, linted(t, program(t, "HELM4"))))
 }
 
-// linted checks the chart and returns what a Helm makes of it.
+// linted lints the chart and returns the rendered objects.
 func linted(t *testing.T, helm string) string {
 	t.Helper()
 	if text, err := run(t, "", helm, "lint", "--strict", chart); err != nil {

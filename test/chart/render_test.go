@@ -16,14 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Where things are.
 const (
 	root      = "../.."
 	chart     = root + "/charts/scanner-operator"
 	namespace = "scanner-operator-system"
 )
 
-// program is one that "make test" has built.
+// program returns the path of a program that "make test" has built.
 func program(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
@@ -33,7 +32,7 @@ func program(t *testing.T, variable string) string {
 	return path
 }
 
-// kubectl is there where the controller tests' API server is.
+// kubectl returns the path of kubectl, beside the API server of the controller tests.
 func kubectl(t *testing.T) string {
 	t.Helper()
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
@@ -43,7 +42,7 @@ func kubectl(t *testing.T) string {
 	return filepath.Join(assets, "kubectl")
 }
 
-// run is what a program prints, or its error with what it says about it.
+// run returns the standard output of a program, or an error with its output.
 func run(t *testing.T, input, name string, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), name, args...)
@@ -56,14 +55,14 @@ func run(t *testing.T, input, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// template is what Helm makes of the chart with these values (YAML).
+// template returns the chart rendered by Helm with the given values (YAML).
 func template(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
 	args = append([]string{"template", "scanner-operator", chart, "--namespace", namespace, "--kube-version", "1.37.0", "--values", "-"}, args...)
 	return run(t, values, program(t, "HELM"), args...)
 }
 
-// objects are what would be installed.
+// objects are rendered objects by kind, namespace and name.
 type objects map[string]*unstructured.Unstructured
 
 func key(o *unstructured.Unstructured) string {
@@ -73,7 +72,7 @@ func key(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// rendered is what would be installed with these values.
+// rendered returns the objects of the chart with the given values.
 func rendered(t *testing.T, values string, args ...string) objects {
 	t.Helper()
 	text, err := template(t, values, args...)
@@ -106,7 +105,7 @@ func decode(t *testing.T, text string) objects {
 	}
 }
 
-// into reads one of the objects, strictly: a field that Kubernetes does not know is an error.
+// into decodes one of the objects strictly: a field that Kubernetes does not know is an error.
 func into[T any](t *testing.T, all objects, key string) *T {
 	t.Helper()
 	object := all[key]

@@ -13,7 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Keys of what tests look at most.
+// Keys of the most used objects.
 const (
 	managerKey  = "Deployment " + namespace + "/scanner-operator-manager"
 	notifierKey = "Deployment " + namespace + "/scanner-operator-notifier"
@@ -24,13 +24,13 @@ const (
 
 const digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-// podOf is the pod of a Deployment.
+// podOf returns the pod spec of a Deployment.
 func podOf(t *testing.T, all objects, key string) corev1.PodSpec {
 	t.Helper()
 	return into[appsv1.Deployment](t, all, key).Spec.Template.Spec
 }
 
-// images are all images that anything of the release may run.
+// images returns all images that the release may run.
 func images(t *testing.T, all objects) map[string]string {
 	t.Helper()
 	return map[string]string{
@@ -61,7 +61,7 @@ func environment(pod corev1.PodSpec) map[string]string {
 	return values
 }
 
-// TestImages: one value has all images come from a mirror, a digest wins over a tag, and the policy allows the worker's image.
+// One value sets the registry of all images, a digest takes precedence over a tag, and the policy allows the worker's image.
 func TestImages(t *testing.T) {
 	for name, test := range map[string]struct {
 		values string
@@ -89,7 +89,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestPods: what is said of a component's pod is in that pod and in no other.
+// The pod settings of a component apply only to its pod.
 func TestPods(t *testing.T) {
 	all := rendered(t, `
 image: {pullSecrets: [mirror], pullPolicy: Always}
@@ -139,7 +139,7 @@ notifier:
 	}
 }
 
-// TestConfiguration: what the values say is in the file that the manager reads, and a change replaces its pod.
+// The values are in the file that the manager reads, and a change restarts its pod.
 func TestConfiguration(t *testing.T) {
 	const key = "ConfigMap " + namespace + "/scanner-operator-config"
 	checksums := map[string]bool{}
@@ -160,7 +160,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestProxy: all three processes get it, and reach the cluster without it.
+// All processes get the proxy settings, and reach the cluster without a proxy.
 func TestProxy(t *testing.T) {
 	all := rendered(t, `proxy: {httpsProxy: "http://proxy:3128", noProxy: [registry.internal]}`)
 	for _, key := range []string{managerKey, notifierKey} {
@@ -177,7 +177,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestStore: on a claim of the chart, on one of the user's, or nowhere for long.
+// The store is on a PersistentVolumeClaim of the chart, on an existing one of the user, or in an emptyDir.
 func TestStore(t *testing.T) {
 	volume := func(all objects) corev1.Volume { return podOf(t, all, managerKey).Volumes[0] }
 	own := rendered(t, `store: {size: 20Gi, storageClassName: fast}`)
@@ -203,7 +203,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestNamespaced: rights in workloads' namespaces are given there and nowhere else; the notifier's and the clean-up's too.
+// Permissions in workloads' namespaces are granted only there, also those of the notifier and of the clean-up.
 func TestNamespaced(t *testing.T) {
 	all := rendered(t, "watchNamespaces: [shop, bank]\nnotifier: {clairWebhooks: {enabled: true}}")
 	if args := podOf(t, all, managerKey).Containers[0].Args; !slices.Contains(args, "--watch-namespaces=shop,bank") {
@@ -233,7 +233,7 @@ func TestNamespaced(t *testing.T) {
 	}
 }
 
-// TestIdentities: policies, bindings and the notifier are for the ServiceAccounts and the namespace of the release.
+// Policies, bindings and the notifier use the ServiceAccounts and the namespace of the release.
 func TestIdentities(t *testing.T) {
 	text, err := template(t, "manager: {serviceAccount: {name: boss, annotations: {a: b}}}\nnotifier: {serviceAccount: {name: herald}}", "--namespace", "scanning")
 	if err != nil {
@@ -261,7 +261,7 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// TestNotifier: receivers elsewhere than at Slack's, and their authority.
+// Webhook hosts other than Slack's are allowed, with a certificate authority of their own.
 func TestNotifier(t *testing.T) {
 	all := rendered(t, `
 notifier:

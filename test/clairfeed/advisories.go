@@ -12,32 +12,32 @@ import (
 	"strings"
 )
 
-// advisories is what the files are written from.
+// advisories are the source of the written files.
 type advisories struct {
-	// golang are OSV records by file name, as they are.
+	// golang holds OSV records by file name, unchanged.
 	golang map[string][]byte
-	// distributions are advisories by "<distribution>-<release>".
+	// distributions holds advisories by "<distribution>-<release>".
 	distributions map[string][]distributionAdvisory
-	// cvss are ratings by CVE.
+	// cvss holds ratings by CVE.
 	cvss map[string]rating
 }
 
 // distributionAdvisory is one vulnerability in one source package of a release.
 type distributionAdvisory struct {
 	ID, Package string
-	// Fixed is the first version that is not affected; empty if there is none, "0" if none ever was.
+	// Fixed is the first version that is not affected; empty if there is none, "0" if no version was ever affected.
 	Fixed, Severity, Description string
 }
 
-// rating is one of CVSS 3.1.
+// rating is a CVSS 3.1 rating.
 type rating struct {
 	Vector   string
 	Score    float64
 	Severity string
 }
 
-// read reads directories of advisories. Later ones add to earlier ones; what they say of a vulnerability in a
-// distribution's package takes the place of what was said before.
+// read reads directories of advisories. Later directories add to earlier ones. An advisory for the same vulnerability in the same
+// package of a distribution replaces the earlier one.
 func read(dirs []string) (*advisories, error) {
 	all := &advisories{golang: map[string][]byte{}, distributions: map[string][]distributionAdvisory{}, cvss: map[string]rating{}}
 	for _, dir := range dirs {
@@ -81,7 +81,7 @@ func (a *advisories) readDistributions(dir string) error {
 	return nil
 }
 
-// amend adds an advisory, or puts it in the place of that of the same vulnerability in the same package.
+// amend adds an advisory, or replaces that of the same vulnerability in the same package.
 func amend(earlier []distributionAdvisory, advisory distributionAdvisory) []distributionAdvisory {
 	at := slices.IndexFunc(earlier, func(e distributionAdvisory) bool { return e.ID == advisory.ID && e.Package == advisory.Package })
 	if at < 0 {

@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// firstYear of NVD's feeds.
+// firstYear is the first year of NVD's feeds.
 const firstYear = 2002
 
-// nvdCVE is the part of a CVE of the feeds (https://csrc.nist.gov/schema/nvd/api/2.0/cve_api_json_2.0.schema) that Clair
-// reads.
+// nvdCVE is the part of a CVE in the feeds (https://csrc.nist.gov/schema/nvd/api/2.0/cve_api_json_2.0.schema) that Clair reads.
 type nvdCVE struct {
 	ID      string                 `json:"id"`
 	Status  string                 `json:"vulnStatus"`
@@ -36,8 +35,8 @@ type nvdCVSS struct {
 	BaseSeverity string  `json:"baseSeverity"`
 }
 
-// addNVD writes a feed for every year, since Clair takes none if one is missing. A CVE of a year to come, which only an
-// invented one can be of, is in the latest feed.
+// addNVD writes a feed for every year up to latest, since Clair uses none if one is missing. A CVE of a later year, which only an
+// invented CVE can have, is in the latest feed.
 func (t tree) addNVD(a *advisories, latest int) error {
 	years := map[int][]map[string]nvdCVE{}
 	for _, id := range slices.Sorted(maps.Keys(a.cvss)) {
@@ -65,7 +64,7 @@ func inNVD(id string, rated rating) nvdCVE {
 	}}}}
 }
 
-// addYear writes the feed of a year and its description, whose checksum tells Clair of changes.
+// addYear writes the feed of a year and its metadata file, whose checksum shows Clair that the feed has changed.
 func (t tree) addYear(year int, cves []map[string]nvdCVE) error {
 	if cves == nil {
 		cves = []map[string]nvdCVE{}

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// Updaters are the names under which Clair lists what it has read from the tree, by kind of data.
+// Updaters are the names of Clair's updaters that read the tree, by kind of data.
 var (
 	VulnerabilityUpdaters = []string{"debian/updater", "osv/go", "alpine-main-v3.18-updater"}
 	EnrichmentUpdaters    = []string{"clair.cvss"}
 )
 
-// tree is files by path.
+// tree maps paths to file contents.
 type tree map[string][]byte
 
-// Write makes a directory hold what Clair reads of the advisories in others; now says up to which year NVD publishes.
+// Write writes Clair's files for the advisories in dirs to the directory out. NVD's feeds end with the year of now.
 func Write(out string, now time.Time, dirs ...string) error {
 	all, err := read(dirs)
 	if err != nil {
@@ -49,7 +49,7 @@ func Write(out string, now time.Time, dirs ...string) error {
 	return nil
 }
 
-// replace writes a file in one step, unless it has that content already.
+// replace writes a file atomically, unless it already has the given content.
 func replace(file string, content []byte) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, content) {
 		return nil
@@ -64,13 +64,13 @@ func replace(file string, content []byte) error {
 	return os.Rename(passing, file)
 }
 
-// addOSV writes the archive of Go's records, as osv.dev distributes each ecosystem's. The list of ecosystems is always read
-// from the root of the host, whatever the path of the rest.
+// addOSV writes the archive of Go's records, in the form in which osv.dev distributes an ecosystem. Clair always reads the list of
+// ecosystems from the root of the host, whatever the path of the archives is.
 func (t tree) addOSV(a *advisories) error {
 	var archive bytes.Buffer
 	writer := zip.NewWriter(&archive)
 	for _, name := range slices.Sorted(maps.Keys(a.golang)) {
-		// Without a time the archive depends on the records alone.
+		// No time is set, so the archive depends only on the records.
 		entry, err := writer.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (t tree) addOSV(a *advisories) error {
 	return nil
 }
 
-// debianReleases are the releases of Debian by version, with a point release each: Clair takes no release without.
+// debianReleases are Debian's releases by version, each with a point release: Clair ignores a release without one.
 var debianReleases = map[string]struct{ codename, version string }{
 	"11": {"bullseye", "11.11"}, "12": {"bookworm", "12.12"}, "13": {"trixie", "13.1"},
 }
@@ -104,7 +104,7 @@ type trackerRelease struct {
 	Urgency      string `json:"urgency"`
 }
 
-// addDebian writes the security tracker's data, and the part of a mirror by which Clair learns the releases.
+// addDebian writes the security tracker's data, and the part of a mirror from which Clair reads the releases.
 func (t tree) addDebian(a *advisories) error {
 	tracker := map[string]map[string]trackerEntry{}
 	for _, release := range slices.Sorted(maps.Keys(a.distributions)) {
@@ -141,8 +141,8 @@ func inTracker(advisory distributionAdvisory) trackerRelease {
 	return release
 }
 
-// Clair looks for the releases of Alpine one after the other from the first of these on, and ends at the first that is not
-// there; with the first missing, there are none.
+// Clair requests the releases of Alpine in order, beginning with firstAlpine, and stops at the first missing one. If the first is
+// missing, Clair finds no release.
 const firstAlpine, lastAlpine = 3, 22 // 3.3, 3.22
 
 // secDB is a document of https://secdb.alpinelinux.org.
@@ -156,13 +156,13 @@ type secDBPackage struct {
 	Pkg secDBFixes `json:"pkg"`
 }
 
-// secDBFixes are the CVEs of a package by the version that fixes them.
+// secDBFixes holds the CVEs of a package, by the version that fixes them.
 type secDBFixes struct {
 	Name     string              `json:"name"`
 	Secfixes map[string][]string `json:"secfixes"`
 }
 
-// addAlpine writes the main repository of each release. What has no fix is not in a list of fixes.
+// addAlpine writes the main repository of each release. Vulnerabilities without a fix are not in Alpine's data.
 func (t tree) addAlpine(a *advisories) error {
 	for minor := firstAlpine; minor <= lastAlpine; minor++ {
 		t[fmt.Sprintf("alpine/v3.%d/.keep", minor)] = nil
@@ -201,7 +201,7 @@ func fixes(release string, advisories []distributionAdvisory) secDB {
 	return database
 }
 
-// addRedHat writes empty mappings of Red Hat's repositories. Clair reads no layer of any image without them.
+// addRedHat writes empty mappings of Red Hat's repositories. Without them, Clair indexes no layer of any image.
 func (t tree) addRedHat(*advisories) error {
 	for _, name := range []string{"repository-to-cpe.json", "container-name-repos-map.json"} {
 		t[path.Join("redhat", name)] = []byte(`{"data":{}}`)

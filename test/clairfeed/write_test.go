@@ -43,7 +43,7 @@ func content(t *testing.T, elements ...string) string {
 	return string(text)
 }
 
-// at follows keys into a JSON document.
+// at returns the value at a path of keys in a JSON document.
 func at(t *testing.T, document string, keys []string) any {
 	t.Helper()
 	var value any
@@ -144,7 +144,7 @@ func TestNVDHasEveryYearAndInventedCVEsInTheLast(t *testing.T) {
 	}
 }
 
-// What changes is seen by its time, and nothing else is.
+// Only changed files are written, so their modification times show the change.
 func TestOnlyWhatChangesIsTouched(t *testing.T) {
 	out := t.TempDir()
 	written(t, out, first)

@@ -31,12 +31,12 @@ const (
 	systemNamespace = "scanner-operator-system"
 	managerAccount  = "scanner-operator-manager"
 	nodeName        = "node"
-	// teams are namespaces, each with a Scanner, whose receivers have a webhook each.
+	// teams is the number of namespaces, each with a Scanner. receivers is the number of receivers of a Scanner, each with a webhook.
 	teams     = 6
 	receivers = 2
 )
 
-// Times of the receivers: short, so that there are many messages.
+// Intervals of the receivers. They are short to get many messages.
 const (
 	groupWait     = time.Second
 	groupInterval = 2 * time.Second
@@ -44,23 +44,23 @@ const (
 
 func teamName(i int) string { return fmt.Sprintf("team-%d", i) }
 
-// webhook is the path of one receiver's.
+// webhook returns the path of a receiver's webhook.
 func webhook(team, receiver int) string {
 	return fmt.Sprintf("/services/T0CRASH/%s/%s", teamName(team), receiverName(receiver))
 }
 
 func receiverName(i int) string { return fmt.Sprintf("channel-%d", i) }
 
-// cluster is an API server with etcd, and what manager and notifier need to begin.
+// cluster is an API server with etcd, and everything that manager and notifier need to start.
 type cluster struct {
 	options options
 	dir     string
 	slack   *slack
 	server  *envtest.Environment
 	client  client.Client
-	// kubeconfig of manager and notifier. token is the manager's for the notifier, authority what signed Slack's certificate; files.
+	// Paths of files: kubeconfig of manager and notifier, token of the manager for the notifier, authority with Slack's certificate.
 	kubeconfig, token, authority string
-	// notifierPort stays the same, as a Service's address does.
+	// notifierPort stays the same across restarts, like the address of a Service.
 	notifierPort int
 }
 
@@ -112,7 +112,7 @@ func (c *cluster) startServer(context.Context) error {
 	return os.WriteFile(c.kubeconfig, content, 0o600)
 }
 
-// makeNode makes a node that says what it is, as the kubelet does.
+// makeNode creates a node with its platform, as the kubelet does.
 func (c *cluster) makeNode(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	if err := c.client.Create(ctx, node); err != nil {
@@ -122,7 +122,7 @@ func (c *cluster) makeNode(ctx context.Context) error {
 	return c.client.Status().Update(ctx, node)
 }
 
-// makeToken asks for what a projected volume holds in a cluster.
+// makeToken requests the token that a projected volume provides in a cluster.
 func (c *cluster) makeToken(ctx context.Context) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: managerAccount}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -143,7 +143,7 @@ func (c *cluster) trustSlack(context.Context) error {
 	return os.WriteFile(c.authority, pem.EncodeToMemory(block), 0o600)
 }
 
-// makeTeams makes namespaces, each with a Scanner and the Secrets of its webhooks.
+// makeTeams creates namespaces, each with a Scanner and the Secrets of its webhooks.
 func (c *cluster) makeTeams(ctx context.Context) error {
 	for team := range teams {
 		scanner := &v1alpha1.Scanner{
@@ -182,7 +182,7 @@ func (c *cluster) create(ctx context.Context, objects ...client.Object) error {
 	return nil
 }
 
-// runs has a pod with an image of its own, as a kubelet tells of it. An exception covers one of the image's findings from the beginning.
+// runs creates a running pod with an image of its own, and an exception that suppresses one of the image's findings from the beginning.
 func (c *cluster) runs(ctx context.Context, img image) error {
 	exception := &v1alpha1.VulnerabilityException{
 		ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()},
@@ -201,7 +201,7 @@ func (c *cluster) runs(ctx context.Context, img image) error {
 	return c.setImage(ctx, pod, img)
 }
 
-// rollsOut has an image's pod run what the image's tag is now.
+// rollsOut updates the status of an image's pod to the current digest of the image's tag.
 func (c *cluster) rollsOut(ctx context.Context, img image) error {
 	pod := &corev1.Pod{}
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: teamName(img.team), Name: img.name()}, pod); err != nil {
@@ -224,7 +224,7 @@ func (c *cluster) uncovers(ctx context.Context, img image) error {
 	return c.client.Delete(ctx, &v1alpha1.VulnerabilityException{ObjectMeta: metav1.ObjectMeta{Namespace: teamName(img.team), Name: img.name()}})
 }
 
-// startManager starts it as it runs in a pod; the lease is short, so that the next one need not wait long.
+// startManager starts the manager as it runs in a pod. The lease is short, so that the next manager does not wait long.
 func (c *cluster) startManager(name string) (*process.Process, error) {
 	command := exec.Command(filepath.Join(c.options.root, "bin", "manager"),
 		"--namespace="+systemNamespace, "--data-dir="+c.dir, "--spool-dir="+filepath.Join(c.dir, "spool"),

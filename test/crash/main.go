@@ -1,13 +1,13 @@
-// Command crash kills the manager and the notifier, as kill -9 does, at random moments and again and again, while they bring
-// messages to a Slack that answers 200, 429, 500 or never. Then it counts what was lost, and what came twice.
+// Command crash kills the manager and the notifier repeatedly with SIGKILL at random times, while they deliver messages to a Slack that
+// answers 200, 429, 500 or not at all. At the end it counts lost and repeated messages.
 //
-// Manager and notifier run as they do in a cluster, over TLS and with tokens, beside a real API server, but without a kubelet,
-// which would wait longer and longer before it starts a program again. Nodes and pods are objects that nobody runs; the engine is
-// the fake backend. Nothing may be lost. A message may come twice only where nobody could know better: its answer was withheld,
-// or somebody died while it was on its way and the notifier, which remembers what was taken, before it came again. There are
-// never more of those than kills and withheld answers.
+// Manager and notifier run as in a cluster, over TLS and with tokens, against a real API server, but without a kubelet, whose restart
+// backoff would grow. Nodes and pods are only objects; the engine is the fake backend. No message may be lost. A message may be repeated
+// only where this is unavoidable: Slack withheld its response, or a process was killed during the delivery and the notifier, which
+// remembers accepted messages, was killed before the retry. A single kill of the notifier can be both. There are never more repeated
+// messages than kills and withheld responses.
 //
-// Everything random is drawn from a seed, which is printed. When what is drawn happens depends on the machine all the same.
+// All random values are drawn from a seed, which is printed. The timing still depends on the machine.
 package main
 
 import (
@@ -27,12 +27,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// options of a run.
+// options are the options of the command line.
 type options struct {
-	// kills and digests are how many there are to be at least.
+	// kills and digests are the minimum numbers of kills and of messages.
 	kills, digests int
 	seed           uint64
-	// root is the project's directory; the programs are in its bin. assets are etcd and kube-apiserver.
+	// root is the project's directory, with the programs in bin. assets is the directory of etcd and kube-apiserver.
 	root, assets string
 }
 
@@ -43,7 +43,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 0, "what everything random is drawn from (default: another one each time)")
 	flag.StringVar(&o.root, "root", ".", "the project's directory")
 	flag.Parse()
-	ctrl.SetLogger(logr.Discard()) // envtest has nothing to say that is of interest here
+	ctrl.SetLogger(logr.Discard()) // silences envtest
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// run goes from nothing to the verdict, and removes what it made unless something is wrong.
+// run runs the experiment in a new directory. The directory is removed unless something fails.
 func run(ctx context.Context, o options) error {
 	if o.assets == "" {
 		return errors.New(`KUBEBUILDER_ASSETS must name the directory of etcd and kube-apiserver: run "make e2e-crash"`)
@@ -75,7 +75,7 @@ func run(ctx context.Context, o options) error {
 	return os.RemoveAll(dir)
 }
 
-// Random numbers of each of those who draw them, so that none depends on how fast the others are.
+// Each consumer of random numbers has a stream of its own, so that none depends on the speed of the others.
 const (
 	drawsOfSlack = iota
 	drawsOfImages
@@ -85,7 +85,7 @@ const (
 
 func (o options) draws(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(o.seed, stream)) }
 
-// experiment lets it all happen and judges.
+// experiment runs the cluster and the killers and judges the messages.
 func experiment(ctx context.Context, o options, dir string) (err error) {
 	slack := newSlack(o.draws(drawsOfSlack))
 	defer slack.close()
@@ -117,15 +117,15 @@ func experiment(ctx context.Context, o options, dir string) (err error) {
 	return errors.Join(silence, v.broken(o))
 }
 
-// Bounds of waiting at the end, when nobody is killed any more and Slack is well. A receiver that failed some times in a row is
-// tried again after some minutes.
+// Bounds of the wait at the end, when kills have stopped and Slack answers normally. A receiver with several failures in a row is
+// retried only after some minutes.
 const (
 	settleLimit = 6 * time.Minute
-	// quiet is how long nothing must come before all is thought to be said.
+	// quiet is how long no message may arrive before all count as sent.
 	quiet = 12 * time.Second
 )
 
-// settle waits until everything was told and nothing comes any more. What is lost is the judge's to say.
+// settle waits until every finding was announced and no more messages arrive. Lost findings are not an error here: judge reports them.
 func settle(ctx context.Context, slack *slack, all map[finding]time.Time) error {
 	deadline := time.Now().Add(settleLimit)
 	for time.Now().Before(deadline) {

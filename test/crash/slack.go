@@ -16,57 +16,57 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// mood is how one request is answered.
+// mood is the way in which one request is answered.
 type mood int
 
 const (
-	// fine: the message is taken, and the answer says so.
+	// fine accepts the message and answers 200.
 	fine mood = iota
-	// limited and failed: 429 and 500, and the message is not taken.
+	// limited answers 429 and failed answers 500. Both reject the message.
 	limited
 	failed
-	// swallowed: the message is taken and there is no answer; deaf: it is not taken, and there is no answer either.
+	// swallowed accepts the message and does not answer. deaf neither accepts it nor answers.
 	swallowed
 	deaf
 )
 
-// moods are how often of a hundred.
+// moods are the shares of the moods in percent. The rest is fine.
 var moods = []struct {
 	mood  mood
 	share int
 }{{limited, 10}, {failed, 8}, {swallowed, 4}, {deaf, 3}}
 
-// Slack takes its time before it takes a message, and again before it answers, at most so long: a third of a second in all on average, as
-// the real one.
+// Slack waits a random time before it accepts a message, and again before it answers, up to these maximums. The average of 0.3 s in
+// total is that of the real Slack.
 const (
 	longestBefore = 200 * time.Millisecond
 	longestAfter  = 400 * time.Millisecond
 )
 
-// maxMessage is more than any message has.
+// maxMessage is larger than any message, in bytes.
 const maxMessage = 1 << 20
 
-// telling is a message that was taken.
+// telling is an accepted message.
 type telling struct {
-	// webhook is the path of the receiver's.
+	// webhook is the path of the receiver's webhook.
 	webhook string
-	// names are the findings in it.
+	// names are the findings in the message.
 	names []string
 	text  string
-	// taken is when, and answered when the answer was given; zero if it never was.
+	// taken is when the message was accepted, answered when it was answered; zero if it was not.
 	taken, answered time.Time
 	violations      []standin.Violation
-	// broken is why it could not be read.
+	// broken is the error of parsing the message.
 	broken error
 }
 
-// counts of what Slack did.
+// counts are the numbers of requests by mood.
 type counts struct{ limited, failed, swallowed, deaf int }
 
-// slack is a stand-in that is in another mood with each message.
+// slack is a stand-in for Slack that chooses a mood for each message.
 type slack struct {
 	server *httptest.Server
-	// knocks has an entry when a message came since somebody looked.
+	// knocks receives an entry when a message has arrived since the last receive.
 	knocks chan struct{}
 
 	mu       sync.Mutex
@@ -79,21 +79,21 @@ type slack struct {
 func newSlack(draws *rand.Rand) *slack {
 	s := &slack{draws: draws, knocks: make(chan struct{}, 1)}
 	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.post))
-	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of callers who died
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // discards errors of clients that were killed
 	s.server.StartTLS()
 	return s
 }
 
 func (s *slack) close() { s.server.CloseClientConnections(); s.server.Close() }
 
-// getWell has every message taken and answered from now on.
+// getWell makes Slack accept and answer every message from now on.
 func (s *slack) getWell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.well = true
 }
 
-// draw decides what happens to a message.
+// draw decides how a message is answered.
 func (s *slack) draw() (m mood, before, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,11 +110,11 @@ func (s *slack) draw() (m mood, before, after time.Duration) {
 	return fine, before, after
 }
 
-// post is one message.
+// post handles one message.
 func (s *slack) post(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 	if err != nil {
-		return // whoever sent it died meanwhile
+		return // the sender was killed meanwhile
 	}
 	select {
 	case s.knocks <- struct{}{}:
@@ -127,7 +127,7 @@ func (s *slack) post(w http.ResponseWriter, r *http.Request) {
 	switch m {
 	case fine:
 		told := s.take(r.URL.Path, body)
-		// That nobody waits for the answer any more is no reason not to have taken it.
+		// The message is accepted even if the sender no longer waits for the answer.
 		_ = pause(r.Context(), after)
 		s.noteAnswer(told)
 		_, _ = io.WriteString(w, "ok")
@@ -154,7 +154,7 @@ func (s *slack) note(change func(*counts)) {
 	change(&s.counts)
 }
 
-// take keeps a message.
+// take stores an accepted message.
 func (s *slack) take(webhook string, body []byte) *telling {
 	told := &telling{webhook: webhook, text: standin.Readable(body), violations: standin.Check(body)}
 	read, err := story.ReadMessage(standin.Message{Payload: body})
@@ -175,7 +175,7 @@ func (s *slack) noteAnswer(told *telling) {
 	told.answered = time.Now()
 }
 
-// taken are the messages so far, in the order in which they were taken.
+// taken returns the messages so far, in the order of acceptance.
 func (s *slack) taken() []telling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *slack) count() counts {
 	return s.counts
 }
 
-// writeMessages writes what was taken for people who look into a failure.
+// writeMessages writes the accepted messages to a file, for the analysis of failures.
 func writeMessages(file string, all []telling) error {
 	var text strings.Builder
 	for _, told := range all {
@@ -214,5 +214,5 @@ func writeMessages(file string, all []telling) error {
 	return os.WriteFile(file, []byte(text.String()), 0o600)
 }
 
-// stamp is how moments are shown.
+// stamp is the format of times.
 const stamp = "15:04:05.000"

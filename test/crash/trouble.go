@@ -18,43 +18,43 @@ const (
 	notifier = "notifier"
 )
 
-// Mean times from start to kill. What a manager does begins when it has the lease of the one before, after a second and a half.
+// Mean times from the start of a process to its kill. A manager begins its work only when it has the lease of the manager before it,
+// after 1.5 s.
 const (
 	managerLife  = 2500 * time.Millisecond
 	notifierLife = 2500 * time.Millisecond
 	longestLife  = 15 * time.Second
-	// knockWait is how long one who is to be killed with a message waits for it.
+	// knockWait bounds the wait for a message when the kill is to coincide with a message.
 	knockWait = 5 * time.Second
-	// knockDelay is how long after a message's arrival at Slack somebody is killed at most who is to be killed by it: shortly
-	// after the answer.
+	// knockDelay bounds the time between a message's arrival at Slack and the kill that it triggers: until shortly after the answer.
 	knockDelay = longestBefore + longestAfter + 200*time.Millisecond
 )
 
 const (
-	// troubleLimit is how long it may take until there were enough kills and messages.
+	// troubleLimit bounds the time until there are enough kills and messages.
 	troubleLimit = 20 * time.Minute
 	// imagePause is the time between two new images.
 	imagePause = 700 * time.Millisecond
-	// backlog is of how many images at most a team has yet to hear: of so many that a message names each finding.
+	// backlog is the maximum number of a team's images that are not announced yet. With this number, a message still names each finding.
 	backlog = 4
-	// progressPause is the time between two lines on what goes on.
+	// progressPause is the time between two lines of progress.
 	progressPause = 15 * time.Second
 )
 
 // death is the end of one process.
 type death struct {
 	who string
-	// from and to are between what it died.
+	// The process ended between from and to.
 	from, to time.Time
-	// byItself says that nobody killed it.
+	// byItself is true if the process was not killed.
 	byItself bool
 }
 
-// trouble is what happens to the operator.
+// trouble runs manager and notifier, kills them, and changes images meanwhile.
 type trouble struct {
 	*cluster
 	killers []*killer
-	// cancel and killing end the killing, failed tells of what keeps it from going on.
+	// cancel stops the killers and killing waits for them. failed receives the error that stopped a killer.
 	cancel  context.CancelFunc
 	killing sync.WaitGroup
 	failed  chan error
@@ -64,12 +64,12 @@ type trouble struct {
 	images []image
 }
 
-// startTrouble starts both processes and begins to kill them.
+// startTrouble starts both processes and their killers.
 func startTrouble(ctx context.Context, c *cluster) (*trouble, error) {
 	t := &trouble{cluster: c}
 	t.killers = []*killer{
 		{trouble: t, who: manager, start: c.startManager, life: managerLife, atMessage: 0.5, draws: c.options.draws(drawsOfManager)},
-		// Each message that it is killed with keeps the receiver waiting, in the end for minutes.
+		// Each kill during a message makes the receiver's backoff longer, in the end minutes.
 		{trouble: t, who: notifier, start: c.startNotifier, life: notifierLife, atMessage: 0.2, draws: c.options.draws(drawsOfNotifier)},
 	}
 	t.failed = make(chan error, len(t.killers))
@@ -89,7 +89,7 @@ func startTrouble(ctx context.Context, c *cluster) (*trouble, error) {
 	return t, nil
 }
 
-// stop ends both processes.
+// stop stops the killers and both processes.
 func (t *trouble) stop() error {
 	t.cancel()
 	t.killing.Wait()
@@ -102,7 +102,7 @@ func (t *trouble) stop() error {
 	return errors.Join(errs...)
 }
 
-// feed has images come up and change until there were enough kills and messages, and at least one went through all stages.
+// feed adds and changes images until there are enough kills and messages, and at least one image went through all stages.
 func (t *trouble) feed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, troubleLimit)
 	defer cancel()
@@ -130,7 +130,7 @@ func (t *trouble) feed(ctx context.Context) error {
 	return nil
 }
 
-// change brings one of a team's images of which all was told to its next stage, or has a new one come up.
+// change moves one of a team's fully announced images to its next stage, or adds a new image.
 func (t *trouble) change(ctx context.Context, draws *rand.Rand, team int) error {
 	told := t.slack.taken()
 	var ready []int
@@ -156,7 +156,7 @@ func (t *trouble) change(ctx context.Context, draws *rand.Rand, team int) error 
 	return t.rollsOut(ctx, *img)
 }
 
-// behind is how many images of a team are not told to all of its receivers.
+// behind returns the number of a team's images with findings that some receiver has not received.
 func (t *trouble) behind(team int) int {
 	told, n := t.slack.taken(), 0
 	for _, img := range t.images {
@@ -171,7 +171,7 @@ func (t *trouble) enough() bool {
 	return t.killed() >= t.options.kills && digests(t.slack.taken()) >= t.options.digests && t.wentThrough()
 }
 
-// wentThrough says that an image went through all stages and all receivers were told of each.
+// wentThrough reports whether an image went through all stages and all receivers received each of its changes.
 func (t *trouble) wentThrough() bool {
 	told := t.slack.taken()
 	return slices.ContainsFunc(t.images, func(img image) bool {
@@ -185,27 +185,27 @@ func (t *trouble) killed() int {
 	return len(t.deaths) - byItself(t.deaths)
 }
 
-// ahead is by what share of all kills may be ahead of messages, and the other way round.
+// ahead is the share by which kills may be ahead of messages, and messages ahead of kills.
 const ahead = 0.2
 
-// mayKill says whether it is time for another kill: they are spread over the messages.
+// mayKill reports whether another kill is due. Kills are spread over the messages.
 func (t *trouble) mayKill() bool {
 	killed, told := t.shares()
 	return killed < 1 && killed < told+ahead
 }
 
-// mayTell says whether it is time for another image: messages are spread over the kills.
+// mayTell reports whether another image is due. Messages are spread over the kills.
 func (t *trouble) mayTell() bool {
 	killed, told := t.shares()
 	return told < killed+ahead
 }
 
-// shares are how much there was of what there is to be.
+// shares returns the kills and the messages so far, relative to the required numbers.
 func (t *trouble) shares() (killed, told float64) {
 	return float64(t.killed()) / float64(t.options.kills), float64(digests(t.slack.taken())) / float64(t.options.digests)
 }
 
-// dies records a death. One that dies of itself all the time would prove nothing.
+// dies records a death. Too many processes that ended without a kill are an error, since the test would then prove nothing.
 func (t *trouble) dies(d death, why error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,19 +225,19 @@ func byItself(deaths []death) (n int) {
 	return n
 }
 
-// died are the deaths so far.
+// died returns the deaths so far.
 func (t *trouble) died() []death {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.deaths)
 }
 
-// killer kills one program again and again, and starts it anew at once, also when it ended by itself.
+// killer kills one program repeatedly, and restarts it at once, also when it has ended without a kill.
 type killer struct {
 	*trouble
 	who   string
 	start func(name string) (*process.Process, error)
-	// life is the mean time until it is killed, atMessage the share of kills that wait for a message.
+	// life is the mean time until a kill. atMessage is the share of kills that wait for a message.
 	life      time.Duration
 	atMessage float64
 	draws     *rand.Rand
@@ -277,21 +277,21 @@ func (k *killer) run(ctx context.Context) error {
 	}
 }
 
-// moment waits until it is time to kill: for as long as chance wants, or until shortly after a message came to Slack. It says
-// whether the process is alive then.
+// moment waits until it is time to kill: a random time, or until shortly after a message has arrived at Slack. It reports whether the
+// process is alive then.
 func (k *killer) moment(ctx context.Context) bool {
 	if k.draws.Float64() >= k.atMessage {
 		return k.until(ctx, nil, min(longestLife, time.Duration(k.draws.ExpFloat64()*float64(k.life))))
 	}
 	delay := time.Duration(k.draws.Int64N(int64(knockDelay)))
 	select {
-	case <-k.slack.knocks: // of a message before
+	case <-k.slack.knocks: // an arrival from before the wait
 	default:
 	}
 	return k.until(ctx, k.slack.knocks, knockWait) && k.until(ctx, nil, delay)
 }
 
-// until waits for an event or for a time, unless the process ends before.
+// until waits for an event or for a time. It returns false if the process ends before or the context is done.
 func (k *killer) until(ctx context.Context, event <-chan struct{}, atMost time.Duration) (alive bool) {
 	select {
 	case <-ctx.Done():

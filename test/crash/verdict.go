@@ -14,29 +14,29 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// image is one that a team runs, in a repository of its own. It goes through stages.
+// image is an image that a team runs, with a repository of its own. It goes through stages.
 type image struct {
 	number uint16
 	team   int
 	stage  int
-	// since is when each stage began.
+	// since holds the time when each stage began.
 	since []time.Time
 }
 
-// stageUncovered comes after those of the fake backend: the exception for the third finding is deleted.
+// stageUncovered follows the stages of the fake backend: the exception for the third finding is deleted.
 const stageUncovered = fake.StageFixed + 1
 
-// name has in it that the fake backend finds something.
+// name contains the word that makes the fake backend find something.
 func (i image) name() string { return fmt.Sprintf("evolving-%04d", i.number) }
 
 func (i image) repository() string { return "registry.example.com/" + i.name() }
 
 func (i image) digest() string { return fake.EvolvingDigest(i.number, min(i.stage, fake.StageFixed)) }
 
-// finding is what one receiver is to be told, in the words of a message: a change of a vulnerability in an image.
+// finding is a change of a vulnerability in an image that one receiver must receive, with the text of a message's line.
 type finding struct{ webhook, name string }
 
-// changesOf are those of each stage: what changes, which of the image's findings, and in which package.
+// changesOf lists the changes of each stage: the change, the number of the finding, and its package.
 var changesOf = [...][]struct {
 	change v1alpha1.Change
 	which  int
@@ -46,11 +46,11 @@ var changesOf = [...][]struct {
 	fake.StageFixAvailable: {{v1alpha1.ChangeFixAvailable, 2, "zlib"}},
 	fake.StageExploited:    {{v1alpha1.ChangeEscalated, 2, "zlib"}},
 	fake.StageFixed:        {{v1alpha1.ChangeFixed, 1, "openssl"}},
-	// An exception covers it until then.
+	// An exception suppresses the finding until this stage.
 	stageUncovered: {{v1alpha1.ChangeNew, 3, "curl"}},
 }
 
-// findings are all that are to be told of the image, each with the earliest time.
+// findings returns all findings of the image that must be announced, each with its earliest time.
 func (i image) findings() map[finding]time.Time {
 	all := map[finding]time.Time{}
 	for stage := range i.stage + 1 {
@@ -64,37 +64,39 @@ func (i image) findings() map[finding]time.Time {
 	return all
 }
 
-// nameOf names what a line tells.
+// nameOf returns the name of a finding in this test: the change and the line.
 func nameOf(change v1alpha1.Change, line story.Line) string {
 	return string(change) + " " + line.String()
 }
 
 const (
-	// carried is how long at most a message is with the notifier before Slack takes it: it waits for its turn for up to 5 s.
+	// carried bounds the time that a message is with the notifier before Slack accepts it. A message waits in the notifier's queue for
+	// up to 5 s.
 	carried = 6 * time.Second
-	// recorded is how long after Slack's answer, at most, the notifier has heard it, told the manager, and the manager has it
-	// in its store.
+	// recorded bounds the time after Slack's answer until the manager has stored it: the notifier reads the answer and reports it to the
+	// manager.
 	recorded = 2 * time.Second
 )
 
-// verdict is what came of it.
+// verdict is the result of a run.
 type verdict struct {
 	deaths []death
-	// findings that were to be told, by each change, digests that told at least one for the first time, messages that Slack took.
+	// findings is the number of findings that had to be announced, by change. digests is the number of messages that announced at least
+	// one finding for the first time. taken is the number of messages that Slack accepted.
 	findings, digests, taken int
-	// changes counts the findings that were told at least once by their change.
+	// changes counts the findings that were announced at least once, by change.
 	changes map[v1alpha1.Change]int
-	// unanswered are messages that were taken and got no answer, whoever waited for it.
+	// unanswered is the number of accepted messages without an answer.
 	unanswered int
-	// lost are findings that were never told, doubled messages with one that was told before, of which nobody could
-	// have known better but for the unexplained ones. wrong are messages that Slack would not take.
+	// lost are findings that were never announced. doubled are messages with a finding that was announced before. unexplained are those
+	// of them that were avoidable. wrong are messages that Slack would reject.
 	lost                        []finding
 	doubled, unexplained, wrong []telling
-	// unfounded are those that were told and were not true then, such as what an exception covered.
+	// unfounded are findings that were announced although they were not true at the time, such as a suppressed finding.
 	unfounded []finding
 }
 
-// judge compares what was told with what was to be told. The messages are in the order in which they were taken.
+// judge compares the messages, in the order of their acceptance, with the findings that had to be announced.
 func judge(all map[finding]time.Time, told []telling, deaths []death) verdict {
 	v := verdict{deaths: deaths, findings: len(all), taken: len(told), digests: digests(told), lost: missing(all, told), changes: map[v1alpha1.Change]int{}}
 	known := map[finding]telling{}
@@ -127,7 +129,7 @@ func judge(all map[finding]time.Time, told []telling, deaths []death) verdict {
 	return v
 }
 
-// firstOf finds the latest message that told something of what this one tells.
+// firstOf returns the latest earlier message that announced one of the message's findings.
 func firstOf(known map[finding]telling, now telling) (before telling, found bool) {
 	for _, name := range now.names {
 		if earlier, told := known[finding{now.webhook, name}]; told {
@@ -137,7 +139,7 @@ func firstOf(known map[finding]telling, now telling) (before telling, found bool
 	return before, found
 }
 
-// digests counts the messages that told something for the first time.
+// digests returns the number of messages that announced a finding for the first time.
 func digests(told []telling) (n int) {
 	known := map[finding]bool{}
 	for _, now := range told {
@@ -154,7 +156,7 @@ func digests(told []telling) (n int) {
 	return n
 }
 
-// missing are the findings that no message names.
+// missing returns the findings that no message contains.
 func missing(all map[finding]time.Time, told []telling) (lost []finding) {
 	known := map[finding]bool{}
 	for _, now := range told {
@@ -171,8 +173,8 @@ func missing(all map[finding]time.Time, told []telling) (lost []finding) {
 	return lost
 }
 
-// explained says whether nobody could know that a message was taken: there was no answer; or somebody died while it was on
-// its way, and the notifier, which remembers, before it came again.
+// explained reports whether the repetition was unavoidable: the first message had no answer; or a process died during its delivery, and
+// the notifier, which remembers accepted messages, died before the retry.
 func explained(before, again telling, deaths []death) bool {
 	if before.answered.IsZero() {
 		return true
@@ -185,10 +187,10 @@ func explained(before, again telling, deaths []death) bool {
 	return onItsWay && forgotten
 }
 
-// within says whether it may have happened between two moments.
+// within reports whether the death may have happened between two times.
 func (d death) within(from, to time.Time) bool { return !d.to.Before(from) && !d.from.After(to) }
 
-// deathsOf counts how often one was killed, and how often it ended otherwise.
+// deathsOf returns how often a program was killed, and how often it ended otherwise.
 func (v verdict) deathsOf(who string) (killed, otherwise int) {
 	for _, d := range v.deaths {
 		switch {
@@ -202,7 +204,7 @@ func (v verdict) deathsOf(who string) (killed, otherwise int) {
 	return killed, otherwise
 }
 
-// allowed is how many messages may come twice: one for each death and each answer that was withheld.
+// allowed returns the maximum number of repeated messages: one for each death and each withheld answer.
 func (v verdict) allowed() int { return len(v.deaths) + v.unanswered }
 
 func (v verdict) print(out io.Writer, c counts) {
@@ -239,7 +241,7 @@ func (v verdict) print(out io.Writer, c counts) {
 	}
 }
 
-// broken is what is not as it must be.
+// broken returns an error for everything that must not happen.
 func (v verdict) broken(o options) error {
 	var errs []error
 	if len(v.lost) > 0 {

@@ -7,12 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at is a moment of a story, in seconds.
+// at returns a time, given in seconds after a fixed start.
 func at(seconds float64) time.Time {
 	return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// told is a message for channel a that was taken at a moment and answered half a second later.
+// told returns a message of channel a that was accepted at the given time and answered half a second later.
 func told(taken float64, names ...string) telling {
 	return telling{webhook: "a", names: names, taken: at(taken), answered: at(taken + 0.5)}
 }
@@ -23,7 +23,7 @@ func withheld(taken float64, names ...string) telling {
 
 func dies(who string, when float64) death { return death{who: who, from: at(when), to: at(when + 0.1)} }
 
-// TestJudge: what is lost is found, and what came twice is held against whoever could have known.
+// Lost findings are detected, and repeated messages are unexplained unless the repetition was unavoidable.
 func TestJudge(t *testing.T) {
 	all := map[finding]time.Time{{"a", "x"}: at(0), {"a", "y"}: at(0)}
 	for name, tt := range map[string]struct {

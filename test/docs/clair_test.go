@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestClairWebhooksAreForTheScanner: Clair's webhooks on its page go to the Scanner that the page makes.
+// The webhook targets on the page about Clair name the Scanner that the page creates.
 func TestClairWebhooksAreForTheScanner(t *testing.T) {
 	page := read(t, "docs/backends/clair.md")
 	scanner := regexp.MustCompile(`(?m)^ *kind: Scanner\n *metadata: \{name: (\S+), namespace: shop\}$`).FindStringSubmatch(page)

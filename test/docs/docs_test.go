@@ -1,4 +1,4 @@
-// Package docs tests what can be tested of the documents: that nothing which users meet is missing there.
+// Package docs tests the documents: they must cover everything that users encounter.
 package docs
 
 import (
@@ -23,8 +23,8 @@ import (
 // root of the project.
 const root = "../.."
 
-// TestReasonsAreExplained: whatever reason a condition, a status or an event may have, the page on troubleshooting has a
-// line about it. The REST API's own are on its page.
+// The page on troubleshooting has a line about each reason of a condition, a status or an event. The REST API's own reasons are on the
+// page of the REST API.
 func TestReasonsAreExplained(t *testing.T) {
 	page := read(t, "docs/troubleshooting.md")
 	reasons := map[string]string{}
@@ -49,8 +49,8 @@ func TestReasonsAreExplained(t *testing.T) {
 	}
 }
 
-// reasonsIn adds the values of all constants of a file whose names begin with Reason, but for those that no condition can
-// hold: other programs have reasons, too.
+// reasonsIn adds the values of all constants of a file whose names begin with Reason. Values that do not begin with a capital letter are
+// not reasons of conditions and are skipped.
 func reasonsIn(path string, into map[string]string) error {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -76,7 +76,7 @@ func reasonsIn(path string, into map[string]string) error {
 	return nil
 }
 
-// TestConfigurationIsExplained: each field of the operator's configuration has a row.
+// Each field of the operator's configuration has a row.
 func TestConfigurationIsExplained(t *testing.T) {
 	page := read(t, "docs/configuration.md")
 	for _, field := range fieldsOf(reflect.TypeFor[config.Config](), "") {
@@ -86,7 +86,7 @@ func TestConfigurationIsExplained(t *testing.T) {
 	}
 }
 
-// fieldsOf lists the paths of all values that can be set, as the file names them.
+// fieldsOf returns the paths of all values that can be set, as they are in the configuration file.
 func fieldsOf(typ reflect.Type, path string) []string {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct && typ.Elem() != reflect.TypeFor[resource.Quantity]() {
 		if typ.Kind() == reflect.Slice {

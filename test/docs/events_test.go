@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEventsAreListed: docs/operations/events.md has each reason that the controllers give an event by its constant, and
-// no reason that the code does not have. Those of conditions and failures are explained where these are.
+// docs/operations/events.md lists each reason that the controllers pass to an event as a constant, and no reason that the code does not
+// have. Reasons of conditions and failures are documented with the conditions.
 func TestEventsAreListed(t *testing.T) {
 	page, values := read(t, "docs/operations/events.md"), map[string]string{}
 	known := map[string]string{}
@@ -49,7 +49,7 @@ func TestEventsAreListed(t *testing.T) {
 	}
 }
 
-// eventReasons are the names of the constants that calls of Eventf have as their reason.
+// eventReasons returns the names of the constants that are passed to Eventf as reason.
 func eventReasons(t *testing.T, path string) (names []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -72,7 +72,7 @@ func eventReasons(t *testing.T, path string) (names []string) {
 	return names
 }
 
-// glob lists the files of patterns, without tests.
+// glob returns the files that match the patterns, without tests.
 func glob(t *testing.T, patterns ...string) (files []string) {
 	t.Helper()
 	for _, pattern := range patterns {

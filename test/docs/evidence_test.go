@@ -10,8 +10,7 @@ import (
 
 var testName = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 
-// TestEvidenceExists: each test that the page on capability levels names as evidence is there, and so are those that other
-// pages name.
+// Each test that the page on capability levels or another page names exists.
 func TestEvidenceExists(t *testing.T) {
 	if named := testName.FindAllString(read(t, "docs/capabilities.md"), -1); len(named) < 20 {
 		t.Fatalf("docs/capabilities.md names only %d tests: is this test looking for the right thing?", len(named))
@@ -29,7 +28,7 @@ func TestEvidenceExists(t *testing.T) {
 	}
 }
 
-// filesEndingIn are all files of the project with such names, as seen from its root.
+// filesEndingIn returns all files of the project with the suffix, relative to its root.
 func filesEndingIn(t *testing.T, suffix string) []string {
 	t.Helper()
 	var files []string

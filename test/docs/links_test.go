@@ -10,16 +10,16 @@ import (
 )
 
 var (
-	// link is one to a file of the project, with or without a heading in it, or to a heading of the same page.
+	// link matches a link to a file of the project, with or without an anchor, or to an anchor of the same page.
 	link    = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
 	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	// linked is a link in a heading, whose words are in the anchor; notInAnchors is what is not.
+	// linked matches a link in a heading, whose text is part of the anchor. notInAnchors matches characters that anchors do not contain.
 	linked       = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
 	notInAnchors = regexp.MustCompile(`[^\pL\pN_ -]`)
 )
 
-// TestLinksLead: a link from one document to another file of the project, or to a heading, leads somewhere.
+// Each link from a document to a file of the project, or to a heading, has an existing target.
 func TestLinksLead(t *testing.T) {
 	links := 0
 	for _, page := range pages(t) {
@@ -41,7 +41,7 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-// TestIndexesAreComplete: every page can be found from the index of its folder, and a decision by its title, too.
+// The index of the documents links to each page, and the index of decisions has a row with each decision's title.
 func TestIndexesAreComplete(t *testing.T) {
 	index, decisions := linkedFrom(t, "docs/README.md"), read(t, "docs/decisions/README.md")
 	for _, page := range pages(t) {
@@ -58,7 +58,7 @@ func TestIndexesAreComplete(t *testing.T) {
 	}
 }
 
-// linkedFrom are the files that a page has links to.
+// linkedFrom returns the files that a page links to.
 func linkedFrom(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	files := map[string]bool{}
@@ -68,13 +68,13 @@ func linkedFrom(t *testing.T, page string) map[string]bool {
 	return files
 }
 
-// pages are all documents of the project.
+// pages returns all documents of the project.
 func pages(t *testing.T) []string {
 	t.Helper()
 	return filesEndingIn(t, ".md")
 }
 
-// anchors are those that GitHub gives to a page's headings.
+// anchors returns the anchors that GitHub assigns to a page's headings.
 func anchors(page string) map[string]bool {
 	known := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {

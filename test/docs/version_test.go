@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// named is a version of the operator where somebody copies it: in an address, an image, a chart, a tag.
+// named matches a version of the operator in text that users copy: in an address, an image, a chart, or a tag.
 var named = regexp.MustCompile(`(?:releases/download/v|\?ref=v|scanner-operator/v|checkout v|--version |\bversion=|scanner-operator-|/scanner-[a-z]+:|\$image:)(\d+\.\d+\.\d+)`)
 
-// TestPagesNameTheVersion: what users copy installs the version that the pages are about.
+// Commands that users copy install the version that the pages describe.
 func TestPagesNameTheVersion(t *testing.T) {
 	version, places := strings.TrimSpace(read(t, "VERSION")), 0
 	for _, page := range pages(t) {
-		// These are about versions as such.
+		// These pages are about other versions.
 		if page == "CHANGELOG.md" || page == "docs/releasing.md" || strings.HasPrefix(page, "docs/decisions/") {
 			continue
 		}

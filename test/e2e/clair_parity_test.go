@@ -28,10 +28,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// atLeastWithClair is how many matches an image must have. Clair has no data of Rocky Linux.
+// atLeastWithClair is the minimum number of matches in each image. Clair has no data about Rocky Linux.
 var atLeastWithClair = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 0, images.Bastion: 4, images.Static: 0}
 
-// checkClairReports compares match by match: nothing is lost, and nothing is made up.
+// checkClairReports compares all matches: the store must have exactly those that clairctl reports.
 func checkClairReports(t *testing.T, stored []story.ImageFindings) {
 	command := clairctlCommand(t)
 	api := clairClient(t, command.clair)
@@ -57,10 +57,10 @@ func checkClairReports(t *testing.T, stored []story.ImageFindings) {
 	}
 }
 
-// clairMatch is one vulnerability by Clair's name for it, in one package, with what is said of both.
+// clairMatch is one vulnerability in Clair's naming, in one package, with all compared properties.
 type clairMatch struct {
 	Vulnerability, Updater, CVEs, Package, Version, Layer, Fixed string
-	// Said is how severe the source says it is, Rated what follows from that.
+	// Said is the severity in the source's words, Rated the normalized severity.
 	Said, Rated string
 }
 
@@ -71,14 +71,14 @@ func sortedMatches(matches []clairMatch) []clairMatch {
 
 var cve = regexp.MustCompile(`CVE-\d{4}-\d{4,}`)
 
-// cvesIn are those that texts mention, each once.
+// cvesIn returns the CVE IDs in the texts, sorted and without duplicates.
 func cvesIn(texts ...string) string {
 	found := cve.FindAllString(strings.Join(texts, " "), -1)
 	slices.Sort(found)
 	return strings.Join(slices.Compact(found), " ")
 }
 
-// reported are the matches of a report.
+// reported returns the matches of a report.
 func reported(t *testing.T, report *claircore.VulnerabilityReport) []clairMatch {
 	t.Helper()
 	ratings := cvssSeverities(t, report)
@@ -105,7 +105,7 @@ func reported(t *testing.T, report *claircore.VulnerabilityReport) []clairMatch 
 	return sortedMatches(matches)
 }
 
-// cvssSeverities are the worst ratings of the vulnerabilities in a report, all of which are at least Unknown.
+// cvssSeverities returns the highest CVSS rating of each vulnerability in a report; Unknown without a rating.
 func cvssSeverities(t *testing.T, report *claircore.VulnerabilityReport) map[string]string {
 	t.Helper()
 	severities := []string{"Unknown", "Low", "Medium", "High", "Critical"}
@@ -134,7 +134,7 @@ func cvssSeverities(t *testing.T, report *claircore.VulnerabilityReport) map[str
 	return worst
 }
 
-// kept are the matches behind findings. In the test images, each finding is one match.
+// kept returns the matches that findings consist of. In the test images, each finding is one match.
 func kept(findings []finding.Finding) []clairMatch {
 	matches := []clairMatch{}
 	for _, f := range findings {
@@ -148,10 +148,10 @@ func kept(findings []finding.Finding) []clairMatch {
 	return sortedMatches(matches)
 }
 
-// clairctl is Clair's own command, with the story's Clair and registry at addresses that it can use.
+// clairctl is Clair's own command, with addresses of the demo's Clair and registry that it can use.
 type clairctl struct{ file, config, clair, registry string }
 
-// clairctlCommand takes the command from CLAIRCTL.
+// clairctlCommand returns the command that CLAIRCTL names.
 func clairctlCommand(t *testing.T) clairctl {
 	t.Helper()
 	c := clairctl{file: os.Getenv("CLAIRCTL"), config: filepath.Join(t.TempDir(), "config.yaml"), clair: clairAddress(t)}
@@ -159,14 +159,14 @@ func clairctlCommand(t *testing.T) clairctl {
 		t.Fatal("CLAIRCTL does not name the clairctl command; run this by make e2e, which builds it")
 	}
 	must(t, os.WriteFile(c.config, fmt.Appendf(nil, "auth: {psk: {key: %s, iss: [%s]}}\n", env.ClairKey(), clairIssuer), 0o600))
-	// Of registries, it speaks plain HTTP only with those of this machine.
+	// clairctl uses plain HTTP only for registries on the loopback address.
 	registry := httptest.NewServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: build.LocalRegistry}))
 	t.Cleanup(registry.Close)
 	c.registry = strings.TrimPrefix(registry.URL, "http://")
 	return c
 }
 
-// report is what the command prints about an image in the registry.
+// report returns clairctl's report about an image in the registry.
 func (c clairctl) report(t *testing.T, reference string) *claircore.VulnerabilityReport {
 	t.Helper()
 	reference = strings.Replace(reference, build.LocalRegistry, c.registry, 1)
@@ -182,10 +182,10 @@ func (c clairctl) report(t *testing.T, reference string) *claircore.Vulnerabilit
 	return &report
 }
 
-// clairIssuer is who Clair takes requests from, as the operator calls itself.
+// clairIssuer is the issuer that Clair accepts, which is the operator's.
 const clairIssuer = "scanner-operator"
 
-// clairClient speaks to Clair as the operator does, from here.
+// clairClient returns a client with the operator's authentication, for use on this machine.
 func clairClient(t *testing.T, address string) *clairapi.Client {
 	t.Helper()
 	key, err := clairapi.ParseKey(env.ClairKey())
@@ -197,8 +197,8 @@ func clairClient(t *testing.T, address string) *clairapi.Client {
 	return client
 }
 
-// clairAddress is an address of this machine that leads to Clair for the time of the test: the API server's own way to
-// Services keeps the Authorization header for itself.
+// clairAddress returns a loopback address that is forwarded to Clair during the test. The API server's service proxy is not usable,
+// since it drops the Authorization header.
 func clairAddress(t *testing.T) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "kubectl", "--namespace", story.ClairNamespace, "port-forward", "service/clair", ":6060")

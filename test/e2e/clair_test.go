@@ -16,13 +16,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// usingClair makes Scanners with Clair.
+// usingClair returns the environment with Clair as the engine of new Scanners.
 func usingClair() *story.Environment { return env.Using(v1alpha1.BackendClair) }
 
-// The story of the demonstration with Clair, each step of it a test.
+// The scenarios of the demo with Clair, each step as a test.
 func TestClairDemo(t *testing.T) { tellActs(t, usingClair()) }
 
-// clairReason waits until a namespace's Scanner says why Clair does not work for it.
+// clairReason waits until a namespace's Scanner has the given reason for its unavailable backend.
 func clairReason(t *testing.T, ns, reason string) {
 	t.Helper()
 	waitFor(t, "reason "+reason, func(ctx context.Context) error {
@@ -38,7 +38,7 @@ func clairReason(t *testing.T, ns, reason string) {
 	})
 }
 
-// A Scanner with another key than Clair's says so, and goes on by itself when it gets the right one.
+// A Scanner with a wrong key reports it, and works without further action when it gets the right key.
 func TestClairWrongKey(t *testing.T) {
 	ns := namespace(t, "clair-key")
 	clair := usingClair()
@@ -49,8 +49,8 @@ func TestClairWrongKey(t *testing.T) {
 	must(t, clair.Covered(t.Context(), ns, 1, 0))
 }
 
-// Clair ends while it has work, and its database is away for a while: nothing of what was found is lost or made up
-// meanwhile, and all is scanned afterwards.
+// Clair restarts while it has work, and its database is unavailable for some time. Meanwhile, no finding is lost or added, and
+// afterwards everything is scanned.
 func TestClairTrouble(t *testing.T) {
 	ns := namespace(t, "clair-trouble")
 	clair := usingClair()
@@ -85,7 +85,7 @@ func TestClairTrouble(t *testing.T) {
 	must(t, clair.Covered(t.Context(), ns, batch+1, 0))
 }
 
-// foundIn are the numbers of findings in a namespace by image.
+// foundIn returns the number of findings of each image in a namespace.
 func foundIn(t *testing.T, ns string) map[string]int {
 	t.Helper()
 	found, err := env.Findings(t.Context(), ns)
@@ -102,7 +102,7 @@ func restart(ctx context.Context, deployment string) error {
 	return err
 }
 
-// scale starts or ends the only pod of a deployment, and puts it back after the test.
+// scale scales a deployment to 0 or 1 replicas. It restores 1 replica after the test.
 func scale(t *testing.T, deployment string, replicas int) {
 	t.Helper()
 	to := func(ctx context.Context, replicas int) error {
@@ -111,7 +111,7 @@ func scale(t *testing.T, deployment string, replicas int) {
 	}
 	must(t, to(t.Context(), replicas))
 	if replicas == 0 {
-		// The Deployment is content while its pod still ends, and still serves.
+		// The rollout counts as complete while the pod still terminates and still serves.
 		waitFor(t, "the end of "+deployment, func(ctx context.Context) error {
 			pods, err := env.Kubectl(ctx, "--namespace", story.ClairNamespace, "get", "pods", "--output=name")
 			if _, name, _ := strings.Cut(deployment, "/"); err == nil && strings.Contains(pods, "pod/"+name+"-") {
@@ -127,7 +127,7 @@ func scale(t *testing.T, deployment string, replicas int) {
 	}
 }
 
-// Whoever has no key can tell the notifier nothing.
+// The notifier rejects webhooks without a key.
 func TestClairForgedWebhook(t *testing.T) {
 	ns := namespace(t, "clair-forged")
 	clair := usingClair()

@@ -18,11 +18,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// goneWithin is how long anything of a deleted Scanner may be left.
+// goneWithin is the maximum time until all traces of a deleted Scanner are removed.
 const goneWithin = time.Minute
 
-// A Scanner that is deleted while its Jobs run leaves no finalizer, Job, ImageScan or annotation behind, on pods whose
-// images were handled as on others.
+// A Scanner that is deleted while its Jobs run leaves no finalizer, Job, ImageScan or annotation behind, neither on scanned nor on other
+// pods.
 func TestScannerDeletion(t *testing.T) {
 	ns := namespace(t, "deletion")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "static", Image: env.Reference(images.Static)}))
@@ -48,7 +48,7 @@ func TestScannerDeletion(t *testing.T) {
 	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error {
 		return errors.Join(noScanner(ctx, ns), noImageScans(ctx, ns), noAnnotations(ctx, ns), noFinalizers(ctx, ns), noJobs(ctx, ns))
 	}))
-	// Nothing comes back: no Job that was on its way, no late upload.
+	// A Job that was about to be created or a late upload must not create objects again.
 	must(t, story.Throughout(t.Context(), 5*time.Second, func(ctx context.Context) error {
 		return errors.Join(noImageScans(ctx, ns), noAnnotations(ctx, ns), noJobs(ctx, ns))
 	}))
@@ -102,7 +102,7 @@ func noPod(ctx context.Context, ns, what string, has func(*corev1.Pod) bool) err
 	return nil
 }
 
-// noJobs looks for catalog Jobs of the images that variants made for a namespace, wherever the Jobs are.
+// noJobs returns an error if a catalog Job exists, in any namespace, for one of the images that variants created for a namespace.
 func noJobs(ctx context.Context, ns string) error {
 	var jobs batchv1.JobList
 	if err := env.Client.List(ctx, &jobs, client.MatchingLabels{"app.kubernetes.io/component": "catalog"}); err != nil {

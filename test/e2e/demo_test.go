@@ -7,10 +7,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// The story of the demonstration, each step of it a test.
+// The scenarios of the demo, each step as a test.
 func TestDemo(t *testing.T) { tellActs(t, env) }
 
-// tellActs tells all acts, and shows what they came to.
+// tellActs runs all scenarios and prints their results.
 func tellActs(t *testing.T, env *story.Environment) {
 	t.Helper()
 	for _, step := range env.Acts() {

@@ -10,8 +10,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// Default-deny egress of a namespace, as its Jobs meet it: packets that vanish. The local cluster enforces no
-// NetworkPolicy, so the node's own packet filter does what a network plugin would do.
+// A namespace's default-deny egress policy makes its Jobs' packets disappear. The local cluster enforces no NetworkPolicy, so the test
+// uses the node's packet filter like a network plugin.
 func TestDefaultDenyEgress(t *testing.T) {
 	if os.Getenv("SCANNER_REGISTRY_LOG") == "" {
 		t.Skip("the packet filter of the local cluster's node is needed (SCANNER_REGISTRY_LOG is not set: this is another cluster)")
@@ -33,7 +33,7 @@ func TestDefaultDenyEgress(t *testing.T) {
 	}
 }
 
-// dropPackets lets packets of pods vanish that a filter is about, until the test ends.
+// dropPackets drops the packets of pods that match a filter until the test ends.
 func dropPackets(t *testing.T, filter string) {
 	t.Helper()
 	must(t, nft(t.Context(), `table ip scanner-e2e {
@@ -43,7 +43,7 @@ func dropPackets(t *testing.T, filter string) {
 	t.Cleanup(func() { must(t, nft(context.Background(), "delete table ip scanner-e2e")) })
 }
 
-// nft changes the packet filter of the node, in whose network these tests run.
+// nft changes the packet filter of the node. The tests run in the node's network namespace.
 func nft(ctx context.Context, rules string) error {
 	command := exec.CommandContext(ctx, "nft", "-f", "-")
 	command.Stdin, command.Stderr = strings.NewReader(rules), os.Stderr

@@ -16,8 +16,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// Two Scanners of one namespace, with an engine each, look at the same pods. What the store has of Clair's is what Clair's
-// own report contains; what it has of both differs as docs/engines.md says, and nowhere else; who asks is told of it once.
+// Two Scanners of one namespace, with different engines, scan the same pods. The store has the content of Clair's own report. The
+// results of both engines differ only as documented in docs/engines.md. The REST API lists each workload once.
 func TestTwoEngines(t *testing.T) {
 	ns := namespace(t, "engines")
 	clair := usingClair()
@@ -43,7 +43,7 @@ func TestTwoEngines(t *testing.T) {
 	})
 }
 
-// byEngine is what the store has of a namespace's images, by engine. The name of an instance of Clair holds its address.
+// byEngine holds the stored results of a namespace's images by engine. The engine name of a Clair instance includes its address.
 type byEngine map[string][]story.ImageFindings
 
 func foundByEngine(t *testing.T, ns string) byEngine {
@@ -60,7 +60,7 @@ func foundByEngine(t *testing.T, ns string) byEngine {
 	return found
 }
 
-// of is what one of the engines found.
+// of returns the results of one engine.
 func (b byEngine) of(backend v1alpha1.BackendType) []story.ImageFindings {
 	for engine, found := range b {
 		if name, _, _ := strings.Cut(engine, " "); strings.EqualFold(name, string(backend)) {
@@ -70,7 +70,7 @@ func (b byEngine) of(backend v1alpha1.BackendType) []story.ImageFindings {
 	return nil
 }
 
-// checkDifferences holds what one engine found, and the other did not, against the documents.
+// checkDifferences compares the differences between the engines with the documented ones.
 func checkDifferences(t *testing.T, grype, clair []story.ImageFindings) {
 	documented, err := story.DocumentedDifferences(env.Root)
 	must(t, err)
@@ -84,14 +84,14 @@ func checkDifferences(t *testing.T, grype, clair []story.ImageFindings) {
 	}
 }
 
-// advised are the findings of an image, but for the one that a story may have added by now.
+// advised returns the findings of an image without the vulnerability that a scenario may have added.
 func advised(t *testing.T, found []story.ImageFindings, name string) []finding.Finding {
 	t.Helper()
 	return slices.DeleteFunc(slices.Clone(imageNamed(t, found, name).Findings), func(f finding.Finding) bool { return f.ID == story.NewVulnerability })
 }
 
-// checkWhoRuns asks the REST API of each vulnerability: every container and package is told of once, with all the engines
-// that found it there.
+// checkWhoRuns queries the REST API for each vulnerability. Each container and package is listed once, with all engines that found the
+// vulnerability in it.
 func checkWhoRuns(t *testing.T, ns string, found byEngine) {
 	engines := map[string][]string{} // by vulnerability, image and package
 	ids := map[string]bool{}

@@ -16,17 +16,17 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// Vulnerabilities of the image that the tests run, and another id of one of them.
+// Vulnerabilities of the test image, and an alias of one of them.
 const (
 	inNet                   = "CVE-2023-39325"
 	inCrypto, inCryptoAlias = "CVE-2024-45337", "GHSA-v778-237x-gjrc"
 )
 
-// quickly is for receivers that are waited for.
+// quickly are settings with short delays, for tests that wait for messages.
 var quickly = story.ScannerSettings{FirstScan: "All", GroupWait: time.Second, GroupInterval: 2 * time.Second}
 
-// What an exception of the namespace covers, or one of the cluster, is counted as excepted and told to nobody, until the
-// exception is taken away.
+// Findings that an exception of the namespace or of the cluster covers are counted as suppressed and not announced, until the exception
+// is deleted.
 func TestExceptions(t *testing.T) {
 	ns, other := namespace(t, "excepted"), namespace(t, "not-excepted")
 	inNamespace := exception("VulnerabilityException", "name: accepted, namespace: "+ns, inNet, "")
@@ -48,13 +48,13 @@ func TestExceptions(t *testing.T) {
 		t.Fatalf("%s and %s and others are not all among %v", inNet, inCrypto, all)
 	}
 
-	// It was there before anything was found.
+	// The exception existed before the first scan.
 	told := without(named(all), net)
 	hears(t, ns, told)
 	countsExcepted(t, ns, len(net))
 	countsExcepted(t, other, 0)
 
-	// It names what was told by another id.
+	// The cluster's exception names an announced vulnerability by its alias.
 	must(t, env.ApplyText(t.Context(), inCluster))
 	countsExcepted(t, ns, len(net)+len(crypto))
 	hears(t, ns, told)
@@ -74,7 +74,7 @@ func TestExceptions(t *testing.T) {
 	countsExcepted(t, other, 0)
 }
 
-// exception is one in YAML, with what its metadata and its spec have besides.
+// exception returns the YAML of an exception, with additional fields for its metadata and its spec.
 func exception(kind, metadata, vulnerability, spec string) string {
 	return fmt.Sprintf(`apiVersion: scanner-operator.io/v1alpha1
 kind: %s
@@ -88,7 +88,7 @@ spec:
 `, kind, metadata, vulnerability, spec)
 }
 
-// countsExcepted waits until the Scanner, and the ImageScans together, count as many findings as excepted.
+// countsExcepted waits until the Scanner, and its ImageScans together, count the given number of suppressed findings.
 func countsExcepted(t *testing.T, ns string, want int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d excepted findings in %s", want, ns), func(ctx context.Context) error {
@@ -113,8 +113,8 @@ func countsExcepted(t *testing.T, ns string, want int) {
 	})
 }
 
-// showsExcepted compares what the REST API shows as excepted of the only image of a namespace, each vulnerability with the kind of
-// what covers it, and what it exports.
+// showsExcepted compares the suppressed findings of a namespace's only image in the REST API, each with the kind of its exception, and
+// checks the export.
 func showsExcepted(t *testing.T, ns string, want map[string]string) {
 	t.Helper()
 	url, client := forwarded(t)
@@ -146,7 +146,7 @@ func showsExcepted(t *testing.T, ns string, want map[string]string) {
 	}
 }
 
-// hears waits until exactly these lines have come to a channel in all its messages, and a while longer.
+// hears waits until all messages to a channel contain exactly these lines, and checks that this stays so for a while.
 func hears(t *testing.T, channel string, want []string) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
@@ -170,7 +170,7 @@ func hears(t *testing.T, channel string, want []string) {
 	must(t, env.CheckLimits(t.Context(), channel))
 }
 
-// named are lines as a test expects them.
+// named returns lines in the form that tests expect.
 func named(lines []story.Line) []string {
 	names := []string{}
 	for _, line := range lines {
@@ -183,7 +183,7 @@ func named(lines []story.Line) []string {
 	return names
 }
 
-// about are the lines of one vulnerability.
+// about returns the lines of one vulnerability.
 func about(lines []story.Line, id string) []string {
 	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.ID != id }))
 }
@@ -192,7 +192,7 @@ func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(line string) bool { return slices.Contains(some, line) })
 }
 
-// Two teams share a namespace: each hears of its own pods, and one of them of those that nobody hears of otherwise.
+// Two teams share a namespace. Each receives messages about its own pods, and one of them also about pods without another receiver.
 func TestReceiversOfTeams(t *testing.T) {
 	ns := namespace(t, "teams")
 	pods := variants(t, ns, 4)
@@ -220,14 +220,14 @@ func TestReceiversOfTeams(t *testing.T) {
 		return nil
 	})
 
-	// The namespace speaks for pods that name nobody.
+	// The namespace's annotation applies to pods without an annotation.
 	_, err = env.Kubectl(t.Context(), "annotate", "namespace", ns, v1alpha1.AnnotationReceiver+"=blue")
 	must(t, err)
 	hears(t, ns+"-blue", append(in(all, pods[1]), in(all, pods[3])...))
 	hears(t, ns+"-red", named(all))
 }
 
-// in are the lines about the image of a pod.
+// in returns the lines about the image of a pod.
 func in(lines []story.Line, pod story.Pod) []string {
 	repository, _, _ := strings.Cut(pod.Image, "@")
 	return named(slices.DeleteFunc(slices.Clone(lines), func(line story.Line) bool { return line.Repository != repository }))

@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// An image that was removed from its registry while a pod runs it has failed, and is never taken for clean. It is tried
-// again, and scanned once it is back.
+// An image that was deleted from its registry while a pod runs it fails, and is never reported as clean. The scan is retried, and
+// succeeds when the image exists again.
 func TestImageFails(t *testing.T) {
 	ns := namespace(t, "failing")
 	pods := variants(t, ns, 1)

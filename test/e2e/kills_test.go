@@ -20,20 +20,21 @@ import (
 )
 
 const (
-	// killRounds are how often the manager and the notifier are killed each.
+	// killRounds is the number of kills of the manager and of the notifier each.
 	killRounds = 5
-	// podsPerRound bring images of their own, and so something to tell. Those of all rounds together are no more than one message
-	// names: on a slow machine it is about all of them, and of a ninth repository it would only count the findings.
+	// podsPerRound is the number of new pods per round, with images of their own and so with findings to announce. All rounds together
+	// have no more images than one message names. On a slow machine one message is about all of them, and it would only count the
+	// findings of a ninth repository.
 	podsPerRound = 1
-	// restartsAtOnce is how often the kubelet starts a container again with no more than ten seconds' pause
+	// restartsAtOnce is the number of restarts of a container that the kubelet delays by at most ten seconds
 	// (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
 	restartsAtOnce = 2
-	// longestBreak is how long a program lives at most before it is killed: from new pods to messages about them.
+	// longestBreak is the maximum time from new pods to a kill: long enough for messages about them.
 	longestBreak = 8 * time.Second
 )
 
-// Manager and notifier are killed ten times at random moments, as kill -9 does, while messages go out. Nothing is lost, and no more
-// messages come twice than there were kills.
+// Manager and notifier are killed ten times with SIGKILL at random moments while messages are sent. Nothing is lost, and there are no
+// more repeated messages than kills.
 func TestKills(t *testing.T) {
 	ns := namespace(t, "kills")
 	seed := rand.Uint64()
@@ -43,7 +44,7 @@ func TestKills(t *testing.T) {
 	victims := []client.MatchingLabels{managerPods, notifierPods}
 	for round := range killRounds {
 		if round > 0 && round%restartsAtOnce == 0 {
-			// A new pod's container is started again at once, and not after a pause that becomes longer and longer.
+			// The container of a new pod restarts without backoff.
 			kill(t, ns, managerPods)
 			kill(t, ns, notifierPods)
 		}
@@ -76,7 +77,7 @@ func onePodReady(ctx context.Context, labels client.MatchingLabels) error {
 	return err
 }
 
-// podOf finds the one pod with labels that has a condition and is to stay.
+// podOf returns the only pod with the labels and a true condition that is not being deleted.
 func podOf(ctx context.Context, labels client.MatchingLabels, condition corev1.PodConditionType) (*corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := env.Client.List(ctx, &pods, client.InNamespace(story.SystemNamespace), labels); err != nil {
@@ -92,8 +93,8 @@ func podOf(ctx context.Context, labels client.MatchingLabels, condition corev1.P
 	return nil, fmt.Errorf("none of %d pods is %s", len(pods.Items), condition)
 }
 
-// killContainer kills the process of the one pod with labels. On a node of another machine only the pod can be ended, with as
-// little time to put things away.
+// killContainer kills the process of the only pod with the labels. On a node of another machine it deletes the pod without a grace
+// period instead.
 func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 	t.Helper()
 	how := "its process"
@@ -102,7 +103,7 @@ func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 		if err != nil {
 			return err
 		}
-		if os.Getenv("SCANNER_REGISTRY") == "" { // only beside the local cluster
+		if os.Getenv("SCANNER_REGISTRY") == "" { // another cluster than the local one
 			how = "its pod"
 			return env.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))
 		}
@@ -117,7 +118,8 @@ func killContainer(t *testing.T, ns string, labels client.MatchingLabels) {
 	t.Logf("%s: killed %v (%s); images by phase: %v", time.Now().Format(time.TimeOnly), labels, how, phases)
 }
 
-// processOf finds the process of a pod's one container on this machine, by its control group, which has the container's id in its path.
+// processOf returns the ID of the process of a pod's only container on this machine. It searches for the cgroup whose path contains the
+// container ID.
 func processOf(pod *corev1.Pod) (pid int, err error) {
 	for _, container := range pod.Status.ContainerStatuses {
 		_, id, known := strings.Cut(container.ContainerID, "://")
@@ -137,7 +139,7 @@ func processOf(pod *corev1.Pod) (pid int, err error) {
 	return 0, errors.New("the container does not run")
 }
 
-// doubledMessages counts the messages that tell something again.
+// doubledMessages counts the messages with a line that an earlier message contained.
 func doubledMessages(ctx context.Context, ns string) (doubled int, err error) {
 	messages, err := env.Messages(ctx, ns)
 	known := map[string]bool{}

@@ -1,7 +1,7 @@
-// Package e2e tests the whole product on a real cluster, from the outside: pods, ImageScans, messages.
+// Package e2e tests the whole product on a real cluster from the outside: pods, ImageScans, messages.
 //
-// "make e2e" prepares the cluster and runs it. All tests share one deployment of the operator; each has namespaces of its
-// own. With E2E_KEEP=1 everything goes on running afterwards.
+// "make e2e" prepares the cluster and runs the tests. All tests share one deployment of the operator; each has namespaces of its own.
+// With E2E_KEEP=1 everything keeps running afterwards.
 package e2e
 
 import (
@@ -25,7 +25,7 @@ import (
 // env is the cluster with the operator, the same for all tests.
 var env *story.Environment
 
-// cleanUpTime is how long removing everything may take.
+// cleanUpTime bounds the removal of everything.
 const cleanUpTime = 4 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(ctx context.Context, m *testing.M) int {
-	ctrllog.SetLogger(logr.Discard()) // a library that tests have nothing to say through
+	ctrllog.SetLogger(logr.Discard()) // silences a library
 	log, err := privilege.BeginLog()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: audit log:", err)
@@ -76,7 +76,7 @@ func setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The tests compare with the project's own advisories.
+	// The tests compare results with the project's own advisories.
 	options.Upstream = false
 	options.Backend, options.Both = v1alpha1.BackendGrype, true
 	if env, err = story.Connect(ctx, options); err != nil {
@@ -85,7 +85,7 @@ func setUp(ctx context.Context) error {
 	return story.Tell(ctx, os.Stdout, time.Now, env.SetUp())
 }
 
-// must ends a test at an error.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -93,8 +93,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// namespace makes one for a test, and removes it after it. Its name is new each time, so that nothing that was told or
-// scanned in an earlier run counts.
+// namespace creates a namespace for a test and deletes it afterwards. Its name is new each time, so that messages and scans of an
+// earlier run do not count.
 func namespace(t *testing.T, prefix string) string {
 	t.Helper()
 	name := prefix + "-" + rand.String(5)

@@ -15,16 +15,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// namedWithin is how long it may take until users can read why an image is not scanned.
+// namedWithin is the maximum time until the reason is in the ImageScan's condition.
 const namedWithin = 2 * time.Minute
 
-// What a namespace's administrator can put in the way of a Job, each with its reason in the ImageScan's condition, and
-// each gone as soon as the obstacle is.
+// Each obstacle that a namespace's administrator can create for a Job has a reason in the ImageScan's condition, and the scan succeeds
+// when the obstacle is removed.
 func TestNamespaceRefusesJobs(t *testing.T) {
 	for _, tt := range []struct {
 		name, obstacle, reason string
 		words                  []string
-		// inForce is refused once the obstacle is: the API server learns of a new policy after a moment.
+		// inForce is a command that is refused once the obstacle is effective: the API server applies a new policy with a delay.
 		inForce []string
 	}{
 		{
@@ -39,7 +39,7 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 		{name: "a policy engine rejects the Job's pod", reason: "PolicyDenied", words: []string{"cost-center"}, obstacle: policyOn("pods", ""), inForce: []string{"run"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel() // they wait most of the time
+			t.Parallel() // the tests mostly wait
 			ns := namespaceWithSecret(t)
 			obstacle := strings.ReplaceAll(tt.obstacle, "NS", ns)
 			must(t, env.ApplyText(t.Context(), obstacle))
@@ -56,7 +56,7 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 			failsWith(t, ns, tt.reason, tt.words...)
 			othersAreScanned(t)
 			must(t, env.DeleteText(t.Context(), obstacle))
-			// Sooner than the operator would try again by itself.
+			// Deleting the ImageScan causes a retry before the operator's backoff ends.
 			_, err := env.Kubectl(t.Context(), "--namespace", ns, "delete", "imagescans", "--all")
 			must(t, err)
 			must(t, env.Covered(t.Context(), ns, 1, 0))
@@ -64,7 +64,7 @@ func TestNamespaceRefusesJobs(t *testing.T) {
 	}
 }
 
-// policyOn is a policy that wants a label on new Jobs or pods, as policy engines do.
+// policyOn returns an admission policy that requires a label on new Jobs or pods, as policy engines do.
 func policyOn(resource, group string) string {
 	return fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -86,7 +86,7 @@ spec:
 `, group, resource)
 }
 
-// A namespace that enforces the restricted pod security level takes the Jobs as they are.
+// A namespace that enforces the restricted Pod Security Standard accepts the Jobs unchanged.
 func TestRestrictedPodSecurity(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	_, err := env.Kubectl(t.Context(), "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
@@ -95,8 +95,8 @@ func TestRestrictedPodSecurity(t *testing.T) {
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 }
 
-// A sidecar that never ends is put beside every container of the namespace: the Job's pod goes on, its result counts, and
-// the Job is put away.
+// With a sidecar that never ends in every pod of the namespace, the Job's pod keeps running. Its result still counts, and the Job is
+// deleted.
 func TestSidecarInjection(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	podsBecome(t, ns, fmt.Sprintf(`JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "sidecar", image: %q}}`,
@@ -106,7 +106,7 @@ func TestSidecarInjection(t *testing.T) {
 	must(t, story.Eventually(t.Context(), goneWithin, func(ctx context.Context) error { return noJobs(ctx, ns) }))
 }
 
-// podsBecome has new pods of a namespace changed, as service meshes and policy engines do, and waits until that leaves its sign.
+// podsBecome mutates new pods of a namespace, as service meshes and policy engines do, and waits until the mutation is effective.
 func podsBecome(t *testing.T, ns, change, sign string) {
 	t.Helper()
 	served, err := env.Kubectl(t.Context(), "get", "--raw", "/apis/admissionregistration.k8s.io/v1")
@@ -144,7 +144,7 @@ spec:
 	})
 }
 
-// The worker's own image cannot be pulled: its name is made one of a registry that is not there.
+// The worker's own image cannot be pulled: a mutation replaces it by one of a registry that does not exist.
 func TestWorkerImageIsNotPulled(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	podsBecome(t, ns, `JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "registry.invalid/mirror/scanner-grype:v1"}`, "registry.invalid")
@@ -153,7 +153,7 @@ func TestWorkerImageIsNotPulled(t *testing.T) {
 	othersAreScanned(t)
 }
 
-// A namespace that is deleted while it is scanned goes, whatever was on its way, and holds nobody up.
+// A namespace that is deleted during a scan is deleted promptly and does not delay other namespaces.
 func TestNamespaceIsDeleted(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
@@ -168,17 +168,17 @@ func TestNamespaceIsDeleted(t *testing.T) {
 	othersAreScanned(t)
 }
 
-// No node may run the Job.
+// No node has enough memory for the Job.
 func TestNoNodeWithRoom(t *testing.T) {
 	ns := namespaceWithSecret(t)
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	_, err := env.Kubectl(t.Context(), "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge",
 		"--patch", `{"spec":{"backend":{"grype":{"job":{"resources":{"requests":{"memory":"900Ti"}}}}}}}`)
 	must(t, err)
-	// A Job may have been made before the Scanner was changed.
+	// A Job may have been created before the Scanner was changed.
 	_, err = env.Kubectl(t.Context(), "--namespace", ns, "delete", "jobs", "--all")
 	must(t, err)
-	// Its end must be recorded before the ImageScan goes, or the next ImageScan waits for another attempt.
+	// The Job's end must be recorded before the ImageScan is deleted. Otherwise the next ImageScan waits for another attempt.
 	waitFor(t, "the end of that Job, or one without a node", func(ctx context.Context) error {
 		scans, err := env.ImageScans(ctx, ns)
 		if err != nil {
@@ -199,7 +199,8 @@ func TestNoNodeWithRoom(t *testing.T) {
 	othersAreScanned(t)
 }
 
-// namespaceWithSecret has a pod with a pull secret, which needs none: its image is cataloged in its own namespace.
+// namespaceWithSecret creates a namespace with a pod that names a pull secret it does not need. Because of the secret, the image is
+// cataloged in the pod's own namespace.
 func namespaceWithSecret(t *testing.T) string {
 	t.Helper()
 	ns := namespace(t, "refusing")
@@ -209,7 +210,7 @@ func namespaceWithSecret(t *testing.T) string {
 	return ns
 }
 
-// othersAreScanned runs something in another namespace and waits for its result.
+// othersAreScanned runs a pod in another namespace and waits for its result.
 func othersAreScanned(t *testing.T) {
 	t.Helper()
 	ns := namespace(t, "other")
@@ -218,7 +219,7 @@ func othersAreScanned(t *testing.T) {
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 }
 
-// readyMessage returns the message of an image that is not scanned for a reason, if these words stand in it.
+// readyMessage returns the message of an image that is not scanned for a reason; an error unless the message contains the words.
 func readyMessage(scan *v1alpha1.ImageScan, reason string, words []string) (string, error) {
 	ready := meta.FindStatusCondition(scan.Status.Conditions, v1alpha1.ConditionReady)
 	switch {

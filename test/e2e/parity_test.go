@@ -20,13 +20,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// grypeVersion is what the worker links; the command must be the same to be compared with.
+// grypeVersion is the version that the worker links. The command must have the same version.
 const grypeVersion = "0.121.2"
 
-// atLeast is how many matches an image must have, so that nothing is equal only because it is empty.
+// atLeast is the minimum number of matches in each image, so that empty results do not count as equal.
 var atLeast = map[string]int{images.Web: 40, images.API: 10, images.Migrate: 3, images.Cache: 8, images.Rocky: 6, images.Bastion: 6, images.Static: 0}
 
-// What the store has is what the grype command prints for the same image and the same database, match by match.
+// The store has the same matches as the grype command prints for the same image and database.
 func TestParity(t *testing.T) {
 	grype := grypeCommand(t)
 	ns := namespace(t, "parity")
@@ -50,7 +50,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// scannedImages are pods that run every image of which a test knows what is in it.
+// scannedImages returns pods that run every image with known content.
 func scannedImages() []story.Pod {
 	return []story.Pod{
 		{Name: "web", Image: env.Reference(images.Web)},
@@ -62,7 +62,7 @@ func scannedImages() []story.Pod {
 	}
 }
 
-// imageNamed finds the image of a reference among what the store has.
+// imageNamed returns the stored image with a reference.
 func imageNamed(t *testing.T, stored []story.ImageFindings, name string) story.ImageFindings {
 	t.Helper()
 	for _, img := range stored {
@@ -77,7 +77,7 @@ func imageNamed(t *testing.T, stored []story.ImageFindings, name string) story.I
 	return story.ImageFindings{}
 }
 
-// match is one match in one place, with all that must be equal.
+// match is one match at one path, with all compared properties.
 type match struct{ Vulnerability, Package, Version, Type, Path, FixState, FixVersions, Severity string }
 
 func sorted(matches []match) []match {
@@ -85,7 +85,7 @@ func sorted(matches []match) []match {
 	return slices.Compact(matches)
 }
 
-// expand undoes what the store unites: advisories of one vulnerability, places of one package.
+// expand undoes the aggregation of the store: of advisories of one vulnerability, and of paths of one package.
 func expand(findings []finding.Finding) []match {
 	matches := []match{}
 	for _, f := range findings {
@@ -107,19 +107,19 @@ func versions(all []string) string {
 	return strings.Join(all, " ")
 }
 
-// grypeCLI is the grype command with the story's database.
+// grypeCLI is the grype command with the demo's database.
 type grypeCLI struct {
 	file string
 	env  []string
 }
 
-// grypeCommand takes the command from GRYPE and refuses another version.
+// grypeCommand returns the command that GRYPE names. Another version than grypeVersion is an error.
 func grypeCommand(t *testing.T) grypeCLI {
 	t.Helper()
 	g := grypeCLI{file: os.Getenv("GRYPE"), env: append(os.Environ(),
 		"GRYPE_DB_CACHE_DIR="+env.Database.Cache, "GRYPE_DB_AUTO_UPDATE=false", "GRYPE_DB_VALIDATE_AGE=false",
 		"GRYPE_CHECK_FOR_APP_UPDATE=false", "GRYPE_REGISTRY_INSECURE_USE_HTTP=true",
-		// Neither a configuration nor a cache of the machine's user takes part.
+		// The configuration and the cache of the machine's user are not used.
 		"HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir(), "XDG_CACHE_HOME="+t.TempDir(),
 	)}
 	if g.file == "" {
@@ -136,7 +136,7 @@ func grypeCommand(t *testing.T) grypeCLI {
 	return grypeCLI{}
 }
 
-// matches are what the command prints about an image in the registry.
+// matches returns the matches that the command prints for an image in the registry.
 func (g grypeCLI) matches(t *testing.T, reference string) []match {
 	t.Helper()
 	platform, err := env.Kubectl(t.Context(), "get", "nodes", "--output", "jsonpath={.items[0].status.nodeInfo.operatingSystem}/{.items[0].status.nodeInfo.architecture}")
@@ -153,7 +153,7 @@ func (g grypeCLI) matches(t *testing.T, reference string) []match {
 	return readGrype(t, out.Bytes())
 }
 
-// readGrype reads the document that grype prints (https://github.com/anchore/grype, grype/presenter/models/document.go).
+// readGrype parses the document that grype prints (https://github.com/anchore/grype, grype/presenter/models/document.go).
 func readGrype(t *testing.T, raw []byte) []match {
 	t.Helper()
 	var document struct {

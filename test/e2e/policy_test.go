@@ -21,7 +21,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// thief has a token of the manager's, as somebody who read it from its pod.
+// thief returns a client with a token of the manager, like an attacker who read the token from the manager's pod.
 func thief(t *testing.T) client.Client {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: story.SystemNamespace, Name: managerAccount}}
@@ -36,8 +36,8 @@ func thief(t *testing.T) client.Client {
 	return made
 }
 
-// A stolen manager token changes no pod's image and makes no other kind of Job, on the cluster on which all other tests
-// show that the manager itself can work.
+// A stolen manager token cannot change a pod's image or create another kind of Job. All other tests on the same cluster show that the
+// manager itself can work.
 func TestStolenManagerToken(t *testing.T) {
 	ns := namespace(t, "stolen")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "static", Image: env.Reference(images.Static)}))
@@ -74,7 +74,7 @@ func refused(t *testing.T, policy string, err error) {
 	}
 }
 
-// The cluster's own check of the policies finds nothing to warn of.
+// The API server's type check of the policies reports no warnings.
 func TestPoliciesAreWellTyped(t *testing.T) {
 	waitFor(t, "the policies to be checked", func(ctx context.Context) error {
 		var policies admissionv1.ValidatingAdmissionPolicyList

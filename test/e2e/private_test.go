@@ -12,11 +12,11 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// pullSecret is the Secret that the pods of these tests are pulled with.
+// pullSecret is the image pull secret of the pods in these tests.
 const pullSecret = "registry-credentials"
 
-// An image behind TLS with a private authority and a password is scanned with the pod's own pull secret, in its own
-// namespace; what another namespace may pull is no business of the first one's.
+// An image behind TLS with a private authority and a password is scanned with the pod's own pull secret, in the pod's namespace. Each
+// namespace scans with its own credentials.
 func TestPrivateRegistry(t *testing.T) {
 	first, second := privateNamespace(t), privateNamespace(t)
 	pod := privatePod(t, first)
@@ -27,7 +27,7 @@ func TestPrivateRegistry(t *testing.T) {
 	for _, ns := range []string{first, second} {
 		must(t, env.Covered(t.Context(), ns, 1, 0))
 	}
-	// One namespace's list of what is in the image never answers for another one.
+	// The catalog of one namespace is never used for another one.
 	jobs := map[string]int{}
 	for _, job := range env.Jobs.All() {
 		jobs[job.Namespace]++
@@ -39,7 +39,7 @@ func TestPrivateRegistry(t *testing.T) {
 	}
 }
 
-// A pull secret that was deleted after the node had pulled with it.
+// A pull secret is deleted after the node has pulled the image.
 func TestMissingCredentials(t *testing.T) {
 	ns := privateNamespace(t)
 	pod := privatePod(t, ns)
@@ -47,12 +47,12 @@ func TestMissingCredentials(t *testing.T) {
 	must(t, env.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: pullSecret}}))
 	must(t, env.MakeScanner(t.Context(), ns, story.ScannerSettings{}))
 	failsWith(t, ns, "PullSecretMissing", pullSecret)
-	// It is tried again by itself once the Secret is there.
+	// The scan is retried automatically when the Secret exists again.
 	makePullSecret(t, ns, env.Private.Password)
 	must(t, env.Covered(t.Context(), ns, 1, 0))
 }
 
-// A password that was changed after the node had pulled with it. The message names the Secret, and nothing that is in it.
+// The password is changed after the node has pulled the image. The message names the Secret but not its content.
 func TestWrongCredentials(t *testing.T) {
 	ns := privateNamespace(t)
 	pod := privatePod(t, ns)
@@ -71,7 +71,7 @@ func TestWrongCredentials(t *testing.T) {
 	}
 }
 
-// privateNamespace is one with a good pull secret.
+// privateNamespace creates a namespace with a valid pull secret.
 func privateNamespace(t *testing.T) string {
 	t.Helper()
 	if env.Private == nil {
@@ -82,7 +82,7 @@ func privateNamespace(t *testing.T) string {
 	return ns
 }
 
-// privatePod is a pod whose image, a new one, is named by the private registry.
+// privatePod returns a pod with a new image in the private registry.
 func privatePod(t *testing.T, name string) story.Pod {
 	t.Helper()
 	pod := variants(t, name, 1)[0]
@@ -105,8 +105,8 @@ stringData: {.dockerconfigjson: %q}
 `, pullSecret, ns, config)))
 }
 
-// failsWith waits until the only image of a namespace has failed for a reason, or waits with it, and returns the
-// message, in which these words must stand.
+// failsWith waits until the only image of a namespace has failed, or waits, for a reason. It returns the message, which must contain the
+// words.
 func failsWith(t *testing.T, ns, reason string, words ...string) string {
 	t.Helper()
 	message := ""

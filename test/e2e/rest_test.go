@@ -21,8 +21,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// The REST API tells a viewer of a namespace what the store has of it, in the way that docs/rest-api.md describes, and a
-// viewer of another namespace nothing.
+// The REST API returns the stored data of a namespace to a viewer of the namespace, as docs/rest-api.md describes, and nothing to a
+// viewer of another namespace.
 func TestREST(t *testing.T) {
 	ns, other := namespace(t, "rest"), namespace(t, "rest-other")
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "web", Image: env.Reference(images.Web)}))
@@ -60,7 +60,7 @@ func TestREST(t *testing.T) {
 	}
 }
 
-// restAPI is the API as the owner of a token sees it.
+// restAPI returns a client that authenticates with a token.
 func restAPI(t *testing.T, url string, client *http.Client, token string) *restv1.ClientWithResponses {
 	t.Helper()
 	api, err := restv1.NewClientWithResponses(url, restv1.WithHTTPClient(client), restv1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
@@ -71,7 +71,7 @@ func restAPI(t *testing.T, url string, client *http.Client, token string) *restv
 	return api
 }
 
-// checkFindings compares all pages with what the store has.
+// checkFindings compares all pages of findings with the store.
 func checkFindings(t *testing.T, api *restv1.ClientWithResponses, ns, scan string, want []finding.Finding) {
 	t.Helper()
 	limit := 7
@@ -98,7 +98,7 @@ func checkFindings(t *testing.T, api *restv1.ClientWithResponses, ns, scan strin
 	}
 }
 
-// checkDownloads reads the SBOM and the CycloneDX document.
+// checkDownloads checks the SBOM and the CycloneDX document.
 func checkDownloads(t *testing.T, api *restv1.ClientWithResponses, ns, scan string, want []finding.Finding) {
 	t.Helper()
 	sbom, err := api.GetSBOMWithResponse(t.Context(), ns, scan, nil)
@@ -120,7 +120,7 @@ func checkDownloads(t *testing.T, api *restv1.ClientWithResponses, ns, scan stri
 	}
 }
 
-// viewerOf makes a ServiceAccount that may view a namespace, and gives its token.
+// viewerOf creates a ServiceAccount that may view a namespace, and returns its token.
 func viewerOf(t *testing.T, ns string) string {
 	t.Helper()
 	for _, args := range [][]string{
@@ -137,7 +137,7 @@ func viewerOf(t *testing.T, ns string) string {
 
 var forwarding = regexp.MustCompile(`Forwarding from 127\.0\.0\.1:([0-9]+)`)
 
-// forwarded reaches the API as docs/rest-api.md says: by port-forward, verified by the published certificates.
+// forwarded connects to the API as docs/rest-api.md describes: by port-forward, verified with the published certificates.
 func forwarded(t *testing.T) (url string, client *http.Client) {
 	t.Helper()
 	bundle, err := env.Kubectl(t.Context(), "--namespace", story.SystemNamespace, "get", "configmap", "scanner-operator-ca", "--output", `jsonpath={.data.ca\.crt}`)

@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// Sizes of the batches, and how long all of them may take. Two batches are as many images as one message lists by name.
+// Sizes of the batches, and the maximum time for all of them. Two batches have as many images as one message names.
 const (
 	batch         = 4
 	restartsLimit = 4 * time.Minute
@@ -30,8 +30,8 @@ var (
 	matchPods    = client.MatchingLabels{"app.kubernetes.io/component": "match"}
 )
 
-// Manager, match worker and notifier end in the middle of work. Everything is scanned all the same, everything is told,
-// and nothing is told twice.
+// Manager, match worker and notifier are stopped during their work. Everything is still scanned and announced, and nothing is announced
+// twice.
 func TestRestarts(t *testing.T) {
 	ns := namespace(t, "restarts")
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-first", batch)...))
@@ -46,14 +46,14 @@ func TestRestarts(t *testing.T) {
 	must(t, env.RunPods(t.Context(), ns, variants(t, ns+"-second", batch)...))
 	waitFor(t, "a result of the second batch", func(ctx context.Context) error { return atLeastScanned(ctx, ns, batch+1) })
 	kill(t, ns, notifierPods)
-	kill(t, ns, managerPods, client.GracePeriodSeconds(0)) // this time without a moment to put things away
+	kill(t, ns, managerPods, client.GracePeriodSeconds(0)) // this time without a grace period
 
 	must(t, env.Covered(t.Context(), ns, 2*batch, 0))
 	checkToldOnce(t, ns)
 	must(t, env.CheckLimits(t.Context(), ns))
 }
 
-// variants are pods with images of their own, each with the same few vulnerabilities: so few that a message names all.
+// variants returns pods with images of their own, each with the same few vulnerabilities, so that a message names all of them.
 func variants(t *testing.T, name string, count int) []story.Pod {
 	t.Helper()
 	var pods []story.Pod
@@ -74,7 +74,7 @@ func waitFor(t *testing.T, what string, check func(context.Context) error) {
 	}
 }
 
-// partly says whether some of the images have a catalog Job at least, and some have no result.
+// partly returns an error unless some images have at least a catalog Job and some have no result.
 func partly(ctx context.Context, ns string, total int) error {
 	phases, err := phasesIn(ctx, ns)
 	if err != nil {
@@ -115,8 +115,8 @@ func atLeastMessages(ctx context.Context, ns string, count int) error {
 	return err
 }
 
-// kill ends pods, unless told otherwise as a node does that is drained, and logs how far the work was. There must be one,
-// or the test would prove nothing.
+// kill deletes the pods with the labels, by default with their grace period as when a node is drained, and logs the state of the work.
+// It waits until there is at least one such pod, since the test would otherwise prove nothing.
 func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.DeleteOption) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("a pod with %v", labels), func(ctx context.Context) error {
@@ -145,7 +145,7 @@ func kill(t *testing.T, ns string, labels client.MatchingLabels, how ...client.D
 	t.Logf("%s: ended %v; images by phase: %v", time.Now().Format(time.TimeOnly), labels, phases)
 }
 
-// checkToldOnce waits until everything that is in the store was told, and counts how often.
+// checkToldOnce waits until every stored finding is announced, and checks that each is announced once.
 func checkToldOnce(t *testing.T, ns string) {
 	t.Helper()
 	want := checkToldAll(t, ns, 2*2*batch)
@@ -158,8 +158,8 @@ func checkToldOnce(t *testing.T, ns string) {
 	}))
 }
 
-// checkToldAll waits until everything that is in the store was told, once at least, and returns it in order. There must be so
-// much of it that it proves something.
+// checkToldAll waits until every stored finding is announced at least once, and returns the lines in order. Fewer than atLeast findings
+// are an error, since they would prove nothing.
 func checkToldAll(t *testing.T, ns string, atLeast int) (want []string) {
 	t.Helper()
 	var found []story.ImageFindings
@@ -185,7 +185,7 @@ func checkToldAll(t *testing.T, ns string, atLeast int) (want []string) {
 	return want
 }
 
-// linesOf are the findings that messages name, in order.
+// linesOf returns the findings that messages name, sorted.
 func linesOf(messages ...story.Message) []string {
 	var lines []string
 	for _, message := range messages {

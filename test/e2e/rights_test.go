@@ -16,10 +16,10 @@ const (
 	notifierAccount = "scanner-operator-notifier"
 )
 
-// listing is why a right to list what is watched is seldom used.
+// listing is the reason why the permission to list a watched resource is rarely used.
 const listing = "the API server sends what there is as the beginning of a watch; older ones, and one that is asked for too much, do not"
 
-// seldom are rights that are for what this run does not show, or not each time.
+// seldom are permissions that a run does not use, or not every time.
 var seldom = []privilege.Exception{
 	{Account: managerAccount, Verb: "list", Resource: "nodes", Why: listing},
 	{Account: managerAccount, Verb: "list", Resource: "namespaces", Why: listing},
@@ -38,14 +38,14 @@ var seldom = []privilege.Exception{
 	{Account: managerAccount, Verb: "patch", Resource: "events", Why: "leader election says the same twice if it loses and wins within minutes"},
 }
 
-// expected are rights that tests take away, or have not given yet.
+// expected are denied requests whose permissions tests remove, or have not granted yet.
 var expected = []privilege.Exception{
 	{Account: managerAccount, Verb: "get", Resource: "secrets", Why: "no namespace has to let its pull secrets and Clair's keys be read"},
 	{Account: managerAccount, Verb: "get", Resource: "serviceaccounts", Why: "nor its ServiceAccounts, which name pull secrets"},
 	{Account: notifierAccount, Verb: "get", Resource: "secrets", Why: "a Scanner may be there before the Role for its webhook's address"},
 }
 
-// wholeRun says whether all tests were run: some of them do not use every right. E2E_RIGHTS=1 has rights compared all the same.
+// wholeRun reports whether all tests are run, since a selection does not use every permission. E2E_RIGHTS=1 forces the comparison.
 func wholeRun() bool {
 	if os.Getenv("E2E_RIGHTS") != "" {
 		return true
@@ -58,8 +58,8 @@ func wholeRun() bool {
 	return true
 }
 
-// checkRights compares the rights that manager and notifier have at the end of all tests with those that they have used. It
-// comes after them, and is none itself, since it is about all others.
+// checkRights compares the permissions of manager and notifier at the end of all tests with those that were used. It is not a test
+// because it must run after all tests.
 func checkRights(ctx context.Context, log privilege.Log) error {
 	if !log.Written() {
 		fmt.Println("e2e: rights are not compared with their use: this cluster's API server writes no audit log (SCANNER_AUDIT_LOG)")

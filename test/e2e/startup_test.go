@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// A manager that cannot start says why where "kubectl describe pod" shows it. The pods are copies of the real one beside
-// it, each with something broken; the real one goes on.
+// A manager that cannot start reports the reason in its termination message, which "kubectl describe pod" shows. The test pods are
+// broken copies of the real one, which keeps running.
 func TestManagerSaysWhyItCannotStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		volume, file, content string
@@ -52,7 +52,7 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// brokenManager is a copy of the manager's pod, with a file instead of one of its volumes. No Service leads to it.
+// brokenManager creates a copy of the manager's pod with a file in place of one of its volumes. No Service selects the copy.
 func brokenManager(t *testing.T, name, volume, file, content string) *corev1.Pod {
 	t.Helper()
 	var deployments appsv1.DeploymentList

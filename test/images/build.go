@@ -20,20 +20,20 @@ import (
 //go:embed files
 var embedded embed.FS
 
-// maxDatabase bounds a package database when it is unpacked.
+// maxDatabase bounds the size of an unpacked package database, in bytes.
 const maxDatabase = 16 << 20
 
-// Places say where images are built from and to.
+// Places holds the directories of a build.
 type Places struct {
 	// Root is the project's directory.
 	Root string
-	// Cache keeps what was downloaded, for all checkouts of the project.
+	// Cache is the directory of downloads, shared by all checkouts of the project.
 	Cache string
-	// Out gets a directory for each image.
+	// Out is the directory for the built images, one directory each.
 	Out string
 }
 
-// Compile builds the named images for a platform. progress is told the name of each before it is built.
+// Compile builds the named images for a platform. It calls progress before each image.
 func Compile(ctx context.Context, names []string, places Places, platform v1.Platform, progress func(name string, number, of int)) error {
 	for i, name := range names {
 		progress(name, i+1, len(names))
@@ -72,7 +72,7 @@ func directory(out, name string) string {
 	return filepath.Join(out, strings.ReplaceAll(name, "/", "_"))
 }
 
-// build makes the layers, the distribution's below the program's.
+// build returns the image: the layer of the distribution below the layers of the programs.
 func (d definition) build(ctx context.Context, places Places, platform v1.Platform) (v1.Image, error) {
 	if len(d.packages) > 0 {
 		return d.buildFromPackages(ctx, places.Cache, platform)
@@ -106,7 +106,7 @@ func (d definition) build(ctx context.Context, places Places, platform v1.Platfo
 
 func (d definition) programName() string { return cmp.Or(d.program, path.Base(d.name)) }
 
-// programs are all that are compiled into the image.
+// programs returns all programs that are compiled into the image.
 func (d definition) programs(root string) []build.Program {
 	var env []string
 	if d.tags != "" {
@@ -119,8 +119,8 @@ func (d definition) programs(root string) []build.Program {
 	return programs
 }
 
-// distributionFiles are the files by which scanners know a distribution and its packages. Without a distribution there
-// is only a directory that programs expect.
+// distributionFiles returns the files by which scanners identify a distribution and its packages. Without a distribution, there is only
+// the directory /tmp, which programs expect.
 func distributionFiles(distribution string) (map[string]build.File, error) {
 	files := map[string]build.File{"/tmp": {Mode: directoryMode | 0o777}}
 	if distribution == "" {
@@ -148,7 +148,8 @@ func distributionFiles(distribution string) (map[string]build.File, error) {
 	return files, nil
 }
 
-// upgrade gives packages in dpkg's status file other versions, by source package. A package without a Source is its own.
+// upgrade replaces versions in dpkg's status file. versions maps source packages to versions. A package without a Source field is its
+// own source package.
 func upgrade(status []byte, versions map[string]string) []byte {
 	packages := bytes.Split(status, []byte("\n\n"))
 	for i, pkg := range packages {

@@ -20,9 +20,9 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// postgreSQLPackages are the server of Debian 12, the libraries that it and its extension uuid-ossp are linked with, a
-// shell for the entry point (initdb needs one, too), the locale C.UTF-8 and the time zones. It is a list and not what the
-// packages depend on, since that includes Perl and a compiler's backend.
+// postgreSQLPackages are PostgreSQL of Debian 12, the libraries of the server and of its extension uuid-ossp, a shell for the entry
+// point and initdb, the locale C.UTF-8, and the time zones. The list is written by hand because the packages' dependencies include Perl
+// and a compiler backend.
 var postgreSQLPackages = strings.Fields(`
 	postgresql-15 dash libc-bin tzdata
 	libaudit1 libc6 libcap-ng0 libcap2 libcom-err2 libffi8 libgcc-s1 libgcrypt20 libgmp10 libgnutls30 libgpg-error0
@@ -30,17 +30,17 @@ var postgreSQLPackages = strings.Fields(`
 	liblzma5 libnettle8 libp11-kit0 libpam0g libpq5 libsasl2-2 libssl3 libstdc++6 libsystemd0 libtasn1-6
 	libunistring2 libuuid1 libxml2 libzstd1 zlib1g`)
 
-// leftOut are directories of Debian's packages that no program reads here, and the part of PostgreSQL that compiles
-// queries, whose library is larger than everything else.
+// leftOut are directories of Debian's packages that no program reads here, and PostgreSQL's JIT compiler, whose library is larger than
+// everything else.
 var leftOut = []string{
 	"/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/lintian/", "/usr/share/bug/",
 	"/usr/share/postgresql/15/man/", "/usr/lib/postgresql/15/lib/bitcode/", "/usr/lib/postgresql/15/lib/llvmjit",
 }
 
-// maxPackages bounds the files of all packages of an image when they are unpacked, in bytes.
+// maxPackages bounds the total size of an image's unpacked packages, in bytes.
 const maxPackages = 512 << 20
 
-// buildFromPackages makes an image of Debian's packages, with the entry point of its directory below files.
+// buildFromPackages builds an image from Debian packages, with the entry point of the distribution's directory below files.
 func (d definition) buildFromPackages(ctx context.Context, cache string, platform v1.Platform) (v1.Image, error) {
 	archives, err := debianPackages(ctx, filepath.Join(cache, "debian"), d.packages)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d definition) buildFromPackages(ctx context.Context, cache string, platfor
 	own, err := build.Files(map[string]build.File{
 		"/entrypoint.sh": {Content: script, Mode: 0o755},
 		"/tmp":           {Mode: directoryMode | 0o777},
-		// A program that asks for its user's name must get one.
+		// Programs look up the name of their user.
 		"/etc/passwd": {Content: []byte("postgres:x:" + d.user + "::/tmp:/bin/sh\n")},
 		"/etc/group":  {Content: []byte("postgres:x:" + uid + ":\n")},
 	})
@@ -75,8 +75,8 @@ func (d definition) buildFromPackages(ctx context.Context, cache string, platfor
 	}, base, own)
 }
 
-// debianPackages downloads packages with apt-get, for this machine's architecture, and returns their files. The same list
-// is downloaded once.
+// debianPackages downloads packages with apt-get for this machine's architecture, and returns their files. A list of packages is
+// downloaded only once.
 func debianPackages(ctx context.Context, cache string, packages []string) ([]string, error) {
 	list := sha256.Sum256([]byte(strings.Join(packages, " ")))
 	dir := filepath.Join(cache, hex.EncodeToString(list[:8]))
@@ -95,14 +95,14 @@ func debianPackages(ctx context.Context, cache string, packages []string) ([]str
 	return archives, err
 }
 
-// download fills a directory, which is there only when all packages are in it.
+// download downloads packages to a directory. The directory is created only when all packages are downloaded.
 func download(ctx context.Context, dir string, packages []string) error {
 	passing, err := os.MkdirTemp(filepath.Dir(dir), "download-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(passing)
-	// apt-get downloads as a user of its own where it can.
+	// apt-get downloads as an unprivileged user where it can.
 	if err := os.Chmod(passing, 0o755); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func download(ctx context.Context, dir string, packages []string) error {
 	}
 	wanted := append([]string{"download"}, packages...)
 	if err := get(wanted...); err != nil {
-		// The package lists of a fresh machine are empty or old.
+		// The package index of a fresh machine is empty or old.
 		if err := get("update"); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func download(ctx context.Context, dir string, packages []string) error {
 	return os.Rename(passing, dir)
 }
 
-// unpackPackages reads the files of Debian packages.
+// unpackPackages returns the files of Debian packages, by path.
 func unpackPackages(ctx context.Context, archives []string) (map[string]build.File, error) {
 	files := map[string]build.File{}
 	left := int64(maxPackages)
@@ -147,7 +147,7 @@ func unpackPackages(ctx context.Context, archives []string) (map[string]build.Fi
 	return files, nil
 }
 
-// readTar adds the files of an archive, those that are left out excepted. Directories follow from the files in them.
+// readTar adds the files of an archive to files, without those in leftOut. Directories are implied by the files in them.
 func readTar(archive *tar.Reader, files map[string]build.File) error {
 	for {
 		header, err := archive.Next()

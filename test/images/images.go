@@ -5,94 +5,94 @@ import (
 	"io/fs"
 )
 
-// Names of the images, which are also their repositories below a registry, WebUpdated excepted.
+// Names of the images. They are also their repositories below a registry, except for WebUpdated.
 const (
-	// Web holds packages of Debian 12 as of June 2023.
+	// Web contains packages of Debian 12 as of June 2023.
 	Web = "shop/web"
-	// WebUpdated is Web built again, with FixedOpenSSL: another tag in the repository of Web.
+	// WebUpdated is Web rebuilt with FixedOpenSSL. It is pushed as another tag of the repository of Web.
 	WebUpdated = "shop/web-updated"
 	// API is a Go program with old modules.
 	API = "shop/api"
-	// Migrate is another one, that runs and ends.
+	// Migrate is a Go program with old modules that exits after its work.
 	Migrate = "shop/migrate"
-	// Cache holds packages of Alpine 3.18.
+	// Cache contains packages of Alpine 3.18.
 	Cache = "shop/cache"
-	// Static is a Go program without modules: nothing is known to be wrong with it.
+	// Static is a Go program without modules. It has no known vulnerabilities.
 	Static = "shop/static"
-	// Rocky holds an RPM database of Rocky Linux 9.2.
+	// Rocky contains an RPM database of Rocky Linux 9.2.
 	Rocky = "test/rocky"
-	// Bastion is a Go program with a module from before its versions had tags.
+	// Bastion is a Go program with a module version from before the module was tagged.
 	Bastion = "test/bastion"
 	// Slack is the stand-in for Slack.
 	Slack = "demo-infra/slack"
-	// Files serves the files below FilesDir, of which it has none: add them as a layer.
+	// Files serves the files below FilesDir. The image has no files there: add them as a layer.
 	Files = "demo-infra/files"
-	// Clair stands for quay.io/projectquay/clair, with the same settings.
+	// Clair replaces quay.io/projectquay/clair and accepts the same settings.
 	Clair = "demo-infra/clair"
-	// PostgreSQL stands for docker.io/library/postgres, of whose settings it knows what its entrypoint.sh names.
+	// PostgreSQL replaces docker.io/library/postgres. It supports only the settings that its entrypoint.sh names.
 	PostgreSQL = "demo-infra/postgresql"
-	// OLM stands for quay.io/operator-framework/olm: both operators of the Operator Lifecycle Manager, and what they put into
-	// the pods that unpack bundles.
+	// OLM replaces quay.io/operator-framework/olm. It contains both operators of the Operator Lifecycle Manager, and the programs that
+	// they copy into the pods that unpack bundles.
 	OLM = "demo-infra/olm"
-	// OPM stands for quay.io/operator-framework/opm, on which catalogs are built: it serves what is in CatalogDir, from the
-	// cache in CatalogCache. It has neither: add both as a layer.
+	// OPM replaces quay.io/operator-framework/opm, the base image of catalogs. It serves the catalog in CatalogDir from the cache in
+	// CatalogCache. The image contains neither: add both as a layer.
 	OPM = "demo-infra/opm"
 )
 
-// Where the image OPM has what it serves, as in the Dockerfile that "opm generate dockerfile" writes.
+// Directories of the image OPM, as in the Dockerfile that "opm generate dockerfile" writes.
 const (
 	CatalogDir   = "/configs"
 	CatalogCache = "/tmp/cache"
 )
 
-// FilesDir is what the image Files serves.
+// FilesDir is the directory that the image Files serves.
 const FilesDir = "/srv"
 
-// FixedOpenSSL is the version of OpenSSL in WebUpdated: all is fixed in it that has a fix.
+// FixedOpenSSL is the version of OpenSSL in WebUpdated, in which every vulnerability with a fix is fixed.
 const FixedOpenSSL = "3.0.19-1~deb12u9"
 
-// Scanned lists the images that have something to scan, or nothing on purpose.
+// Scanned returns the names of the images that are scanned.
 func Scanned() []string { return []string{Web, API, Migrate, Cache, Static, Rocky, Bastion} }
 
-// Story lists the images of every story, whatever its engine.
+// Story returns the names of the images of every demo, with any engine.
 func Story() []string { return append(Scanned(), WebUpdated, Slack, Files) }
 
-// ForClair lists what a story takes besides, whose engine is Clair. Building them takes minutes and downloads the first time.
+// ForClair returns the names of the additional images of a demo with Clair. The first build takes minutes and downloads packages.
 func ForClair() []string { return []string{Clair, PostgreSQL} }
 
-// ForOLM lists what the tests of installing with the Operator Lifecycle Manager take besides.
+// ForOLM returns the names of the additional images of the tests with the Operator Lifecycle Manager.
 func ForOLM() []string { return []string{OLM, OPM} }
 
-// Missing is an image that is never pushed: whoever runs it cannot pull it.
+// Missing is an image that is never pushed, so it cannot be pulled.
 const Missing = "shop/ghost"
 
-// definition says what is in an image: files of a distribution, if any, below one program.
+// definition is the content of an image: files of a distribution, if any, below one program.
 type definition struct {
 	name string
 	// distribution is a directory of files; see distributionFiles.
 	distribution string
-	// upgrades are versions of packages of Debian by source package, in place of those in the distribution's files.
+	// upgrades maps source packages of Debian to versions that replace those in the distribution's files.
 	upgrades map[string]string
-	// program is the name of the program in the image; the last part of name if empty.
+	// program is the name of the program in the image; empty means the last part of name.
 	program string
 	// dir is the Go module and pkg the command in it, relative to the project's root.
 	dir, pkg string
-	// args follow the program in the image's entry point.
+	// args are the program's arguments in the image's entry point.
 	args []string
 	// tags are the build tags of the program and of those in bin.
 	tags string
-	// bin are further programs, each at /bin/<name>; the program has a link there, too.
+	// bin are additional programs, each at /bin/<name>. The program itself has a link there, too.
 	bin []tool
-	// packages of Debian lie below everything else; see debianPackages. The entry point is then entrypoint.sh of the
-	// distribution, run by user; there is no program.
+	// packages are Debian packages below everything else; see debianPackages. With packages, there is no program: the entry point is the
+	// distribution's entrypoint.sh, run as user.
 	packages []string
 	user     string
 }
 
-// tool is a further program of an image: the command pkg in the Go module dir.
+// tool is an additional program of an image: the command pkg in the Go module dir.
 type tool struct{ name, dir, pkg string }
 
-// Where OLM and opm are pinned, and how they are built by their own projects, without C.
+// Modules in which OLM and opm are pinned, and the build tags of their own projects for builds without C.
 const (
 	olmDir  = "hack/tools/olm"
 	olmCmd  = "github.com/operator-framework/operator-lifecycle-manager/"
@@ -100,8 +100,7 @@ const (
 	olmTags = "json1,containers_image_openpgp,exclude_graphdriver_btrfs"
 )
 
-// definitions is every image. Several have the same program under another name, so that each image has an entry point
-// that tells what it plays.
+// definitions are all images. Several contain the same program under different names, so that the entry point shows the image's role.
 var definitions = []definition{
 	{name: Web, distribution: "debian-12", dir: ".", pkg: "./test/images/serve"},
 	{
@@ -143,8 +142,8 @@ func find(name string) (definition, error) {
 	return definition{}, fmt.Errorf("no image is called %q", name)
 }
 
-// packageDatabases says where each distribution keeps its list of installed packages, and the directories beside it by
-// which Clair knows it.
+// packageDatabases holds for each distribution the path of its package database, and the directories beside it by which Clair identifies
+// it.
 var packageDatabases = map[string]struct {
 	file, path string
 	beside     []string
@@ -154,5 +153,5 @@ var packageDatabases = map[string]struct {
 	"rocky-9":     {"rpmdb.sqlite.gz", "/var/lib/rpm/rpmdb.sqlite", nil},
 }
 
-// directoryMode is that of the directories which images bring along.
+// directoryMode is the mode of the directories in images.
 const directoryMode = fs.ModeDir | 0o755

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// contents reads an image's files as a container would see them.
+// contents returns an image's files as a container would see them.
 func contents(t *testing.T, image v1.Image) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -68,7 +68,7 @@ func TestDistributionsHaveTheirPackages(t *testing.T) {
 	}
 }
 
-// A clean image must stay clean: a module in it would have vulnerabilities one day.
+// The image must have no vulnerabilities in the future either, so it must not contain modules.
 func TestStaticHasNoModules(t *testing.T) {
 	info, err := buildinfo.Read(bytes.NewReader(built(t, Static)["/static"]))
 	if err != nil {
@@ -88,7 +88,7 @@ func TestWebRunsItsProgramAboveDebian(t *testing.T) {
 	}
 }
 
-// What differs is what was upgraded: everything else in the image is as before.
+// Only the upgraded packages differ.
 func TestWebUpdatedDiffersInOpenSSL(t *testing.T) {
 	before, after := built(t, Web), built(t, WebUpdated)
 	const status = "/var/lib/dpkg/status"

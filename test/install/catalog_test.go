@@ -22,23 +22,23 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// bundle is one version of the operator as OLM installs it.
+// bundle is one version of the operator in the form that OLM installs.
 type bundle struct {
-	// tree is the checkout that it is made of.
+	// tree is the checkout that the bundle is generated from.
 	tree, version string
-	// dir holds its files, and image is the image that has them, by digest.
+	// dir contains the files of the bundle. image is the reference by digest of its image.
 	dir, image string
 }
 
 // csv is the name of the bundle's ClusterServiceVersion.
 func (b bundle) csv() string { return "scanner-operator.v" + b.version }
 
-// work is a directory for what the tests of OLM make here, below bin.
+// work returns a path below the directory for the files of the OLM tests, below bin.
 func work(parts ...string) string {
 	return filepath.Join(append([]string{env.Root, "bin", "install"}, parts...)...)
 }
 
-// makeBundle generates a bundle of a checkout and pushes it. It is an upgrade of the one that it replaces, if any.
+// makeBundle generates a bundle of a checkout and pushes it. The bundle replaces the named version, if any.
 func makeBundle(t *testing.T, tree, version string, operator map[string]string, replaces string) bundle {
 	t.Helper()
 	made := bundle{tree: tree, version: version, dir: work("bundle-" + version)}
@@ -53,7 +53,7 @@ func makeBundle(t *testing.T, tree, version string, operator map[string]string, 
 	return made
 }
 
-// labels are those of the bundle's image: what its annotations say.
+// labels returns the labels of the bundle's image, which are its annotations.
 func labels(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "metadata", "annotations.yaml"))
@@ -63,7 +63,7 @@ func labels(t *testing.T, dir string) map[string]string {
 	return metadata.Annotations
 }
 
-// run runs a program of bin and returns what it prints.
+// run runs a program of bin and returns its standard output.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(env.Root, "bin", name), args...)
@@ -77,7 +77,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(printed)
 }
 
-// pushDirectory pushes an image that holds the files of a directory and nothing else.
+// pushDirectory pushes an image that contains only the files of a directory.
 func pushDirectory(t *testing.T, name, dir string, labels map[string]string) string {
 	t.Helper()
 	layer := layerOf(t, map[string]string{"/": dir})
@@ -88,8 +88,8 @@ func pushDirectory(t *testing.T, name, dir string, labels map[string]string) str
 	return reference
 }
 
-// layerOf is a layer with directories of this machine at the given paths. The modes are kept: a catalog's cache counts as
-// changed when they differ.
+// layerOf returns a layer with directories of this machine at the given paths. The modes are kept, since a catalog's cache counts as
+// changed when modes differ.
 func layerOf(t *testing.T, dirs map[string]string) v1.Layer {
 	t.Helper()
 	files := map[string]build.File{}
@@ -119,8 +119,8 @@ func layerOf(t *testing.T, dirs map[string]string) v1.Layer {
 	return layer
 }
 
-// publishCatalog serves a catalog of bundles in the cluster, in the place of the one before: an image with opm, the catalog
-// and its cache, as a catalog's Dockerfile makes it.
+// publishCatalog serves a catalog of bundles in the cluster instead of the earlier one. Its image contains opm, the catalog and its
+// cache, as from a catalog's Dockerfile.
 func publishCatalog(t *testing.T, bundles ...bundle) {
 	t.Helper()
 	configs, cache := work("configs"), work("cache")

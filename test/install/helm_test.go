@@ -16,13 +16,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// published is the chart as the page names it: the tests have it in a directory.
+// published is the reference of the chart on the page. The tests replace it by a directory.
 const published = "oci://ghcr.io/scanner-operator/charts/scanner-operator --version 0.1.0"
 
 // cleanupJob is the Job of the chart's pre-delete hook.
 const cleanupJob = "job/scanner-operator-cleanup"
 
-// TestHelm follows docs/install/helm.md: an earlier version installed, a first Scanner, upgraded, and uninstalled.
+// TestHelm follows docs/install/helm.md: installing an earlier version, a first Scanner, an upgrade, and uninstalling.
 func TestHelm(t *testing.T) {
 	page := readPage(t, "docs/install/helm.md")
 	useHelm(t)
@@ -52,13 +52,12 @@ func TestHelm(t *testing.T) {
 	nothingLeft(t, page.list(t, "What stays")...)
 	goesOn(t, page, ns, found)
 	page.follow(t, "Uninstall")
-	kubectl(t, "delete", "namespace", ns, "--timeout=60s") // with its pods, which nothing holds
+	kubectl(t, "delete", "namespace", ns, "--timeout=60s") // also deletes its pods, which have no finalizers left
 	page.follow(t, "What stays")
 	nothingLeft(t)
 }
 
-// goesOn installs the operator once more, beside the Scanner and the store that stayed: what was found is there, and nothing is
-// announced again.
+// goesOn reinstalls the operator with the Scanner and the store that remained: the findings still exist, and nothing is announced again.
 func goesOn(t *testing.T, page page, ns string, found []string) {
 	t.Helper()
 	_, install, cut := strings.Cut(page.block(t, "Install", "bash"), "helm install")
@@ -70,8 +69,7 @@ func goesOn(t *testing.T, page page, ns string, found []string) {
 	stays(t, ns, 2, 2, found)
 }
 
-// TestHelmLimitedToNamespaces: an operator without rights in other namespaces does its work in those that it has, and takes
-// its kinds along when it is told to.
+// An operator without permissions in other namespaces works in its own ones, and deletes its CRDs with crds.keep=false.
 func TestHelmLimitedToNamespaces(t *testing.T) {
 	page := readPage(t, "docs/install/helm.md")
 	useHelm(t)
@@ -96,7 +94,7 @@ func TestHelmLimitedToNamespaces(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestHelmUninstallThatFails: a clean-up that cannot run does not block for ever, and says what to do.
+// If the clean-up cannot run, uninstalling fails after a timeout with the name of the Job and the reason.
 func TestHelmUninstallThatFails(t *testing.T) {
 	page := readPage(t, "docs/install/helm.md")
 	useHelm(t)
@@ -113,7 +111,7 @@ func TestHelmUninstallThatFails(t *testing.T) {
 	nothingLeft(t)
 }
 
-// useHelm has the commands find "make bin/helm".
+// useHelm adds the helm of "make bin/helm" to the PATH.
 func useHelm(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(env.Root, "bin", "helm")); err != nil {
@@ -122,13 +120,13 @@ func useHelm(t *testing.T) {
 	t.Setenv("PATH", filepath.Join(env.Root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// ours marks the namespace that a page's commands have made.
+// ours labels the namespace that a page's commands have created, so that the environment's Remove deletes it.
 func ours(t *testing.T) {
 	t.Helper()
 	kubectl(t, "label", "namespace", story.SystemNamespace, story.Label+"=true")
 }
 
-// helmValues are in a file what users set: the operator's configuration, and that the notifier may post to the stand-in.
+// helmValues writes a values file with the operator's configuration and the permission for the notifier to post to the stand-in.
 func helmValues(t *testing.T) string {
 	t.Helper()
 	text, err := env.OperatorConfig()
@@ -158,10 +156,10 @@ func currentChart(t *testing.T) string {
 	return chartOf(t, strings.TrimSpace(string(version)), currentImages(t))
 }
 
-// digest is the place of an image's digest in values.yaml.
+// digest matches the place of an image's digest in values.yaml.
 var digest = regexp.MustCompile(`repository: ([a-z-]+)\n( +#.*\n)* +digest: ""`)
 
-// chartOf is the chart as a release has it: with a version and the images by digest.
+// chartOf returns the path of a released chart: with a version and the images by digest.
 func chartOf(t *testing.T, version string, operator map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "chart")
@@ -191,7 +189,7 @@ func rewrite(t *testing.T, file string, change func(string) string) {
 	must(t, os.WriteFile(file, []byte(change(string(text))), 0o644))
 }
 
-// firstScanner does what the page says in a namespace of its own, and has its receiver wait less.
+// firstScanner follows the page in a namespace of its own and shortens the receiver's delays.
 func firstScanner(t *testing.T, page page) string {
 	t.Helper()
 	ns := namespace(t, "team")
@@ -200,7 +198,7 @@ func firstScanner(t *testing.T, page page) string {
 	return ns
 }
 
-// runs checks which image the manager runs.
+// runs checks the manager's image.
 func runs(t *testing.T, image string) {
 	t.Helper()
 	if got := kubectl(t, "--namespace", story.SystemNamespace, "get", story.ManagerDeployment, "--output", "jsonpath={.spec.template.spec.containers[0].image}"); got != image {
@@ -208,7 +206,7 @@ func runs(t *testing.T, image string) {
 	}
 }
 
-// holdPods gives pods the finalizer that would keep them, and their namespace, from going without a manager.
+// holdPods adds the operator's finalizers to pods. Without a manager, the finalizers block the deletion of the pods and their namespace.
 func holdPods(t *testing.T, ns string) {
 	t.Helper()
 	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=merge", "--patch", `{"spec": {"addPodFinalizer": true}}`)

@@ -14,14 +14,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// Where the page finds what a release has, and the samples.
+// Addresses of the release's manifest and of the samples on the page.
 const (
 	manifestAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/install.yaml"
 	samplesAt  = "'https://github.com/scanner-operator/scanner-operator/config/samples?ref=v0.1.0'"
 )
 
-// TestKustomize follows docs/install/kustomize.md: an earlier version installed with a configuration of one's own, a first Scanner,
-// upgraded, and removed.
+// TestKustomize follows docs/install/kustomize.md: installing an earlier version with the user's configuration, a first Scanner, an
+// upgrade, and removal.
 func TestKustomize(t *testing.T) {
 	page := readPage(t, "docs/install/kustomize.md")
 	removeSystemNamespace(t)
@@ -59,13 +59,13 @@ func TestKustomize(t *testing.T) {
 	nothingLeft(t)
 }
 
-// ownKustomization is a directory with the page's example of a configuration of one's own: the tests', and what the notifier needs for
-// the Slack stand-in.
+// ownKustomization returns a directory with the page's example of a user's kustomization, with the tests' configuration and the settings
+// that the notifier needs for the Slack stand-in.
 func ownKustomization(t *testing.T, page page) string {
 	t.Helper()
 	config, err := env.OperatorConfig()
 	must(t, err)
-	authority, err := json.Marshal(string(env.SlackAuthority)) // a YAML string, too
+	authority, err := json.Marshal(string(env.SlackAuthority)) // a JSON string is also a YAML string
 	must(t, err)
 	dir := t.TempDir()
 	kustomization := strings.Replace(page.blocks(t, "Configuration", "yaml")[0], manifestAt, "install.yaml\n- trust.yaml", 1)
@@ -83,7 +83,7 @@ func ownKustomization(t *testing.T, page page) string {
 	return dir
 }
 
-// release puts the manifest of a tree into a kustomization, with the images that were built last in the tree.
+// release writes the manifest of a checkout into a kustomization, with the images that were last built in the checkout.
 func release(t *testing.T, dir, tree string) {
 	t.Helper()
 	overlay := exec.CommandContext(t.Context(), filepath.Join("bin", "image-builder"), "overlay", "-registry="+env.Registry)

@@ -16,10 +16,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// nothingLeft waits until nothing of the operator's is in the cluster: no object that is called after it, has one of its
-// labels, annotations or finalizers, is one of its kinds or lies in its namespace. Kept are objects that the installer's
-// page says stay, each "Kind namespace/name", or "Kind name" without a namespace; a * at the end stands for anything.
-// What belongs to the tests themselves (the story's namespaces, the grants and Secrets of teams) does not count.
+// nothingLeft waits until the cluster contains no object of the operator. An object counts if its name, labels, annotations or
+// finalizers belong to the operator, or if it is of one of the operator's kinds or in its namespace. kept are objects that the page
+// documents as remaining, each "Kind namespace/name", or "Kind name" without a namespace; a * at the end matches any suffix. Objects of
+// the tests themselves (the demo's namespaces, the RBAC objects and Secrets of teams) do not count.
 func nothingLeft(t *testing.T, kept ...string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -44,7 +44,7 @@ func matches(object, pattern string) bool {
 	return object == pattern
 }
 
-// leftovers looks at every object of every kind that the API server lists.
+// leftovers checks all objects of all kinds that the API server can list.
 func leftovers(ctx context.Context) ([]string, error) {
 	lists, err := env.Clientset.Discovery().ServerPreferredResources()
 	if err != nil {
@@ -69,7 +69,7 @@ func leftovers(ctx context.Context) ([]string, error) {
 }
 
 func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]string, error) {
-	if kind.Kind == "Event" || kind.Kind == "ComponentStatus" { // what was said, and what is asked of others
+	if kind.Kind == "Event" || kind.Kind == "ComponentStatus" { // events are history, and component statuses belong to others
 		return nil, nil
 	}
 	var objects metav1.PartialObjectMetadataList
@@ -86,7 +86,7 @@ func leftOfKind(ctx context.Context, kind schema.GroupVersionKind) ([]string, er
 	return left, nil
 }
 
-// isOurs says whether an object has anything of the operator.
+// isOurs reports whether an object belongs to the operator.
 func isOurs(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
 	marks := []string{object.Name, object.Namespace}
 	for key, value := range object.Labels {
@@ -101,7 +101,7 @@ func isOurs(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) 
 	})
 }
 
-// isOfTests says whether an object is one that a team has made, or a namespace of the story.
+// isOfTests reports whether an object was created by a team or is a namespace of the demo.
 func isOfTests(kind schema.GroupVersionKind, object *metav1.PartialObjectMetadata) bool {
 	switch kind.Kind {
 	case "Namespace":

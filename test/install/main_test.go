@@ -1,9 +1,9 @@
-// Package install tests on a real cluster how the operator is installed, upgraded and removed: with the real installers,
-// each as its page below docs/install says.
+// Package install tests on a real cluster how the operator is installed, upgraded and removed: with the real installers, following the
+// pages below docs/install.
 //
-// "make e2e-install" prepares the cluster and runs it. All tests share what is around the operator (Slack, a vulnerability
-// database, images); each installs the operator itself, one after the other, and must leave nothing of it behind. With
-// E2E_KEEP=1 everything goes on running afterwards: use it with one test.
+// "make e2e-install" prepares the cluster and runs the tests. All tests share the surroundings of the operator (Slack, a vulnerability
+// database, images). Each test installs the operator itself, one after the other, and must remove it completely. With E2E_KEEP=1
+// everything keeps running afterwards: use it with a single test.
 package install
 
 import (
@@ -27,10 +27,10 @@ import (
 // env is the cluster with everything but the operator, the same for all tests.
 var env *story.Environment
 
-// cleanUpTime is how long removing everything may take.
+// cleanUpTime bounds the removal of everything.
 const cleanUpTime = 4 * time.Minute
 
-// soon is how long something may take that is a matter of seconds, on a slow machine.
+// soon bounds the wait for something that takes seconds, on a slow machine.
 const soon = time.Minute
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(ctx context.Context, m *testing.M) int {
-	ctrllog.SetLogger(logr.Discard()) // a library that tests have nothing to say through
+	ctrllog.SetLogger(logr.Discard()) // silences a library
 	log, err := privilege.BeginLog()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "install: audit log:", err)
@@ -75,7 +75,7 @@ func setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The tests compare with the project's own advisories.
+	// The tests compare results with the project's own advisories.
 	options.Backend, options.Upstream = v1alpha1.BackendGrype, false
 	if env, err = story.Connect(ctx, options); err != nil {
 		return err
@@ -85,7 +85,7 @@ func setUp(ctx context.Context) error {
 
 func keep() bool { return os.Getenv("E2E_KEEP") != "" }
 
-// must ends a test at an error.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -93,21 +93,21 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for what is a matter of seconds.
+// eventually waits for something that takes seconds.
 func eventually(t *testing.T, check func(context.Context) error) {
 	t.Helper()
 	must(t, story.Eventually(t.Context(), soon, check))
 }
 
-// systemNamespace makes the operator's namespace. After the test it is removed, with all that is in it; a test that failed
-// says before what is there.
+// systemNamespace creates the operator's namespace and removes it after the test with everything in it. A failed test prints diagnoses
+// before.
 func systemNamespace(t *testing.T) {
 	t.Helper()
 	must(t, env.MakeNamespace(t.Context(), story.SystemNamespace))
 	removeSystemNamespace(t)
 }
 
-// removeSystemNamespace is what systemNamespace does after the test, for installers that make the namespace themselves.
+// removeSystemNamespace removes the operator's namespace after the test, for installers that create it themselves.
 func removeSystemNamespace(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -123,8 +123,8 @@ func removeSystemNamespace(t *testing.T) {
 	})
 }
 
-// namespace makes one for workloads, and removes it after the test. Its name is new each time, so that nothing that was
-// told in an earlier run counts.
+// namespace creates a namespace for workloads and deletes it after the test. Its name is new each time, so that messages of an earlier
+// run do not count.
 func namespace(t *testing.T, prefix string) string {
 	t.Helper()
 	name := prefix + "-" + rand.String(5)
@@ -137,7 +137,7 @@ func namespace(t *testing.T, prefix string) string {
 	return name
 }
 
-// kubectl runs a command that has to succeed, and returns what it prints.
+// kubectl runs a command that must succeed, and returns its output.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	printed, err := env.Kubectl(t.Context(), args...)
@@ -145,7 +145,7 @@ func kubectl(t *testing.T, args ...string) string {
 	return printed
 }
 
-// kubectlOrError is for cleaning up, when the test's context has ended.
+// kubectlOrError is for cleaning up after the test's context has ended.
 func kubectlOrError(ctx context.Context, t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := env.Kubectl(ctx, args...); err != nil {

@@ -18,7 +18,7 @@ import (
 //go:embed manifests
 var manifests embed.FS
 
-// startOLM runs the Operator Lifecycle Manager in the cluster, and removes it after the test.
+// startOLM installs the Operator Lifecycle Manager in the cluster and removes it after the test.
 func startOLM(t *testing.T) {
 	t.Helper()
 	values := map[string]any{
@@ -44,7 +44,7 @@ func startOLM(t *testing.T) {
 	must(t, env.RolledOut(t.Context(), "olm", "deployment/olm-operator", "deployment/catalog-operator"))
 }
 
-// diagnoseOLM prints what helps to find out why OLM did not do something.
+// diagnoseOLM prints the state and the logs of OLM.
 func diagnoseOLM(t *testing.T) {
 	t.Helper()
 	for _, command := range [][]string{
@@ -58,7 +58,7 @@ func diagnoseOLM(t *testing.T) {
 	}
 }
 
-// pushImage pushes one of the images of this package and returns its reference by digest.
+// pushImage pushes an image of package images and returns its reference by digest.
 func pushImage(t *testing.T, name string) string {
 	t.Helper()
 	image, err := images.Load(story.ImagesDir(env.Root), name)
@@ -68,7 +68,7 @@ func pushImage(t *testing.T, name string) string {
 	return reference
 }
 
-// catalogServes says whether the catalog is served from an image, and OLM has connected to it.
+// catalogServes returns an error unless the catalog is served from an image and OLM is connected to it.
 func catalogServes(ctx context.Context, image string) error {
 	serving, err := env.Kubectl(ctx, "--namespace", "olm", "get", "pods", "--selector", "olm.catalogSource=operatorhubio-catalog",
 		"--output", `jsonpath={range .items[*]}{.spec.containers[0].image} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
@@ -87,7 +87,7 @@ func catalogServes(ctx context.Context, image string) error {
 	return nil
 }
 
-// apply makes the cluster have what a file of manifests says.
+// apply renders and applies a file of manifests.
 func apply(t *testing.T, file string, values any) {
 	t.Helper()
 	must(t, env.ApplyText(t.Context(), rendered(t, file, values)))

@@ -17,16 +17,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// installWithin is how long OLM may take from a Subscription to an operator that runs: it unpacks the bundle in a Job, and
-// looks again after seconds.
+// installWithin is the maximum time from a Subscription to a running operator. OLM unpacks the bundle in a Job and polls every few
+// seconds.
 const installWithin = 4 * time.Minute
 
-// patience is the groupWait of the Scanner, longer than an upgrade takes: OLM 0.38.0 may run the old version for some seconds
-// without the config of its Subscription (its findOwner looks for the version that is installed, which is the new one by
-// then), and that one knows nothing of what was told. docs/install/olm.md says so.
+// patience is the groupWait of the Scanner, which is longer than an upgrade. OLM 0.38.0 may run the old version for some seconds without
+// the config of its Subscription (its findOwner searches for the installed version, which is already the new one). That instance does
+// not know what was announced, as docs/install/olm.md describes.
 const patience = time.Minute
 
-// TestOLM follows docs/install/olm.md: installed from a catalog, upgraded through its channel, and removed.
+// TestOLM follows docs/install/olm.md: installing from a catalog, upgrading through its channel, and removal.
 func TestOLM(t *testing.T) {
 	page := readPage(t, "docs/install/olm.md")
 	startOLM(t)
@@ -63,17 +63,17 @@ func TestOLM(t *testing.T) {
 	nothingLeft(t)
 }
 
-// install applies what the page says. Its namespace is without the label of the story, which a later run looks for.
+// install applies the page's YAML, and adds the demo's label to the page's namespace, since a later run searches for the label.
 func install(t *testing.T, yaml string) {
 	t.Helper()
 	must(t, env.ApplyText(t.Context(), yaml))
 	ours(t)
 }
 
-// policiesAt is where a release has the admission policies.
+// policiesAt is the address of a release's admission policies.
 const policiesAt = "https://github.com/scanner-operator/scanner-operator/releases/download/v0.1.0/olm-policies.yaml"
 
-// policies is a file with a version's admission policies.
+// policies returns the path of a file with a version's admission policies.
 func policies(t *testing.T, b bundle) string {
 	t.Helper()
 	file := work("olm-policies-" + b.version + ".yaml")
@@ -81,8 +81,8 @@ func policies(t *testing.T, b bundle) string {
 	return file
 }
 
-// prepareSettings makes what users set otherwise than by the Subscription: the operator's configuration, and the authority
-// of the Slack stand-in.
+// prepareSettings creates what users configure outside the Subscription: the operator's configuration, and the authority of the Slack
+// stand-in.
 func prepareSettings(t *testing.T) {
 	t.Helper()
 	config, err := env.OperatorConfig()
@@ -98,7 +98,7 @@ func configMap(t *testing.T, name, key, content string) {
 	kubectl(t, "create", "configmap", name, "--namespace", story.SystemNamespace, "--from-file", file)
 }
 
-// previousBundle is the version before this one. Its notifier has no environment variable for the hosts that it may post to.
+// previousBundle returns the bundle of the previous version. That version has no environment variable for the allowed webhook hosts.
 func previousBundle(t *testing.T) bundle {
 	t.Helper()
 	tree := filepath.Join(env.Root, "bin", "previous")
@@ -115,7 +115,7 @@ func previousBundle(t *testing.T) bundle {
 	return makeBundle(t, tree, previousVersion(t), operator, "")
 }
 
-// previousVersion stands in the file that hack/previous.sh writes.
+// previousVersion returns the version in the file that hack/previous.sh writes.
 func previousVersion(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(env.Root, "bin", "previous", "built"))
@@ -133,7 +133,7 @@ func currentBundle(t *testing.T, replaced bundle) bundle {
 	return makeBundle(t, env.Root, strings.TrimSpace(string(version)), operator, replaced.csv())
 }
 
-// succeeded waits until OLM has installed a version, and both programs of it run.
+// succeeded waits until OLM has installed a version and both of its Deployments are ready.
 func succeeded(t *testing.T, b bundle) {
 	t.Helper()
 	must(t, story.Eventually(t.Context(), installWithin, func(ctx context.Context) error {
@@ -159,20 +159,20 @@ func subscriptionSays(ctx context.Context) string {
 	return said
 }
 
-// nothingIsLostOrToldAgain compares the store after an upgrade with what it held before, and the channel.
+// nothingIsLostOrToldAgain checks after an upgrade that the findings are the same and nothing is announced again.
 func nothingIsLostOrToldAgain(t *testing.T, ns string, before []string) {
 	t.Helper()
 	stays(t, ns, 1, 1, before)
 }
 
-// stays compares what is known of a namespace's images with the findings of before, and its messages with their number.
+// stays compares the findings of a namespace's images with those of before, and checks the number of its messages.
 func stays(t *testing.T, ns string, covered int32, sent int, before []string) {
 	t.Helper()
 	must(t, env.Covered(t.Context(), ns, covered, 0))
 	if diff := cmp.Diff(before, findings(t, ns)); diff != "" {
 		t.Errorf("expected the findings of before (-), got (+):\n%s", diff)
 	}
-	// What is news for the operator is told after groupWait.
+	// What the operator considers a change is announced after groupWait.
 	must(t, story.Throughout(t.Context(), patience+15*time.Second, func(ctx context.Context) error {
 		messages, err := env.Messages(ctx, ns)
 		if err == nil && len(messages) != sent {
@@ -182,7 +182,7 @@ func stays(t *testing.T, ns string, covered int32, sent int, before []string) {
 	}))
 }
 
-// newsArrives runs another image: only what is in that one is told.
+// newsArrives runs another image and checks that only this image is announced.
 func newsArrives(t *testing.T, ns string) {
 	t.Helper()
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
@@ -194,7 +194,7 @@ func newsArrives(t *testing.T, ns string) {
 	}
 }
 
-// upgradeable checks what the operator tells OLM once its store is as it must be.
+// upgradeable checks that the operator reports Upgradeable to OLM once its store is durable.
 func upgradeable(t *testing.T, b bundle) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {

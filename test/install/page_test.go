@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// page is a document whose examples are tested: what stands there is what is done here.
+// page is a document whose examples the tests execute.
 type page struct {
 	name string
-	// sections by heading, each with its text up to the next heading.
+	// sections holds the text below each heading, up to the next heading.
 	sections map[string]string
 }
 
@@ -22,7 +22,7 @@ var (
 	code    = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-// readPage reads a document of the project. What stands behind a # within a code block is no heading.
+// readPage reads a document of the project. A line in a code block that begins with # is not a heading.
 func readPage(t *testing.T, name string) page {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(env.Root, name))
@@ -40,7 +40,7 @@ func readPage(t *testing.T, name string) page {
 	return read
 }
 
-// blocks are the code blocks of a language below a heading; at least one.
+// blocks returns the code blocks of a language below a heading; at least one.
 func (p page) blocks(t *testing.T, section, language string) []string {
 	t.Helper()
 	fence := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
@@ -54,7 +54,7 @@ func (p page) blocks(t *testing.T, section, language string) []string {
 	return blocks
 }
 
-// block is the only one.
+// block returns the only code block of a language below a heading.
 func (p page) block(t *testing.T, section, language string) string {
 	t.Helper()
 	blocks := p.blocks(t, section, language)
@@ -64,7 +64,7 @@ func (p page) block(t *testing.T, section, language string) string {
 	return blocks[0]
 }
 
-// list are the names in code that begin the rows of a table below a heading.
+// list returns the names in code at the beginning of the rows of a table below a heading.
 func (p page) list(t *testing.T, section string) []string {
 	t.Helper()
 	var names []string
@@ -85,7 +85,7 @@ func (p page) follow(t *testing.T, section string) {
 	}
 }
 
-// followWith runs them with other names and addresses than the page's: pairs of what stands there and what is to stand there.
+// followWith runs the commands with replacements, given as pairs of the text on the page and its replacement.
 func (p page) followWith(t *testing.T, section string, replaced ...string) {
 	t.Helper()
 	for _, commands := range p.blocks(t, section, "bash") {
@@ -98,7 +98,7 @@ func (p page) followWith(t *testing.T, section string, replaced ...string) {
 	}
 }
 
-// bash runs commands as a user would, in the directory of the project.
+// bash runs commands as a user would, in the project's directory.
 func bash(t *testing.T, commands string) {
 	t.Helper()
 	text, err := tried(t, commands)
@@ -108,7 +108,7 @@ func bash(t *testing.T, commands string) {
 	t.Logf("$ %s\n%s", strings.TrimSpace(commands), text)
 }
 
-// tried is what commands print that may fail.
+// tried runs commands that may fail and returns their output.
 func tried(t *testing.T, commands string) (string, error) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)

@@ -11,7 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// deployed installs config/default, with the tests' settings on top.
+// deployed installs config/default with the tests' settings.
 func deployed(t *testing.T) {
 	t.Helper()
 	removeSystemNamespace(t)
@@ -20,7 +20,7 @@ func deployed(t *testing.T) {
 	ours(t)
 }
 
-// foreverJob is a Job as the operator makes them, which does not end by itself.
+// foreverJob is a Job with the labels of the operator's Jobs that never ends.
 const foreverJob = `
 apiVersion: batch/v1
 kind: Job
@@ -40,8 +40,8 @@ spec:
         image: %s
 `
 
-// TestRemovalInWrongOrder: the operator, its kinds and a team's namespace are deleted while pods and Scanners have its
-// finalizers and a Job runs. Nothing of that can go, until "manager cleanup" is run from a workstation.
+// The operator, its CRDs and a team's namespace are deleted while pods and Scanners have its finalizers and a Job runs. The deletion
+// blocks until "manager cleanup" is run from a workstation.
 func TestRemovalInWrongOrder(t *testing.T) {
 	deployed(t)
 	ns := scannedAndTold(t)
@@ -65,7 +65,7 @@ func TestRemovalInWrongOrder(t *testing.T) {
 	kubectl(t, "delete", "namespace", staying, "--timeout=90s")
 }
 
-// TestUndeploy: "make undeploy" leaves nothing, while pods are held and run on.
+// "make undeploy" removes everything while pods have finalizers, and the pods keep running.
 func TestUndeploy(t *testing.T) {
 	deployed(t)
 	ns := scannedAndTold(t)
@@ -78,7 +78,7 @@ func TestUndeploy(t *testing.T) {
 	bash(t, "hack/undeploy.sh")
 }
 
-// TestCleanupAsPod: config/cleanup does it with rights of its own, when the operator's have gone.
+// config/cleanup removes everything with permissions of its own, after the operator's were deleted.
 func TestCleanupAsPod(t *testing.T) {
 	page := readPage(t, "docs/uninstall.md")
 	deployed(t)
@@ -98,8 +98,7 @@ func TestCleanupAsPod(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestRemovalWithKubectlAlone: what the page says for whoever has nothing but kubectl lets a namespace go that is being
-// deleted, and leaves what others put on a Scanner.
+// The page's commands for kubectl alone unblock the deletion of a namespace and keep finalizers of others on a Scanner.
 func TestRemovalWithKubectlAlone(t *testing.T) {
 	blocks := readPage(t, "docs/uninstall.md").blocks(t, "When the operator went first", "bash")
 	deployed(t)
@@ -122,8 +121,8 @@ func TestRemovalWithKubectlAlone(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestBackupAndRestore follows docs/operations/backup.md: a backup, more that is found and told, the volume lost, and the backup
-// restored into an empty one. The receiver hears once more of what it was told after the backup, as a summary; nothing else.
+// TestBackupAndRestore follows docs/operations/backup.md: a backup, further findings and messages, the loss of the volume, and a restore
+// into an empty volume. What was announced after the backup is announced once more, as a summary, and nothing else.
 func TestBackupAndRestore(t *testing.T) {
 	page := readPage(t, "docs/operations/backup.md")
 	deployed(t)
@@ -149,7 +148,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// TestReinstallation keeps what docs/uninstall.md says, removes everything, and installs anew with it: nobody is told anything.
+// TestReinstallation saves what docs/uninstall.md describes, removes everything, and reinstalls with the saved data. No message is sent.
 func TestReinstallation(t *testing.T) {
 	page := readPage(t, "docs/uninstall.md")
 	deployed(t)
@@ -169,7 +168,7 @@ func TestReinstallation(t *testing.T) {
 	if after := findings(t, ns); strings.Join(after, "\n") != strings.Join(before, "\n") {
 		t.Errorf("expected the same findings as before:\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
-	// Only what is new is told: the first message since then is about this.
+	// Only changes are announced: the first message after the restore is about this image.
 	must(t, env.RunPods(t.Context(), ns, story.Pod{Name: "cache", Image: env.Reference(images.Cache)}))
 	must(t, env.Covered(t.Context(), ns, 2, 0))
 	if last := told(t, ns, 2)[1]; strings.Contains(last.Headline, "Restored") {
@@ -177,7 +176,7 @@ func TestReinstallation(t *testing.T) {
 	}
 }
 
-// restored follows docs/operations/backup.md for a manager that is stopped, and does something while it is.
+// restored follows docs/operations/backup.md and calls meanwhile while the manager is stopped.
 func restored(t *testing.T, file string, meanwhile func()) {
 	t.Helper()
 	commands := strings.Split(strings.NewReplacer(

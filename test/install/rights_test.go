@@ -13,10 +13,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// cleanupAccount is who removes what the operator leaves elsewhere: in the chart's hook, and in the Job of config/cleanup.
+// cleanupAccount is the ServiceAccount of both clean-ups: of the chart's hook, and of the Job of config/cleanup.
 const cleanupAccount = "scanner-operator-cleanup"
 
-// optional are rights of the Job of config/cleanup for what somebody may add to its command.
+// optional are permissions of the Job of config/cleanup for flags that users may add to its command.
 var optional = []privilege.Exception{
 	{Account: cleanupAccount, Verb: "list", Resource: "imagescans.scanner-operator.io", Why: "--results"},
 	{Account: cleanupAccount, Verb: "delete", Resource: "imagescans.scanner-operator.io", Why: "--results"},
@@ -25,7 +25,7 @@ var optional = []privilege.Exception{
 	{Account: cleanupAccount, Verb: "delete", Resource: "persistentvolumeclaims", Why: "--database, --results"},
 }
 
-// checkCleanupRights compares the rights of both clean-ups with what they have used, after all tests were run, or with E2E_RIGHTS=1.
+// checkCleanupRights compares the permissions of both clean-ups with their use, after all tests were run, or with E2E_RIGHTS=1.
 func checkCleanupRights(ctx context.Context, log privilege.Log) error {
 	if !log.Written() || flag.Lookup("test.run").Value.String() != "" && os.Getenv("E2E_RIGHTS") == "" {
 		fmt.Println("install: the clean-up's rights are not compared with their use: not all tests were run, or no audit log is written")
@@ -57,7 +57,7 @@ func compareCleanupRights(ctx context.Context, of, manifests string, uses privil
 		return err
 	}
 	verdict := privilege.Judge(story.SystemNamespace, grants, uses, seldom, nil)
-	verdict.Refused = nil // tests take rights away
+	verdict.Refused = nil // tests remove permissions
 	fmt.Printf("install: %d rights of the clean-up of %s were compared with %d uses\n%s", len(grants), of, len(uses.Allowed), verdict)
 	if len(grants) == 0 || verdict.Wrong() {
 		return fmt.Errorf("rights of the clean-up of %s and their use differ, see above", of)

@@ -13,14 +13,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// scannedAndTold has one image of a new namespace scanned, with a Scanner as docs/scanner.md makes it: what is in it was
-// found, and Slack got the summary. It returns the namespace.
+// scannedAndTold creates a namespace with a Scanner as in docs/scanner.md and one image, and waits until the image is scanned and Slack
+// has the summary. It returns the namespace.
 func scannedAndTold(t *testing.T) string {
 	t.Helper()
 	return scannedAndToldWith(t, story.ScannerSettings{})
 }
 
-// scannedAndToldWith does so with other settings of the Scanner.
+// scannedAndToldWith is scannedAndTold with other settings of the Scanner.
 func scannedAndToldWith(t *testing.T, settings story.ScannerSettings) string {
 	t.Helper()
 	ns := namespace(t, "team")
@@ -35,10 +35,10 @@ func scannedAndToldWith(t *testing.T, settings story.ScannerSettings) string {
 	return ns
 }
 
-// toldWithin is how long news may take, the longest groupWait of a test included.
+// toldWithin is the maximum time until a message, including the longest groupWait of a test.
 const toldWithin = 2 * time.Minute
 
-// told waits until a namespace's channel has got so many messages and returns them. More are an error.
+// told waits until a namespace's channel has count messages and returns them. More messages are an error.
 func told(t *testing.T, ns string, count int) []story.Message {
 	t.Helper()
 	var messages []story.Message
@@ -55,14 +55,14 @@ func told(t *testing.T, ns string, count int) []story.Message {
 	return messages
 }
 
-// tellsSoon has the Scanner of a namespace tell its receiver within seconds.
+// tellsSoon shortens the delays of a namespace's receiver to seconds.
 func tellsSoon(t *testing.T, ns string) {
 	t.Helper()
 	kubectl(t, "--namespace", ns, "patch", "scanner", story.ScannerName, "--type=json", "--patch",
 		`[{"op": "add", "path": "/spec/notifications/0/groupWait", "value": "5s"}, {"op": "add", "path": "/spec/notifications/0/groupInterval", "value": "10s"}]`)
 }
 
-// findings are what the operator's store knows of a namespace, a line each.
+// findings returns the stored findings of a namespace, one line each.
 func findings(t *testing.T, ns string) []string {
 	t.Helper()
 	stored, err := env.Findings(t.Context(), ns)
@@ -77,7 +77,7 @@ func findings(t *testing.T, ns string) []string {
 	return lines
 }
 
-// hasCondition waits until a namespace's Scanner has a condition in a state.
+// hasCondition waits until a condition of a namespace's Scanner has the given status.
 func hasCondition(t *testing.T, ns, kind, status string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {

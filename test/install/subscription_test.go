@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// changed is a text of YAML documents with its Subscription changed.
+// changed returns the YAML documents with a changed Subscription.
 func changed(t *testing.T, documents string, change func(spec map[string]any) error) string {
 	t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(documents)), 4096)
@@ -44,7 +44,7 @@ func changed(t *testing.T, documents string, change func(spec map[string]any) er
 	return text.String()
 }
 
-// withSlack lets the notifier post to the stand-in for Slack.
+// withSlack allows the notifier to post to the stand-in for Slack.
 func withSlack(t *testing.T, documents string) string {
 	t.Helper()
 	return changed(t, documents, func(spec map[string]any) error {
@@ -54,7 +54,7 @@ func withSlack(t *testing.T, documents string) string {
 	})
 }
 
-// withoutVolumes leaves out what makes the store durable.
+// withoutVolumes removes the volumes, which make the store durable.
 func withoutVolumes(t *testing.T, documents string) string {
 	t.Helper()
 	return changed(t, documents, func(spec map[string]any) error {

@@ -27,7 +27,7 @@ type rules struct {
 	}
 }
 
-// prometheusRule is the shipped one.
+// prometheusRule returns the rules of the released manifest.
 func prometheusRule(t *testing.T) (spec rules) {
 	t.Helper()
 	var rule struct{ Spec rules }
@@ -48,10 +48,10 @@ func alerts(t *testing.T) (all []alert) {
 	return all
 }
 
-// runbookURL leads to the section about an alert, as GitHub names it.
+// runbookURL is the URL of the runbooks; the anchor of an alert follows.
 const runbookURL = "https://github.com/scanner-operator/scanner-operator/blob/main/docs/operations/runbooks.md#"
 
-// TestAlertsHaveRunbooks: whoever is woken is told what it means and what to do, for each alert and for no others.
+// Each alert has a runbook with its meaning, impact, diagnosis and mitigation, and each runbook has an alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	page := read(t, "docs/operations/runbooks.md")
 	sections := map[string]string{}
@@ -92,10 +92,10 @@ var (
 	quoted     = regexp.MustCompile(`"[^"]*"`)
 )
 
-// notOurs are metrics of controller-runtime, as its documentation has them.
+// notOurs are metrics of controller-runtime, from its documentation.
 var notOurs = []string{"controller_runtime_reconcile_total", "controller_runtime_reconcile_time_seconds_bucket"}
 
-// unknownMetrics are those names in an expression that look like a metric and are none.
+// unknownMetrics returns the names in an expression that have the form of a metric but are not one, and the number of metrics.
 func unknownMetrics(t *testing.T, expression string) (used int, unknown []string) {
 	t.Helper()
 	all := declared(t)
@@ -112,7 +112,7 @@ func unknownMetrics(t *testing.T, expression string) (used int, unknown []string
 	return used, unknown
 }
 
-// TestAlertsUseMetrics that there are.
+// Alerts use only existing metrics.
 func TestAlertsUseMetrics(t *testing.T) {
 	for _, alert := range alerts(t) {
 		used, unknown := unknownMetrics(t, alert.Expr)
@@ -122,7 +122,7 @@ func TestAlertsUseMetrics(t *testing.T) {
 	}
 }
 
-// TestDashboardsUseMetrics: each dashboard can be read, and each panel shows metrics that there are. Together they show all.
+// Each dashboard is valid, and each panel uses existing metrics. Metrics that no dashboard or alert uses are logged.
 func TestDashboardsUseMetrics(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(root, component, "dashboards", "*.json"))
 	if err != nil || len(paths) == 0 {
@@ -166,7 +166,7 @@ func TestDashboardsUseMetrics(t *testing.T) {
 	}
 }
 
-// promtool is Prometheus' own program, of the version that "make bin/promtool" brings or that is installed.
+// promtool returns the path of Prometheus' promtool, from "make bin/promtool" or the PATH.
 func promtool(t *testing.T) string {
 	t.Helper()
 	for _, place := range []string{filepath.Join(root, "bin", "promtool"), "promtool"} {
@@ -182,7 +182,7 @@ func promtool(t *testing.T) string {
 	return ""
 }
 
-// TestAlertsFire has Prometheus judge the rules, and each alert fire and not fire in the cases of testdata/rules_test.yaml.
+// Prometheus accepts the rules, and each alert fires and does not fire in the cases of testdata/rules_test.yaml.
 func TestAlertsFire(t *testing.T) {
 	tool, dir := promtool(t), t.TempDir()
 	text, err := yaml.Marshal(asPrometheusReads(t))
@@ -205,7 +205,7 @@ func TestAlertsFire(t *testing.T) {
 	checkCases(t, read(t, cases))
 }
 
-// asPrometheusReads is the rule's spec as it is: a file of rules.
+// asPrometheusReads returns the rule's spec, which has the format of a rules file.
 func asPrometheusReads(t *testing.T) (spec any) {
 	t.Helper()
 	var rule map[string]any
@@ -215,7 +215,7 @@ func asPrometheusReads(t *testing.T) (spec any) {
 	return rule["spec"]
 }
 
-// checkCases wants of each alert a case in which it fires and one in which it does not.
+// checkCases checks that each alert has a case in which it fires and one in which it does not.
 func checkCases(t *testing.T, text string) {
 	t.Helper()
 	var file struct {

@@ -1,4 +1,4 @@
-// Package metrics tests that the project's metrics, their page, alerts, runbooks and dashboards know each other.
+// Package metrics tests that the project's metrics, their page, alerts, runbooks and dashboards are consistent.
 package metrics
 
 import (
@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// Metric is what the code says of one.
+// Metric is the declaration of a metric in the code.
 type Metric struct {
 	Name, Type, Help string
 	Labels           []string
 }
 
-// ours is how the names of the project's metrics look.
+// ours matches the names of the project's metrics.
 var ours = regexp.MustCompile(`^scanner_(operator|notifier)_[a-z_]+$`)
 
-// Declared are the metrics in the code of some directories, by name. They are found by how they are written: a call of one
-// of client_golang's constructors with Name and Help as literals, or of a function that is given both as its first arguments.
+// Declared returns the metrics in the code of directories, by name. It recognises calls of client_golang's constructors with Name and
+// Help as literals, and calls of functions whose first two arguments are name and help as literals.
 func Declared(root string, directories ...string) (map[string]Metric, error) {
 	declared := map[string]Metric{}
 	for _, directory := range directories {
@@ -94,7 +94,7 @@ func metricOf(call *ast.CallExpr) (m Metric) {
 	return m
 }
 
-// constLabels are the names of labels with one value, or the engine's if they are in a variable: no others are.
+// constLabels returns the names of constant labels. A variable counts as the label "engine", since no other labels are in variables.
 func constLabels(value ast.Expr) (names []string) {
 	literal, isLiteral := value.(*ast.CompositeLit)
 	if !isLiteral {
@@ -106,7 +106,7 @@ func constLabels(value ast.Expr) (names []string) {
 	return names
 }
 
-// typeOf is the type of metric that a constructor makes.
+// typeOf returns the type of metric that a constructor creates; empty if it is not a constructor.
 func typeOf(constructor ast.Expr) string {
 	selector, isSelector := constructor.(*ast.SelectorExpr)
 	if !isSelector {
@@ -120,7 +120,7 @@ func typeOf(constructor ast.Expr) string {
 	return ""
 }
 
-// text is what a literal says; empty if it is none.
+// text returns the value of a string literal; empty for any other expression.
 func text(e ast.Expr) string {
 	literal, isLiteral := e.(*ast.BasicLit)
 	if !isLiteral || literal.Kind != token.STRING {

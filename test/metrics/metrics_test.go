@@ -41,7 +41,7 @@ var inCode = sync.OnceValues(func() (map[string]Metric, error) {
 	return Declared(root, "cmd", "controllers", "notifier", "pkg")
 })
 
-// declared are all metrics of the code.
+// declared returns all metrics in the code.
 func declared(t *testing.T) map[string]Metric {
 	t.Helper()
 	all, err := inCode()
@@ -54,7 +54,7 @@ func declared(t *testing.T) map[string]Metric {
 	return all
 }
 
-// recorder is a registry that remembers names.
+// recorder is a registry that records the names of metrics.
 type recorder map[string]bool
 
 var described = regexp.MustCompile(`fqName: "([^"]+)"`)
@@ -77,7 +77,7 @@ func (r recorder) MustRegister(all ...prometheus.Collector) {
 	}
 }
 
-// refusing ends whoever registers before it does anything else.
+// refusing rejects every registration, so that the caller stops before it does anything else.
 type refusing struct{ recorder }
 
 var errRefused = errors.New("no more than names are wanted")
@@ -89,7 +89,7 @@ func (r refusing) Register(c prometheus.Collector) error {
 
 func (recorder) Unregister(prometheus.Collector) bool { return false }
 
-// registered are the metrics that the parts of manager and notifier register.
+// registered returns the metrics that the parts of manager and notifier register.
 func registered(t *testing.T) recorder {
 	t.Helper()
 	all := recorder{}
@@ -122,8 +122,7 @@ func registered(t *testing.T) recorder {
 	return all
 }
 
-// TestDeclaredMetricsAreRegistered: nothing that is counted stays in the process, and nothing is counted that the code
-// does not spell out.
+// Every declared metric is registered, and every registered metric is declared with a literal name.
 func TestDeclaredMetricsAreRegistered(t *testing.T) {
 	want := slices.Sorted(maps.Keys(declared(t)))
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(registered(t)))); diff != "" {
@@ -131,7 +130,7 @@ func TestDeclaredMetricsAreRegistered(t *testing.T) {
 	}
 }
 
-// TestNamesFollowConventions: https://prometheus.io/docs/practices/naming/.
+// Names follow https://prometheus.io/docs/practices/naming/.
 func TestNamesFollowConventions(t *testing.T) {
 	for name, metric := range declared(t) {
 		if (metric.Type == "counter") != strings.HasSuffix(name, "_total") {
@@ -153,7 +152,7 @@ func TestNamesFollowConventions(t *testing.T) {
 
 const begin, end = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
 
-// TestPageListsMetrics: docs/operations/metrics.md has all metrics as the code describes them, and no others.
+// docs/operations/metrics.md lists all metrics as the code describes them, and no others.
 func TestPageListsMetrics(t *testing.T) {
 	path := filepath.Join(root, "docs/operations/metrics.md")
 	page := read(t, "docs/operations/metrics.md")

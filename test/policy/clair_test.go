@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// withClair writes a kustomization as the documentation has it: the operator, and Clair beside it.
+// withClair writes the documented kustomization of the operator with Clair.
 func withClair(t *testing.T) string {
 	t.Helper()
 	dir := above(t, filepath.Join(config, "default"), "components/clair-trial")
@@ -27,7 +27,7 @@ configMapGenerator:
 	return dir
 }
 
-// What the component adds is valid, and its pods keep to the standard that their namespace enforces.
+// The component's objects are valid, and its pods satisfy the Pod Security Standard of their namespace.
 func TestClairComponentIsTakenByTheAPIServer(t *testing.T) {
 	c := theCluster(t)
 	objects, err := decode(render(t, withClair(t)))
@@ -61,7 +61,7 @@ func TestClairComponentIsTakenByTheAPIServer(t *testing.T) {
 	}
 }
 
-// The notifier is told to listen, with the configuration that the manager has.
+// The notifier listens for Clair's webhooks and has the manager's configuration.
 func TestClairComponentConfiguresTheNotifier(t *testing.T) {
 	objects, err := decode(render(t, withClair(t)))
 	if err != nil {
@@ -106,8 +106,8 @@ func deployment(t *testing.T, object *unstructured.Unstructured) *appsv1.Deploym
 	return &converted
 }
 
-// Only the operator asks Clair, known by its namespace wherever that is; Clair itself reaches nothing inside that it does not
-// need, since images say which hosts it asks.
+// Only the operator can reach Clair, from whatever namespace the operator is in. Clair cannot reach internal addresses that it does not
+// need, since images determine the hosts that it connects to.
 func TestClairComponentShutsNetworks(t *testing.T) {
 	objects, err := decode(render(t, above(t, overlay(t, "scanning"), "components/clair-trial")))
 	if err != nil {

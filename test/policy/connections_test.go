@@ -17,12 +17,12 @@ import (
 type end struct {
 	namespace string
 	labels    map[string]string
-	// ports of a pod have names.
+	// ports are the pod's named ports.
 	ports   []corev1.ContainerPort
 	address string
 }
 
-// network is what a plugin for networks would enforce. What it means to be allowed:
+// network evaluates NetworkPolicies as a network plugin does, by the rules of
 // https://kubernetes.io/docs/concepts/services-networking/network-policies/
 type network []networkingv1.NetworkPolicy
 
@@ -42,7 +42,7 @@ func networkOf(t *testing.T, objects []unstructured.Unstructured) network {
 	return policies
 }
 
-// allows says whether both ends let a connection pass. A pod that no policy selects lets everything pass.
+// allows reports whether the policies of both ends allow a connection. A pod that no policy selects may connect freely.
 func (n network) allows(t *testing.T, from, to end, port networkingv1.NetworkPolicyPort) bool {
 	t.Helper()
 	leaves, enters := true, true
@@ -90,7 +90,7 @@ func within(block *networkingv1.IPBlock, address string) bool {
 	return holds(block.CIDR) && !slices.ContainsFunc(block.Except, holds)
 }
 
-// onPort compares by number: a rule's name means the port of that name which the pod at the other end has.
+// onPort compares ports by number. A port name in a rule is that of the pod at the other end.
 func onPort(allowed []networkingv1.NetworkPolicyPort, asked networkingv1.NetworkPolicyPort, to end) bool {
 	return slices.ContainsFunc(allowed, func(rule networkingv1.NetworkPolicyPort) bool {
 		number := rule.Port.IntVal

@@ -1,8 +1,8 @@
-// Package policy tests what the manager's and the notifier's identities may do: the policies and rights of config/default on
-// a real API server, asked with real tokens of their ServiceAccounts, as somebody would who has stolen them.
+// Package policy tests the permissions of the manager and the notifier: the admission policies and RBAC rules of config/default on a
+// real API server, used with real tokens of their ServiceAccounts, as an attacker would use stolen tokens.
 //
-// Beside that: what NetworkPolicies let through, that components of config/ follow the namespace, and that the pages on rights,
-// networks and kustomize are those of these manifests.
+// It also tests the connections that NetworkPolicies allow, that components of config/ follow the namespace, and that the pages about
+// permissions, networks and kustomize match these manifests.
 //
-// Nothing of the operator runs here. What its own code asks for comes from the golden files of its packages.
+// The operator does not run here. The requests of its own code come from the golden files of its packages.
 package policy

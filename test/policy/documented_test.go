@@ -17,7 +17,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/privilege"
 )
 
-// Every right in the manifests has a row that says what it is for, and every row is of a right that there is.
+// Every permission in the manifests has a row with its reason, and every row is about a granted permission.
 func TestRightsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
 	if err != nil {
@@ -52,7 +52,7 @@ func TestRightsAreDocumented(t *testing.T) {
 	}
 }
 
-// cleanupRoles are those that only the chart has, with all that its values may add.
+// cleanupRoles returns the roles that only the chart has, including those that depend on its values.
 func cleanupRoles(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "scanner-operator", "templates", "cleanup", "rights.yaml"))
@@ -66,10 +66,10 @@ func cleanupRoles(t *testing.T) []unstructured.Unstructured {
 	return objects
 }
 
-// template is what Helm evaluates in a manifest.
+// template matches Helm's template expressions in a manifest.
 var template = regexp.MustCompile(`\{\{[^}]*\}\}`)
 
-// Every right that the bundle asks for is documented for the same ServiceAccount, whatever OLM calls the role.
+// Every permission that the bundle requests is documented for the same ServiceAccount, under any role name.
 func TestRightsOfTheBundleAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "rights.md"))
 	if err != nil {
@@ -116,7 +116,7 @@ func TestRightsOfTheBundleAreDocumented(t *testing.T) {
 	}
 }
 
-// rules are those of a role, with its kind and name.
+// rules returns the kind, name and rules of a role; nothing for another object.
 func rules(t *testing.T, object *unstructured.Unstructured) (string, []rbacv1.PolicyRule) {
 	t.Helper()
 	kind := object.GetKind()
@@ -135,7 +135,7 @@ var (
 	rightRow    = regexp.MustCompile("^\\| `([^`]+)`(?: `([^`]+)`)? \\| `([^`]+)` \\| (.*) \\|$")
 )
 
-// documentedRights reads the page's tables: one row for each right, below the heading with its role.
+// documentedRights parses the page's tables: one row for each permission, below the heading with its role.
 func documentedRights(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	found, role := map[string]bool{}, ""

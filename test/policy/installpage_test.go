@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// fence is a code block of the page on kustomize whose first line names the file that it is to be in.
+// fence matches a heading, or a code block of the page on kustomize whose first line names its file.
 var fence = regexp.MustCompile("(?ms)^(#{2,3}) ([^\n]+)$|^```yaml\n# (\\S+\\.yaml)\n(.*?)^```$")
 
-// What a user copies from the page renders, and is in the namespace that the page says.
+// The page's examples render, and the operator is in the namespace that the example names.
 func TestKustomizePageRenders(t *testing.T) {
 	needed(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "install", "kustomize.md"))
@@ -37,7 +37,7 @@ func TestKustomizePageRenders(t *testing.T) {
 	}
 }
 
-// checkExample renders files of the page with the release's manifest and the components as they are here.
+// checkExample renders an example of the page with the current manifest and components.
 func checkExample(t *testing.T, files map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

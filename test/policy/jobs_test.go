@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/workerapi"
 )
 
-// Every Job that the Grype backend makes is allowed, and what a Scanner may choose of it.
+// Every Job that the Grype backend creates is allowed, including the settings that a Scanner can choose.
 func TestManagerMakesItsJobs(t *testing.T) {
 	c := theCluster(t)
 	names, err := filepath.Glob(filepath.Join(goldens, "*.yaml"))
@@ -80,12 +80,12 @@ func database(job *batchv1.Job) *corev1.Volume {
 	return &volumes[slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == "database" })]
 }
 
-// secret is a volume of a Secret that may hold anything.
+// secret returns a volume of a Secret with sensitive content.
 func secret() corev1.VolumeSource {
 	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "password"}}
 }
 
-// deviation is a Job that the manager never makes.
+// deviation is a Job that the manager never creates.
 type deviation struct {
 	golden string
 	change func(*batchv1.Job)
@@ -93,7 +93,7 @@ type deviation struct {
 	want string
 }
 
-// inPod and inWorker shorten what most deviations do to a private catalog Job, which may do the most.
+// inPod and inWorker are deviations of a private catalog Job, which has the most permissions.
 func inPod(want string, change func(*corev1.PodSpec)) deviation {
 	return deviation{"catalog-job-private.yaml", func(job *batchv1.Job) { change(&job.Spec.Template.Spec) }, want}
 }
@@ -116,7 +116,7 @@ const (
 	env       = "spec.template.spec.containers[0].env: "
 )
 
-// whatRuns are other programs than the worker.
+// whatRuns are Jobs that run something other than the worker.
 var whatRuns = map[string]deviation{
 	"another image":          inWorker("spec.template.spec.containers[0].image: is not the worker's image", func(c *corev1.Container) { c.Image = "evil" }),
 	"another tag":            inWorker("spec.template.spec.containers[0].image: is not the worker's image", func(c *corev1.Container) { c.Image = workerImage + "2" }),
@@ -160,7 +160,7 @@ var whatRuns = map[string]deviation{
 	}),
 }
 
-// asWhom are identities, privileges and neighbours that a worker does not have.
+// asWhom are Jobs with identities, privileges and shared namespaces that a worker does not have.
 var asWhom = map[string]deviation{
 	"a ServiceAccount":     inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.ServiceAccountName = "powerful" }),
 	"a token":              inPod(podSpec+"a worker has no ServiceAccount", func(pod *corev1.PodSpec) { pod.AutomountServiceAccountToken = nil }),
@@ -208,7 +208,7 @@ func inContext(change func(*corev1.SecurityContext)) deviation {
 	return inWorker("spec.template.spec.containers[0].securityContext: ", func(c *corev1.Container) { change(c.SecurityContext) })
 }
 
-// whatItSees are volumes that a worker does not have.
+// whatItSees are Jobs with volumes that a worker does not have.
 var whatItSees = map[string]deviation{
 	"the node's files": inPod(volumes+"a worker has only", func(pod *corev1.PodSpec) {
 		pod.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
@@ -260,7 +260,7 @@ var whatItSees = map[string]deviation{
 	}),
 }
 
-// A stolen token makes no other kind of Job than the manager itself; each rule of the policy is one that is needed.
+// A stolen token cannot create Jobs that the manager never creates. Each rule of the policy is needed by at least one case.
 func TestStolenTokenCannotMakeOtherJobs(t *testing.T) {
 	c := theCluster(t)
 	needless := c.messages(t, "scanner-operator-manager-jobs")
@@ -287,7 +287,7 @@ func TestStolenTokenCannotMakeOtherJobs(t *testing.T) {
 	}
 }
 
-// messages of a policy's rules, as the API server has them.
+// messages returns the messages of a policy's rules.
 func (c *cluster) messages(t *testing.T, name string) []string {
 	t.Helper()
 	var policy admissionv1.ValidatingAdmissionPolicy
@@ -301,7 +301,7 @@ func (c *cluster) messages(t *testing.T, name string) []string {
 	return messages
 }
 
-// The image that the policy allows is the one that the manager is told to use.
+// The policy allows the image that the manager is configured to use.
 func TestRefusedImageNamesTheOneToUse(t *testing.T) {
 	c := theCluster(t)
 	job := golden(t, public)

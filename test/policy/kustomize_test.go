@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// overlay writes a kustomization as people have one: above config/default, with a namespace and an image of their own.
+// overlay writes a typical kustomization of a user: on top of config/default, with another namespace and image.
 func overlay(t *testing.T, namespace string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ replacements: [{path: policy_replacements.yaml}]
 	return dir
 }
 
-// above writes a kustomization above another one, with components of config.
+// above writes a kustomization on top of another one, with components of config.
 func above(t *testing.T, base string, components ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func above(t *testing.T, base string, components ...string) string {
 	return dir
 }
 
-// relative is how a kustomization in one directory names another one.
+// relative returns the path by which a kustomization in one directory refers to another one.
 func relative(t *testing.T, from, to string) string {
 	t.Helper()
 	absolute, err := filepath.Abs(to)
@@ -70,7 +70,7 @@ func relative(t *testing.T, from, to string) string {
 	return found
 }
 
-// add appends to a kustomization.
+// add appends text to a kustomization.
 func add(t *testing.T, dir, text string) {
 	t.Helper()
 	file := filepath.Join(dir, "kustomization.yaml")
@@ -81,7 +81,7 @@ func add(t *testing.T, dir, text string) {
 	write(t, file, string(before)+text)
 }
 
-// components are the parts that users may add, as directories of config.
+// components returns the optional components, as directories of config.
 func components(t *testing.T) []string {
 	t.Helper()
 	found := []string{"notifier-clair-webhooks", "notifier-clair-webhooks/plain-http"}
@@ -95,13 +95,13 @@ func components(t *testing.T) []string {
 	return found
 }
 
-// namespaces is what the component for a list of them needs beside it.
+// namespaces is the generator that the component for a list of namespaces needs.
 const namespaces = `
 configMapGenerator:
 - {name: scanner-operator-namespaces, namespace: %s, literals: ["namespaces=shop,blog"]}
 `
 
-// Each component stands beside the operator, wherever that is, and all of them beside each other.
+// Each component works with the operator in any namespace, and all of them together.
 func TestComponentsFollowTheNamespace(t *testing.T) {
 	found := components(t)
 	together := slices.DeleteFunc(slices.Clone(found), func(name string) bool { return strings.HasPrefix(name, "notifier-clair-webhooks") })
@@ -118,7 +118,7 @@ func TestComponentsFollowTheNamespace(t *testing.T) {
 			t.Errorf("%s: its kind is %q, want Component (%v)", name, component.Kind, err)
 		}
 		t.Run(name, func(t *testing.T) { checkPlaces(t, above(t, overlay(t, "elsewhere"), name)) })
-		// Clair is in a namespace of its own, which "namespace" in the same file would change.
+		// Clair has a namespace of its own, which "namespace" in the same file would change.
 		if name == "components/clair-trial" {
 			continue
 		}
@@ -130,7 +130,7 @@ func TestComponentsFollowTheNamespace(t *testing.T) {
 	}
 }
 
-// checkPlaces looks for what is still of another namespace, or of none.
+// checkPlaces checks that no object has the default namespace, and that no namespaced object lacks a namespace.
 func checkPlaces(t *testing.T, dir string) {
 	t.Helper()
 	add(t, dir, fmt.Sprintf(namespaces, "elsewhere"))
@@ -152,7 +152,7 @@ func checkPlaces(t *testing.T, dir string) {
 	}
 }
 
-// texts are all strings in an object, by their paths.
+// texts returns all strings in an object by their paths.
 func texts(value any, path string) map[string]string {
 	found := map[string]string{}
 	switch value := value.(type) {
@@ -170,8 +170,7 @@ func texts(value any, path string) map[string]string {
 	return found
 }
 
-// Limited to a list of namespaces, the operator has its rights in namespaces nowhere but where they are bound, and is told
-// the list.
+// With a list of namespaces, the manager's permissions in namespaces are bound only in these namespaces, and the manager gets the list.
 func TestNamespacedComponentBindsNoClusterRoleEverywhere(t *testing.T) {
 	dir := above(t, filepath.Join(config, "default"), "components/namespaced")
 	add(t, dir, fmt.Sprintf(namespaces, home))

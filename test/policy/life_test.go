@@ -17,13 +17,13 @@ const (
 	nodes    = "spec.template.spec: a worker has no affinity"
 )
 
-// adopting is a Job whose selector is its own, and its pods' labels with it.
+// adopting sets a Job's own selector, and its labels on the Job's pods.
 func adopting(job *batchv1.Job, labels map[string]string) {
 	job.Spec.ManualSelector, job.Spec.Selector = ptr.To(true), &metav1.LabelSelector{MatchLabels: labels}
 	maps.Copy(job.Spec.Template.Labels, labels)
 }
 
-// howItLives are Jobs that reach for other pods, or that do not end or go as a worker's do.
+// howItLives are Jobs that select other pods, or whose lifetime differs from that of a worker's Job.
 var howItLives = map[string]deviation{
 	"adopting pods of the operator": inJob(private, selects, func(job *batchv1.Job) {
 		adopting(job, map[string]string{"app.kubernetes.io/name": "scanner-operator"})

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// rendered are the policies and bindings in what kustomize prints.
+// rendered returns the policies and bindings that kustomize prints.
 func rendered(t *testing.T, dir string) (policies []admissionv1.ValidatingAdmissionPolicy, bindings map[string]admissionv1.ValidatingAdmissionPolicyBinding) {
 	t.Helper()
 	objects, err := decode(render(t, dir))
@@ -46,10 +46,10 @@ func rendered(t *testing.T, dir string) (policies []admissionv1.ValidatingAdmiss
 	return policies, bindings
 }
 
-// config is where the project's manifests are.
+// config is the directory of the project's manifests.
 var config = filepath.Join("..", "..", "config")
 
-// Each policy is for the one of us alone whose name it has, denies, and is in force.
+// Each policy applies only to the ServiceAccount in its name, denies on failure, and is bound.
 func TestPoliciesAreForOneOfUsOnly(t *testing.T) {
 	policies, bindings := rendered(t, filepath.Join(config, "default"))
 	for _, policy := range policies {
@@ -84,7 +84,7 @@ func checkUser(t *testing.T, policy admissionv1.ValidatingAdmissionPolicy, names
 	}
 }
 
-// Who changes the namespace in config/default, or above it, has policies for that namespace.
+// If the namespace is changed in config/default or in an overlay, the policies are for that namespace.
 func TestPoliciesFollowTheNamespace(t *testing.T) {
 	needed(t)
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func TestPoliciesFollowTheNamespace(t *testing.T) {
 	}
 }
 
-// The worker's image is named once, for the manager.
+// The policy allows the image that is configured for the manager.
 func TestPolicyFollowsTheWorkersImage(t *testing.T) {
 	for want, kustomization := range map[string]string{"scanner-grype": filepath.Join(config, "default"), workerImage: overlay(t, home)} {
 		policies, _ := rendered(t, kustomization)
@@ -125,7 +125,7 @@ func TestPolicyFollowsTheWorkersImage(t *testing.T) {
 	}
 }
 
-// What the API server would write into status.typeChecking, where its controller manager runs: nothing.
+// The API server would report no type warnings in status.typeChecking, which needs a controller manager.
 func TestPoliciesHaveNoTypeWarnings(t *testing.T) {
 	c := theCluster(t)
 	schemas, err := discovery.NewDiscoveryClientForConfig(c.config)
@@ -139,18 +139,18 @@ func TestPoliciesHaveNoTypeWarnings(t *testing.T) {
 			t.Errorf("%s: %s: %s", policy.Name, warning.FieldRef, warning.Warning)
 		}
 	}
-	// That the checker looks at all.
+	// An invalid expression shows that the checker works.
 	policies[0].Spec.Validations[0].Expression = "object.specification.x == 1"
 	if len(checker.Check(&policies[0])) == 0 {
 		t.Errorf("a field that does not exist gives no warning: the policies were not checked")
 	}
 }
 
-// oldestKubernetes is the first version that the operator is for. An API server accepts new expressions only if the version
-// before it knows them, too, so that it can be rolled back.
+// oldestKubernetes is the minor version before the first supported one. An API server accepts new expressions only if the version before
+// it knows them, so that it can be rolled back.
 var oldestKubernetes = version.MustParse("1.34").SubtractMinor(1)
 
-// Every expression is one that the oldest Kubernetes knows.
+// Every expression compiles in the oldest Kubernetes version.
 func TestExpressionsCompileForTheOldestKubernetes(t *testing.T) {
 	policies, _ := rendered(t, filepath.Join(config, "default"))
 	for _, policy := range policies {

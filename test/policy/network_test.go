@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// shut is an installation with network policies and a Clair, all that docs/security.md has in its table of networks.
+// shut returns the objects of an installation with network policies and Clair, which has all connections of the table in
+// docs/security.md.
 func shut(t *testing.T, namespace string) []unstructured.Unstructured {
 	t.Helper()
 	objects, err := decode(render(t, above(t, overlay(t, namespace), "components/network-policy", "components/clair-trial")))
@@ -26,7 +27,7 @@ func shut(t *testing.T, namespace string) []unstructured.Unstructured {
 	return objects
 }
 
-// ends are who speaks with whom: the pods of Deployments by their names, and others as they would be.
+// ends returns the ends of connections: the pods of Deployments by name, and examples of others.
 func ends(t *testing.T, objects []unstructured.Unstructured, namespace string) map[string]end {
 	t.Helper()
 	found := map[string]end{
@@ -49,10 +50,10 @@ func ends(t *testing.T, objects []unstructured.Unstructured, namespace string) m
 	return found
 }
 
-// unasked are ports that only the kubelet needs.
+// unasked are ports that only the kubelet connects to.
 var unasked = map[string]bool{"probes": true}
 
-// traffic has for each row of the table who asks whom, as "from to port".
+// traffic lists for each row of the table the allowed connections, as "from to port".
 var traffic = map[string][]string{
 	"workers, in the operator's and in Scanners' namespaces → manager (`scanner-operator-ingest`)": {
 		"worker scanner-operator-manager 9443", "match worker scanner-operator-manager 9443", "catalog worker scanner-operator-manager 9443"},
@@ -75,7 +76,7 @@ var traffic = map[string][]string{
 		"worker dns 53", "match worker dns 53", "scanner-operator-manager dns 53", "scanner-operator-notifier dns 53", "clair dns 53"},
 }
 
-// forbidden is what network policies are for.
+// forbidden are connections that the network policies must prevent.
 var forbidden = []string{
 	"tenant scanner-operator-manager 9443", "neighbour scanner-operator-manager 9443", "tenant scanner-operator-notifier 8443",
 	"neighbour scanner-operator-notifier 8443", "tenant as operator scanner-operator-notifier 8443", "tenant clair 6060", "tenant as operator clair 6060",
@@ -88,7 +89,7 @@ var forbidden = []string{
 	"clair inside 443", "clair metadata 443", "clair scanner-operator-manager 8444", "clair-database internet 443",
 }
 
-// connection reads "from to port", in which names of ends may have spaces.
+// connection parses "from to port", in which the names of ends may contain spaces.
 func connection(t *testing.T, text string, known map[string]end) (from, to end, port networkingv1.NetworkPolicyPort) {
 	t.Helper()
 	last := strings.LastIndex(text, " ")
@@ -104,7 +105,7 @@ func connection(t *testing.T, text string, known map[string]end) (from, to end, 
 	return end{}, end{}, port
 }
 
-// What the documentation says goes through the network does, whatever the namespace, and what is shut is shut.
+// The documented connections are allowed, and the forbidden ones are not, in any namespace.
 func TestNetworksAreShutButForWhatIsDocumented(t *testing.T) {
 	for _, namespace := range []string{home, "scanning"} {
 		objects := shut(t, namespace)
@@ -127,7 +128,7 @@ func TestNetworksAreShutButForWhatIsDocumented(t *testing.T) {
 	}
 }
 
-// The table of the documentation and that of this test have the same rows.
+// The documented table and this test have the same rows.
 func TestDocumentedNetworksAreTested(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "security.md"))
 	if err != nil {
@@ -153,7 +154,7 @@ func TestDocumentedNetworksAreTested(t *testing.T) {
 	}
 }
 
-// Each port that a Service leads to, or a container has, is one that somebody may reach.
+// Each container port and each target of a Service is reachable from at least one end, except for ports of the kubelet.
 func TestEachPortIsReached(t *testing.T) {
 	objects := shut(t, home)
 	policies, known := networkOf(t, objects), ends(t, objects, home)
@@ -206,7 +207,7 @@ func leads(t *testing.T, service corev1.Service, port corev1.ServicePort, known 
 	return false
 }
 
-// The API server takes the policies, and each is about the pods of one of us.
+// The API server accepts the policies, and each selects the pods of one component.
 func TestNetworkPoliciesSelectTheOperatorsPods(t *testing.T) {
 	c := theCluster(t)
 	objects := shut(t, home)

@@ -20,10 +20,10 @@ import (
 
 const scansPolicy = notifier + "-imagescans"
 
-// request asks for a new match, as the notifier does.
+// request is the patch with which the notifier requests a rematch.
 const request = `{"metadata":{"annotations":{"` + v1alpha1.AnnotationMatchRequested + `":"368084e0-418d-41b1-8f3a-906bf4dc51e2"}}}`
 
-// Of an ImageScan, the notifier changes the one annotation and nothing else.
+// The notifier can change only one annotation of an ImageScan.
 func TestNotifierAsksForMatchesOnly(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -34,7 +34,7 @@ func TestNotifierAsksForMatchesOnly(t *testing.T) {
 	if err := c.notifier.Patch(ctx, scan.DeepCopy(), merge(request)); err != nil {
 		t.Errorf("the notifier may not ask for a match: %v", err)
 	}
-	// The status is not changed by a patch of the object; whoever sends one has asked for a match and no more.
+	// A patch of the object does not change the status, so this patch requests only a rematch.
 	spoilt := scan.DeepCopy()
 	if err := c.notifier.Patch(ctx, spoilt, merge(strings.TrimSuffix(request, "}")+`,"status":{"phase":"Scanned"}}`)); err != nil {
 		t.Errorf("the notifier may not ask for a match: %v", err)
@@ -57,7 +57,7 @@ func TestNotifierAsksForMatchesOnly(t *testing.T) {
 	}
 }
 
-// Not even with all rights does it write results, or make and remove ImageScans.
+// Even with all RBAC permissions, the notifier cannot write results, or create and delete ImageScans.
 func TestMightyNotifierWritesNoResults(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -75,7 +75,7 @@ func TestMightyNotifierWritesNoResults(t *testing.T) {
 	}
 }
 
-// What RBAC keeps from the notifier's token, and what it gives.
+// RBAC grants the notifier's token only the permissions that it needs.
 func TestNotifierHasNoRight(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -96,7 +96,7 @@ func TestNotifierHasNoRight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { noRight(t, err) })
 	}
-	// Those of the component that takes Clair's webhooks.
+	// Permissions of the component for Clair's webhooks.
 	if err := c.notifier.Get(ctx, client.ObjectKey{Namespace: shop, Name: "probe"}, aScanner("probe")); err != nil {
 		t.Errorf("the notifier may not read a Scanner: %v", err)
 	}
@@ -107,8 +107,8 @@ func TestNotifierHasNoRight(t *testing.T) {
 	}
 }
 
-// The components that switch Clair's webhooks on lead from the Service to the listener, with the operator's configuration and
-// with rights for the ServiceAccount that there is; without them there is neither.
+// The components for Clair's webhooks connect the Service to the listener, with the operator's configuration and permissions for the
+// notifier's ServiceAccount. Without the components, there is neither a listener nor such permissions.
 func TestClairWebhooksAreSwitchedOn(t *testing.T) {
 	needed(t)
 	base := overlay(t, "scanning")
@@ -172,7 +172,7 @@ func checkClairWebhooks(t *testing.T, dir, flag string) {
 	checkVolumes(t, &deployment, settings)
 }
 
-// checkVolumes looks for the operator's configuration in the notifier, and that it does not wait for a certificate.
+// checkVolumes checks that the notifier mounts the operator's configuration, and that it starts without a certificate.
 func checkVolumes(t *testing.T, deployment *appsv1.Deployment, settings string) {
 	t.Helper()
 	mounted := ""

@@ -21,10 +21,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// goldens are what the Grype backend asks the API server for.
+// goldens is the directory of the Grype backend's golden files, which contain the objects that it creates.
 var goldens = filepath.Join("..", "..", "pkg", "backend", "grype", "testdata")
 
-// golden reads one of them.
+// golden reads a Job from a golden file.
 func golden(t *testing.T, name string) *batchv1.Job {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(goldens, name))
@@ -38,7 +38,7 @@ func golden(t *testing.T, name string) *batchv1.Job {
 	return job
 }
 
-// somePod is a tenant's, with everything that the policy is about.
+// somePod returns a tenant's pod with all fields that the policy protects.
 func somePod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -53,7 +53,7 @@ func somePod(name string) *corev1.Pod {
 	}
 }
 
-// aScanner is a tenant's.
+// aScanner returns a tenant's Scanner.
 func aScanner(name string) *unstructured.Unstructured {
 	scanner := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"backend": map[string]any{"type": "Grype"}}}}
 	scanner.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Scanner"))
@@ -63,7 +63,7 @@ func aScanner(name string) *unstructured.Unstructured {
 	return scanner
 }
 
-// anImageScan is one with everything that the policy is about.
+// anImageScan returns an ImageScan with all fields that the policy protects.
 func anImageScan(name string) *unstructured.Unstructured {
 	scan := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"digest": "sha256:" + strings.Repeat("0", 64), "platform": "linux/amd64", "scanner": "default", "references": []any{"registry.example.com/web:1"},
@@ -78,7 +78,7 @@ func anImageScan(name string) *unstructured.Unstructured {
 	return scan
 }
 
-// anException is one of a namespace, or (empty) of the cluster.
+// anException returns an exception of a namespace, or of the cluster if namespace is empty.
 func anException(namespace, name string) *unstructured.Unstructured {
 	e := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"status": "fixed", "reason": "patched", "vulnerabilities": []any{"CVE-2026-0001"},
@@ -104,13 +104,13 @@ func claim(name string) *corev1.PersistentVolumeClaim {
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 
-// denied checks that it was this policy for the manager that said no, and with these words.
+// denied checks that a policy for the manager has denied the request with the given message.
 func denied(t *testing.T, err error, policy, message string) {
 	t.Helper()
 	deniedBy(t, err, manager+"-"+policy, message)
 }
 
-// deniedBy does so for any policy.
+// deniedBy checks that the named policy has denied the request with the given message.
 func deniedBy(t *testing.T, err error, policy, message string) {
 	t.Helper()
 	switch {
@@ -123,7 +123,7 @@ func deniedBy(t *testing.T, err error, policy, message string) {
 	}
 }
 
-// noRight checks that RBAC said no, before any policy.
+// noRight checks that RBAC has denied the request.
 func noRight(t *testing.T, err error) {
 	t.Helper()
 	var status apierrors.APIStatus

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patched makes a pod and patches it.
+// patched creates a pod and patches it.
 func (c *cluster) patched(t *testing.T, as client.Client, name string, patch client.Patch) (*corev1.Pod, error) {
 	t.Helper()
 	pod := somePod(name)
@@ -25,7 +25,7 @@ func (c *cluster) patched(t *testing.T, as client.Client, name string, patch cli
 	return pod, err
 }
 
-// A stolen token changes nothing of a pod but what tells who has scanned it.
+// A stolen token can change only the annotation and the finalizer of a scanned pod.
 func TestStolenTokenCannotChangePods(t *testing.T) {
 	c := theCluster(t)
 	const (
@@ -65,7 +65,7 @@ func TestStolenTokenCannotChangePods(t *testing.T) {
 	}
 }
 
-// The manager's own work goes on.
+// The manager can write its own annotation and finalizer.
 func TestManagerMarksPods(t *testing.T) {
 	c := theCluster(t)
 	pod, err := c.patched(t, c.thief, "marked", merge(`{"metadata":{
@@ -95,7 +95,7 @@ func TestManagerMarksPods(t *testing.T) {
 	}
 }
 
-// A pod that is being deleted is released.
+// The manager can remove its finalizer from a pod that is being deleted.
 func TestManagerReleasesDeletedPods(t *testing.T) {
 	c := theCluster(t)
 	pod := somePod("leaving")
@@ -115,7 +115,7 @@ func TestManagerReleasesDeletedPods(t *testing.T) {
 	}
 }
 
-// Even if somebody gives the manager more rights by mistake, containers of running pods stay as they are.
+// Even with additional RBAC permissions, the manager cannot change the containers of running pods.
 func TestStolenTokenWithMoreRightsCannotChangeContainers(t *testing.T) {
 	c := theCluster(t)
 	pod := somePod("more-rights")
@@ -130,7 +130,7 @@ func TestStolenTokenWithMoreRightsCannotChangeContainers(t *testing.T) {
 	denied(t, c.mighty.Update(t.Context(), pod), "pods", "spec:")
 }
 
-// Nobody else notices the policies, not even a ServiceAccount of the same name.
+// The policies do not apply to anyone else, not even to a ServiceAccount of the same name in another namespace.
 func TestOthersAreNotLimited(t *testing.T) {
 	c := theCluster(t)
 	other, err := c.mightyAs("system:serviceaccount:" + shop + ":" + manager)

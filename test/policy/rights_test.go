@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What RBAC keeps from a stolen token, whatever the policies say.
+// RBAC denies these requests with a stolen token, independently of the policies.
 func TestStolenTokenHasNoRight(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -62,7 +62,7 @@ func TestStolenTokenHasNoRight(t *testing.T) {
 	}
 }
 
-// The same, asked of the API server instead of tried, for what is no object.
+// The API server denies these accesses, queried by access reviews because they have no object to try.
 func TestStolenTokenMayNot(t *testing.T) {
 	c := theCluster(t)
 	for _, may := range []authorizationv1.ResourceAttributes{
@@ -90,7 +90,8 @@ func TestStolenTokenMayNot(t *testing.T) {
 	}
 }
 
-// In its own namespace it makes what the operator needs, and no Secret into which the API server would write a token.
+// In its own namespace, the manager can create only the objects that the operator needs, and no Secret into which the API server writes
+// a token.
 func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -132,7 +133,7 @@ func TestStolenTokenCannotMakeOtherObjects(t *testing.T) {
 	denied(t, create(copied), "claims", "spec: the scanner-operator's manager claims an empty volume, and no certain one")
 }
 
-// Where RBAC lets it make objects in all namespaces, as OLM does, it makes them in its own nevertheless.
+// If RBAC allows the manager to create objects in all namespaces, as with OLM, the policies still restrict it to its own namespace.
 func TestStolenTokenMakesNothingElsewhere(t *testing.T) {
 	c := theCluster(t)
 	elsewhere := claim("scanner-operator-vulnerability-database")
@@ -146,7 +147,7 @@ func TestStolenTokenMakesNothingElsewhere(t *testing.T) {
 	}
 }
 
-// The manager removes its own Jobs and nobody else's.
+// The manager can delete only its own Jobs.
 func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -168,13 +169,13 @@ func TestStolenTokenCannotRemoveOthersJobs(t *testing.T) {
 	if err := remove(aJob("scan-catalog-abcdefghij", ours)); err != nil {
 		t.Errorf("the manager may not remove its own Job: %v", err)
 	}
-	// Not even with all rights does it change one.
+	// Even with all RBAC permissions, the manager cannot change a Job.
 	changed := aJob("scan-catalog-changed", ours)
 	changed.Spec.Suspend = ptr.To(true)
 	denied(t, c.mighty.Update(ctx, changed), "existing-jobs", "the scanner-operator's manager changes no Job")
 }
 
-// Whatever its rights, it decides neither what is scanned nor who is told.
+// With any permissions, the manager cannot change what is scanned or which receivers get messages.
 func TestStolenTokenCannotChangeScanners(t *testing.T) {
 	c := theCluster(t)
 	ctx := t.Context()
@@ -200,7 +201,7 @@ func TestStolenTokenCannotChangeScanners(t *testing.T) {
 	}
 }
 
-// Its own two Secrets it reads, and no others.
+// The manager can read its own two Secrets and no others.
 func TestManagerReadsItsSecrets(t *testing.T) {
 	c := theCluster(t)
 	names := []string{"scanner-operator-authority", "scanner-operator-notifier-serving"}
@@ -225,7 +226,8 @@ func TestManagerReadsItsSecrets(t *testing.T) {
 	}
 }
 
-// Who may have Scanners, or everything else in a namespace, may not except findings; whoever may, may where it was granted.
+// Users who may edit Scanners, or everything else in a namespace, cannot create exceptions. Users with the role for exceptions can
+// create them only where the role is bound.
 func TestWhoMayExcept(t *testing.T) {
 	c := theCluster(t)
 	bind := func(user, namespace, role string) client.Client {
@@ -273,7 +275,7 @@ func TestWhoMayExcept(t *testing.T) {
 	}
 }
 
-// What an exception covers the manager says in its status.
+// The manager can write the status of exceptions.
 func TestManagerWritesExceptionsStatus(t *testing.T) {
 	c := theCluster(t)
 	for what, o := range map[string]*unstructured.Unstructured{"a namespace": anException(shop, "status"), "the cluster": anException("", "status")} {
@@ -290,7 +292,8 @@ func TestManagerWritesExceptionsStatus(t *testing.T) {
 	}
 }
 
-// What is namespaced by nature is apart from what is the cluster's, so that the first can be given in some namespaces only.
+// Permissions for namespaced and for cluster-scoped resources are in separate roles, so that the former can be granted in selected
+// namespaces.
 func TestRightsInNamespacesAreApart(t *testing.T) {
 	c := theCluster(t)
 	for name, namespaced := range map[string]bool{manager: true, manager + "-cluster": false} {

@@ -27,27 +27,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Where things are.
 const (
 	home = "scanner-operator-system" // the operator's namespace
-	shop = "shop"                    // a tenant's, as in the golden files
+	shop = "shop"                    // a tenant's namespace, as in the golden files
 
 	manager     = "scanner-operator-manager"
 	notifier    = "scanner-operator-notifier"
 	workerImage = "registry.example.com/scanner-grype:v1" // as in the golden files
 )
 
-// background outlives the test that makes something for all, or puts something away.
+// background is for work that outlives a test: shared setup, and cleanup.
 var background = context.Background()
 
-// patience is how long a new policy may take until the API server knows of it.
+// patience is the maximum time until a new policy is effective in the API server.
 const patience = 60 * time.Second
 
 // cluster is an API server with the operator's manifests.
 type cluster struct {
 	config *rest.Config
-	// admin may do everything; thief has the manager's token, with the rights that it has; mighty is the manager with all
-	// rights, as if somebody had given it too many. notifier and mightyNotifier are the same for the notifier.
+	// admin has all permissions. thief has the manager's token with its real permissions. mighty is the manager with all permissions, as
+	// after an administrator's mistake. notifier and mightyNotifier are the same for the notifier.
 	admin, thief, mighty, notifier, mightyNotifier client.Client
 }
 
@@ -67,7 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// needed are programs that tests cannot do without.
+// needed returns the directory of the API server and kubectl, and skips the test without them.
 func needed(t *testing.T) string {
 	t.Helper()
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
@@ -77,7 +76,7 @@ func needed(t *testing.T) string {
 	return assets
 }
 
-// theCluster starts the API server for the first test that needs it.
+// theCluster returns the shared API server and starts it for the first test.
 func theCluster(t *testing.T) *cluster {
 	t.Helper()
 	needed(t)
@@ -95,7 +94,7 @@ func start(t *testing.T) (*cluster, error) {
 		return nil, err
 	}
 	stop = server.Stop
-	config.QPS = -1 // tests are no reason to spare the API server
+	config.QPS = -1 // no client-side rate limit
 	c := &cluster{config: config}
 	if c.admin, err = client.New(config, client.Options{}); err != nil {
 		return nil, err
@@ -123,7 +122,7 @@ func start(t *testing.T) (*cluster, error) {
 	return c, nil
 }
 
-// effective waits until the API server asks each of the policies: it learns of them one by one.
+// effective waits until each policy is effective: the API server loads the policies one by one.
 func (c *cluster) effective(t *testing.T) {
 	t.Helper()
 	ctx, g := background, gomega.NewWithT(t)
@@ -138,7 +137,7 @@ func (c *cluster) effective(t *testing.T) {
 	evil.Spec.Template.Spec.Containers[0].Image = "evil"
 	meta := metav1.ObjectMeta{Namespace: home, Name: "evil"}
 	scanner := aScanner("probe")
-	// Its kind is served a moment after its definition is there.
+	// The API server serves a kind only a moment after its CRD is created.
 	g.Eventually(func() error { return c.admin.Create(ctx, scanner) }, patience, "100ms").Should(gomega.Succeed())
 	scan := anImageScan("probe")
 	g.Eventually(func() error { return c.admin.Create(ctx, scan) }, patience, "100ms").Should(gomega.Succeed())
@@ -163,14 +162,14 @@ func (c *cluster) effective(t *testing.T) {
 	}
 }
 
-// mightyAs is a client of a user who may do everything, as far as RBAC is concerned.
+// mightyAs returns a client for a user with all RBAC permissions.
 func (c *cluster) mightyAs(user string) (client.Client, error) {
 	config := rest.CopyConfig(c.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
 	return client.New(config, client.Options{})
 }
 
-// as is a client with a token of a ServiceAccount, which is asked for as the kubelet does.
+// as returns a client with a token of a ServiceAccount, requested as the kubelet does.
 func (c *cluster) as(ctx context.Context, namespace, name string) (client.Client, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := c.admin.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -185,7 +184,7 @@ func (c *cluster) as(ctx context.Context, namespace, name string) (client.Client
 	return client.New(config, client.Options{})
 }
 
-// apply makes what kustomize has printed.
+// apply creates the objects that kustomize has printed.
 func (c *cluster) apply(ctx context.Context, rendered string) error {
 	objects, err := decode(rendered)
 	if err != nil {
@@ -225,7 +224,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// render is "kubectl kustomize".
+// render returns the output of "kubectl kustomize".
 func render(t *testing.T, dir string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(needed(t), "kubectl"), "kustomize", dir)

@@ -1,3 +1,3 @@
-// Package privilege compares the rights that the operator's processes have with those that they use: rules of RBAC with the
-// API server's audit log of a run that shows all that the operator does.
+// Package privilege compares the permissions that the operator's processes have with those that they use: RBAC rules with the API
+// server's audit log of a run that uses all functions of the operator.
 package privilege

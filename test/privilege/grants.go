@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// Grant is one thing that an account may do.
+// Grant is one permission of a ServiceAccount.
 type Grant struct {
 	Account string
 	// Role is "ClusterRole x" or "Role x".
 	Role string
-	// Namespace is empty for everywhere.
+	// Namespace is empty for a permission in all namespaces.
 	Namespace string
 	Verb      string
 	Group     string
 	Resource  string
-	// Name is empty for any.
+	// Name is empty for any object.
 	Name string
 }
 
@@ -37,18 +37,18 @@ func (g Grant) String() string {
 	return fmt.Sprintf("%s: %s %s", g.Account, g.Right(), where)
 }
 
-// Right is what is granted, whoever has it.
+// Right returns the permission without the account and the namespace.
 func (g Grant) Right() string {
 	return fmt.Sprintf("%s: %s %s", g.Role, g.Verb, strings.TrimSpace(qualified(g.Resource, g.Group)+" "+g.Name))
 }
 
-// covers says whether a use needs this right, or one like it.
+// covers reports whether the grant allows a use.
 func (g Grant) covers(u Use) bool {
 	return g.Account == u.Account && g.Verb == u.Verb && g.Group == u.Group && g.Resource == u.Resource &&
 		(g.Namespace == "" || g.Namespace == u.Namespace) && (g.Name == "" || g.Name == u.Name)
 }
 
-// Expand lists what rules give, one by one. A path that is no resource counts as one without a group.
+// Expand returns the permissions of rules, one by one. A non-resource URL counts as a resource without a group.
 func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 	var grants []Grant
 	for _, rule := range rules {
@@ -72,8 +72,8 @@ func Expand(role string, rules []rbacv1.PolicyRule) []Grant {
 	return grants
 }
 
-// GrantsOf reads what the cluster lets a ServiceAccount do by its own name. What everybody may do is left out, and so are
-// namespaces that are being deleted: their grants go with them.
+// GrantsOf returns the permissions that are granted to a ServiceAccount by name. It ignores what all accounts may do, and namespaces
+// that are being deleted, whose grants are deleted with them.
 func GrantsOf(ctx context.Context, cluster client.Reader, namespace, account string) ([]Grant, error) {
 	var everywhere rbacv1.ClusterRoleBindingList
 	if err := cluster.List(ctx, &everywhere); err != nil {
@@ -108,7 +108,8 @@ func GrantsOf(ctx context.Context, cluster client.Reader, namespace, account str
 	return grants, nil
 }
 
-// GrantsIn is GrantsOf for what manifests make, several of them with lines of "---" between them. What they have besides is left out.
+// GrantsIn returns the permissions that manifests grant, as GrantsOf does for a cluster. The documents are separated by lines of "---".
+// Other objects are ignored.
 func GrantsIn(ctx context.Context, manifests, namespace, account string) ([]Grant, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(rbacv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
@@ -119,7 +120,7 @@ func GrantsIn(ctx context.Context, manifests, namespace, account string) ([]Gran
 	for _, manifest := range strings.Split(manifests, "\n---\n") {
 		object, _, err := decode([]byte(manifest), nil, nil)
 		switch {
-		case runtime.IsNotRegisteredError(err): // neither about rights nor a namespace
+		case runtime.IsNotRegisteredError(err): // not an RBAC object or a namespace
 		case err != nil:
 			return nil, fmt.Errorf("%w in %q", err, manifest)
 		default:
@@ -129,7 +130,7 @@ func GrantsIn(ctx context.Context, manifests, namespace, account string) ([]Gran
 	return GrantsOf(ctx, cluster.Build(), namespace, account)
 }
 
-// rulesOf is empty for a role that there is not.
+// rulesOf returns the rules of a role; empty if the role does not exist.
 func rulesOf(ctx context.Context, cluster client.Reader, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	if ref.Kind == "ClusterRole" {
 		var role rbacv1.ClusterRole

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Exception is a right that a run need not show, or a refusal that it may.
+// Exception is a permission that may be unused in a run, or a denied request that is expected.
 type Exception struct {
 	Account string
 	Verb    string
-	// Resource is as kubectl names it, with its group: jobs.batch.
+	// Resource has the form of kubectl, with its group: jobs.batch.
 	Resource string
-	// Why says when it is needed, or why it is asked for in vain.
+	// Why describes when the permission is needed, or why the request is made although it is denied.
 	Why string
 }
 
@@ -23,19 +23,19 @@ func (e Exception) is(account, verb, resource, group string) bool {
 	return e.Account == account && e.Verb == verb && e.Resource == qualified(resource, group)
 }
 
-// Verdict is what is wrong with rights.
+// Verdict holds the problems with permissions.
 type Verdict struct {
-	// Unused were given and are not needed; TooWide were given for the whole cluster and used in the operator's namespace
-	// alone; Stale are exceptions for rights that nobody has. One line each, sorted.
+	// Unused permissions were granted and not used. TooWide permissions were granted in all namespaces and used only in the operator's.
+	// Stale exceptions are for permissions that are not granted. Each has one line; the lines are sorted.
 	Unused, TooWide, Stale []string
-	// Refused are requests that failed for want of a right, though nobody expected that.
+	// Refused are requests that were unexpectedly denied for lack of a permission.
 	Refused []string
 }
 
-// Wrong says whether rights have to be changed. A refusal alone may be a test's doing.
+// Wrong reports whether permissions or exceptions must be changed. Denied requests do not count: a test may have caused them.
 func (v Verdict) Wrong() bool { return len(v.Unused)+len(v.TooWide)+len(v.Stale) > 0 }
 
-// String is for those who read what a run has printed.
+// String returns the problems for the output of a run.
 func (v Verdict) String() string {
 	var text strings.Builder
 	for _, part := range []struct {
@@ -52,8 +52,8 @@ func (v Verdict) String() string {
 	return text.String()
 }
 
-// Judge compares. home is the operator's namespace; seldom are rights that are for what a run does not show, and expected are
-// refusals that tests provoke.
+// Judge compares grants with uses. home is the operator's namespace. seldom are permissions for functions that a run does not use.
+// expected are denials that tests provoke.
 func Judge(home string, grants []Grant, uses Uses, seldom, expected []Exception) Verdict {
 	var verdict Verdict
 	for _, grant := range grants {

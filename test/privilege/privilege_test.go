@@ -21,7 +21,7 @@ const (
 	notifier = "scanner-operator-notifier"
 )
 
-// recorded are events of an API server, the last of them half written.
+// recorded writes an audit log of an API server with an incomplete last event. size is the length of the complete events.
 func recorded(t *testing.T) (file string, size int64) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "audit.log"))
@@ -44,8 +44,8 @@ func lines(uses map[Use]int) []string {
 	return all
 }
 
-// What counts is what the operator's own pods asked of resources: not what a test did with a token of the manager's, or in its
-// name, and not another namespace's ServiceAccount of the same name.
+// Only resource requests of the operator's own pods count. Requests with a token that a test has requested, impersonated requests, and
+// requests of another namespace's ServiceAccount of the same name do not count.
 func TestUsesAreThoseOfTheOperatorsPods(t *testing.T) {
 	file, size := recorded(t)
 	uses, err := ReadUses(file, 0, home)
@@ -79,7 +79,7 @@ func TestUsesAreThoseOfTheOperatorsPods(t *testing.T) {
 	}
 }
 
-// Only what is bound to this ServiceAccount counts, where it is bound.
+// Only permissions that are bound to this ServiceAccount count, in the namespaces where they are bound.
 func TestGrantsAreThoseOfTheAccount(t *testing.T) {
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"a", "b"}, Verbs: []string{"get", "update"}},
@@ -175,7 +175,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// A refusal that nobody expected is told, and no reason to take rights away.
+// An unexpected denial is reported but does not require a change of permissions.
 func TestRefusalsAreTold(t *testing.T) {
 	file, _ := recorded(t)
 	uses, err := ReadUses(file, 0, home)
@@ -188,7 +188,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 }
 
-// What manifests grant is what the cluster would say if they were applied.
+// The permissions in manifests are those that the cluster would have if they were applied.
 func TestGrantsInManifests(t *testing.T) {
 	const manifests = `apiVersion: apps/v1
 kind: Deployment

@@ -13,22 +13,22 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// podOfToken is what the API server says of whoever has a token that the kubelet has put into a pod. A test that asks for a
-// token of a process, or acts in its name, has none of these.
+// podOfToken is in the audit log's user info for a token that the kubelet has mounted into a pod. A test that requests a token for a
+// process, or impersonates it, does not have it.
 const podOfToken = "authentication.kubernetes.io/pod-name"
 
-// decision is what RBAC said, whatever came after it.
+// decision is the annotation with RBAC's decision, independent of later admission.
 const decision = "authorization.k8s.io/decision"
 
-// Use is something that a process has asked of the API server.
+// Use is a request of a process to the API server.
 type Use struct {
 	// Account is the ServiceAccount's name.
 	Account string
-	// Namespace is empty for what is in none, and for all namespaces at once.
+	// Namespace is empty for cluster-scoped resources, and for requests to all namespaces.
 	Namespace string
 	Verb      string
 	Group     string
-	// Resource has its subresource: imagescans/status.
+	// Resource includes its subresource: imagescans/status.
 	Resource string
 	Name     string
 }
@@ -41,7 +41,7 @@ func (u Use) String() string {
 	return fmt.Sprintf("%s: %s %s in %s", u.Account, u.Verb, strings.TrimSpace(qualified(u.Resource, u.Group)+" "+u.Name), where)
 }
 
-// qualified is a resource as kubectl names it: jobs.batch, imagescans.scanner-operator.io/status.
+// qualified returns a resource in kubectl's form: jobs.batch, imagescans.scanner-operator.io/status.
 func qualified(resource, group string) string {
 	if group == "" {
 		return resource
@@ -50,18 +50,18 @@ func qualified(resource, group string) string {
 	return strings.TrimSuffix(kind+"."+group+"/"+sub, "/")
 }
 
-// Uses counts what was allowed and what was forbidden.
+// Uses counts the allowed and the denied requests.
 type Uses struct {
 	Allowed, Denied map[Use]int
 }
 
-// Log is the API server's log of what the operator asks, from a place on. Its zero value is for a cluster that writes none.
+// Log is the API server's audit log of the operator's requests, from an offset on. The zero value is for a cluster without an audit log.
 type Log struct {
 	file string
 	from int64
 }
 
-// BeginLog is the local cluster's log from now on (SCANNER_AUDIT_LOG).
+// BeginLog returns the local cluster's log (SCANNER_AUDIT_LOG) from its current end on.
 func BeginLog() (Log, error) {
 	file := os.Getenv("SCANNER_AUDIT_LOG")
 	if file == "" {
@@ -69,7 +69,7 @@ func BeginLog() (Log, error) {
 	}
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Log{}, nil // a cluster that was started before it had a log
+		return Log{}, nil // the cluster was started without an audit log
 	}
 	if err != nil {
 		return Log{}, err
@@ -77,14 +77,14 @@ func BeginLog() (Log, error) {
 	return Log{file, info.Size()}, nil
 }
 
-// Written says whether there is a log.
+// Written reports whether there is a log.
 func (l Log) Written() bool { return l.file != "" }
 
-// Uses by pods whose ServiceAccounts are in a namespace.
+// Uses returns the requests of pods whose ServiceAccounts are in the given namespace.
 func (l Log) Uses(namespace string) (Uses, error) { return ReadUses(l.file, l.from, namespace) }
 
-// ReadUses reads an audit log from a place on: the uses by pods whose ServiceAccounts are in a namespace. The API server may be
-// writing the last event.
+// ReadUses reads the requests of pods whose ServiceAccounts are in a namespace from an audit log, beginning at an offset. An incomplete
+// last event is ignored, since the API server may be writing it.
 func ReadUses(file string, from int64, namespace string) (Uses, error) {
 	log, err := os.Open(file)
 	if err != nil {
@@ -108,8 +108,9 @@ func ReadUses(file string, from int64, namespace string) (Uses, error) {
 	}
 }
 
-// add counts an event. Everybody may ask for what is no resource. A request that is refused for another reason than the want
-// of a right (by a policy, or since its namespace is being deleted) shows neither that it is needed nor that it is missing.
+// add counts an event. Non-resource requests are ignored: every account may make them. A request that was denied for another reason than
+// RBAC (by a policy, or because its namespace is being deleted) is ignored too, since it shows neither that a permission is needed nor
+// that it is missing.
 func (u Uses) add(event *auditv1.Event, namespace string) {
 	account, of := strings.CutPrefix(event.User.Username, "system:serviceaccount:"+namespace+":")
 	if !of || event.ImpersonatedUser != nil || event.ObjectRef == nil || len(event.User.Extra[podOfToken]) == 0 {
@@ -119,7 +120,7 @@ func (u Uses) add(event *auditv1.Event, namespace string) {
 	use := Use{Account: account, Namespace: about.Namespace, Verb: event.Verb, Group: about.APIGroup,
 		Resource: strings.TrimSuffix(about.Resource+"/"+about.Subresource, "/"), Name: about.Name}
 	if about.APIGroup == "" && about.Resource == "namespaces" {
-		use.Namespace = "" // the log says of a namespace that it is in itself
+		use.Namespace = "" // the audit log gives a Namespace object its own name as its namespace
 	}
 	switch {
 	case event.Annotations[decision] == "forbid":

@@ -1,8 +1,8 @@
-// Command slackstandin is a Slack for demonstrations and tests: it takes messages over TLS as Slack's incoming
-// webhooks do, checks each against Slack's limits and prints it.
+// Command slackstandin simulates Slack for demos and tests. It accepts messages over TLS like Slack's incoming webhooks, checks each
+// against Slack's limits and prints it.
 //
-// On a second port, over plain HTTP, GET /messages returns what has come as JSON, and POST /control makes
-// trouble, for example {"status":500,"times":2} or {"hang":true}.
+// On a second port, over plain HTTP, GET /messages returns the received messages as JSON, and POST /control makes the next requests
+// fail, for example with {"status":500,"times":2} or {"hang":true}.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run serves until a signal asks it to end.
+// run serves until the process receives a signal.
 func run(listen, control, cert, key string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -47,6 +47,6 @@ func run(listen, control, cert, key string) error {
 	case <-ctx.Done():
 	case err = <-ended:
 	}
-	// Requests that hang on purpose would never end by themselves.
+	// Requests that hang on purpose would never end.
 	return errors.Join(err, webhooks.Close(), controls.Close())
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// AccessLog is the log of the local cluster's registry, one line per request in Apache's combined format.
+// AccessLog is the access log of the local cluster's registry, with one line per request in Apache's combined format.
 type AccessLog struct{ file string }
 
-// openAccessLog returns nil without a file: another cluster's registry does not show what it was asked for.
+// openAccessLog returns nil without a file: other clusters' registries have no readable access log.
 func openAccessLog(file string) *AccessLog {
 	if file == "" {
 		return nil
@@ -18,7 +18,7 @@ func openAccessLog(file string) *AccessLog {
 	return &AccessLog{file: file}
 }
 
-// Mark is a place in the log to look from later.
+// Mark returns the current end of the log, for ReadsSince.
 func (l *AccessLog) Mark() (int64, error) {
 	if l == nil {
 		return 0, nil
@@ -30,7 +30,7 @@ func (l *AccessLog) Mark() (int64, error) {
 	return info.Size(), nil
 }
 
-// ReadsSince returns the requests since a mark that read something of one of the repositories, each "GET /v2/…".
+// ReadsSince returns the requests since a mark that read from one of the repositories, each "GET /v2/…".
 func (l *AccessLog) ReadsSince(mark int64, repositories ...string) ([]string, error) {
 	if l == nil {
 		return nil, nil
@@ -56,7 +56,7 @@ func (l *AccessLog) ReadsSince(mark int64, repositories ...string) ([]string, er
 	return reads, nil
 }
 
-// requestIn cuts the request out of a line: it stands in the first pair of quotation marks.
+// requestIn returns the request in a line: the text in the first pair of quotation marks.
 func requestIn(line string) string {
 	_, rest, _ := strings.Cut(line, `"`)
 	request, _, _ := strings.Cut(rest, `"`)

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// certificateLife is far longer than any story and far shorter than anybody's forgetting.
+// certificateLife is longer than any demo runs.
 const certificateLife = 30 * 24 * time.Hour
 
-// serving is a certificate with its key, and the authority to trust for it; all PEM.
+// serving is a serving certificate with its key and its certificate authority; all PEM.
 type serving struct{ authority, certificate, key []byte }
 
-// newServing makes an authority and one serving certificate for a host. The authority's key is forgotten at once.
+// newServing creates an authority and one serving certificate for a host. The authority's key is discarded.
 func newServing(host string, now time.Time) (serving, error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

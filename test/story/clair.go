@@ -18,15 +18,15 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// ClairNamespace is that of config/components/clair-trial.
+// ClairNamespace is the namespace of config/components/clair-trial.
 const ClairNamespace = "clair"
 
 const (
-	// clairURL is where config/components/clair-trial puts Clair.
+	// clairURL is the URL of Clair in config/components/clair-trial.
 	clairURL = "http://clair." + ClairNamespace + ".svc:6060"
-	// clairWebhooks is where config/components/clair-trial makes the notifier take Clair's webhooks.
+	// clairWebhooks is the URL of the notifier for Clair's webhooks in config/components/clair-trial.
 	clairWebhooks = "http://scanner-operator-notifier." + SystemNamespace + ".svc:8444"
-	// feedsURL is where the story's advisories are served to Clair.
+	// feedsURL is the URL of the demo's advisories for Clair.
 	feedsURL = "http://advisories." + InfraNamespace + ".svc"
 )
 
@@ -36,16 +36,16 @@ const (
 	ClairDatabaseDeployment = "deployment/clair-database"
 )
 
-// clairSetup is what differs from one installation of Clair to the next.
+// clairSetup holds the values that differ between installations of Clair.
 type clairSetup struct {
 	image, database pushedImage
-	// key is the pre-shared one, in base64.
+	// key is the pre-shared key, in base64.
 	key string
-	// indexed is how often Clair was told to index a manifest before the story's Scanners were made.
+	// indexed is the number of index requests to Clair before the demo's Scanners were created.
 	indexed int
 }
 
-// pushedImage is one by digest.
+// pushedImage is an image by digest.
 type pushedImage struct{ Repository, Digest string }
 
 func (e *Environment) publishFirstFeeds(ctx context.Context) (string, error) {
@@ -55,7 +55,7 @@ func (e *Environment) publishFirstFeeds(ctx context.Context) (string, error) {
 	return feedsURL, e.publishFeeds(ctx, "advisories")
 }
 
-// publishFeeds serves the advisories of directories of the fixtures to Clair, in the place of those before.
+// publishFeeds serves the advisories of the given directories of the fixtures to Clair, instead of the earlier ones.
 func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
 	out := e.bin("story", "feeds")
 	if err := clairfeed.Write(out, time.Now(), e.fixtures(names...)...); err != nil {
@@ -71,10 +71,10 @@ func (e *Environment) publishFeeds(ctx context.Context, names ...string) error {
 	return e.RolledOut(ctx, InfraNamespace, "deployment/advisories")
 }
 
-// forgetFeeds removes the advisories that were written here.
+// forgetFeeds removes the local copy of the advisories.
 func (e *Environment) forgetFeeds() error { return os.RemoveAll(e.bin("story", "feeds")) }
 
-// prepareClair does what a user of config/components/clair-trial does before installing it, with new secrets each time.
+// prepareClair does what a user of config/components/clair-trial does before the installation. It creates new secrets each time.
 func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	setup := clairSetup{key: newKey()}
 	for name, pushed := range map[string]*pushedImage{images.Clair: &setup.image, images.PostgreSQL: &setup.database} {
@@ -98,19 +98,19 @@ func (e *Environment) prepareClair(ctx context.Context) (string, error) {
 	})
 }
 
-// newKey is a pre-shared key as Clair takes it.
+// newKey returns a new pre-shared key in the form that Clair accepts.
 func newKey() string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	return base64.StdEncoding.EncodeToString(key)
 }
 
-// clairRuns waits for what was installed with the operator.
+// clairRuns waits until Clair, which was installed with the operator, is ready.
 func (e *Environment) clairRuns(ctx context.Context) (string, error) {
 	return clairURL, e.RolledOut(ctx, ClairNamespace, ClairDatabaseDeployment, ClairDeployment)
 }
 
-// checkIndexedOnce asks Clair how many manifests it was told to index.
+// checkIndexedOnce checks that Clair received one index request for each image.
 func (e *Environment) checkIndexedOnce(ctx context.Context) (string, error) {
 	indexed, err := e.clairIndexed(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (e *Environment) checkIndexedOnce(ctx context.Context) (string, error) {
 	return fmt.Sprintf("Clair was told of %d images, each once", indexed), nil
 }
 
-// clairIndexed is how often Clair was told to index a manifest since it was started.
+// clairIndexed returns the number of index requests since Clair was started.
 func (e *Environment) clairIndexed(ctx context.Context) (int, error) {
 	metrics, err := e.Clientset.CoreV1().Services(ClairNamespace).ProxyGet("http", "clair", "introspection", "metrics", nil).DoRaw(ctx)
 	if err != nil {
@@ -131,9 +131,10 @@ func (e *Environment) clairIndexed(ctx context.Context) (int, error) {
 	return total(string(metrics), "clair_http_indexerv1_request_total{", `handler="/indexer/api/v1/index_report",method="post"`)
 }
 
-// webhooks are what the notifier has made of Clair's since it was started.
+// webhooks holds the notifier's counters of Clair's webhooks since its start.
 type webhooks struct {
-	// done were handled; marked are ImageScans that were in them, all of the shop's Scanner: Clair's only target.
+	// done is the number of handled webhooks. marked is the number of ImageScans in them: all of the shop's Scanner, Clair's only
+	// target.
 	done, marked int
 }
 
@@ -158,7 +159,7 @@ func (e *Environment) webhooks(ctx context.Context) (webhooks, error) {
 	return webhooks{done, marked}, err
 }
 
-// total adds up the samples in Prometheus' text format that begin with one text and hold another.
+// total returns the sum of the samples in Prometheus' text format whose line begins with prefix and contains holding.
 func total(metrics, prefix, holding string) (int, error) {
 	sum := 0
 	for line := range strings.Lines(metrics) {
@@ -175,8 +176,8 @@ func total(metrics, prefix, holding string) (int, error) {
 	return sum, nil
 }
 
-// checkWebhook waits until the notifier has handled another webhook than those before the second act, about an image of the
-// shop.
+// checkWebhook waits until the notifier has handled a webhook that is newer than those before the second scenario and is about an image
+// of the shop.
 func (l *life) checkWebhook(ctx context.Context) (string, error) {
 	began := time.Now()
 	var now webhooks
@@ -195,7 +196,7 @@ func (l *life) checkWebhook(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%.0f s after the message at the latest; ImageScans marked: %d", time.Since(began).Seconds(), now.marked-l.before.marked), err
 }
 
-// ClairKey is the pre-shared key that Clair knows, in base64; empty without Clair.
+// ClairKey returns Clair's pre-shared key, in base64; empty without Clair.
 func (e *Environment) ClairKey() string {
 	if e.clair == nil {
 		return ""

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// databaseURL is where the operator finds the vulnerability database of the story.
+// databaseURL is the URL of the demo's vulnerability database for the operator.
 const databaseURL = "http://vulnerability-database." + InfraNamespace + ".svc"
 
 // Database is a published vulnerability database.
 type Database struct {
-	// Built is what it says about when it was made.
+	// Built is the build time in the database.
 	Built time.Time
-	// Cache is a directory that the grype command takes as GRYPE_DB_CACHE_DIR.
+	// Cache is the directory of the database in the form that grype expects in GRYPE_DB_CACHE_DIR.
 	Cache string
 }
 
@@ -31,11 +31,11 @@ func (e *Environment) publishFirst(ctx context.Context) (string, error) {
 	return "built " + e.Database.Built.Format(time.RFC3339), nil
 }
 
-// publishDatabase builds a database from the advisories of the fixtures and of further directories there, and serves it
-// in the place of the one before.
+// publishDatabase builds a database from the advisories of the fixtures and of further directories there, and serves it instead of the
+// earlier one.
 func (e *Environment) publishDatabase(ctx context.Context, further ...string) error {
 	advisories := e.fixtures(append([]string{"advisories"}, further...)...)
-	// Databases are told apart by the second in which they were built.
+	// The build time in seconds identifies a database, so it must differ.
 	built := time.Now().UTC().Truncate(time.Second)
 	if !built.After(e.Database.Built) {
 		built = e.Database.Built.Add(time.Second)
@@ -57,7 +57,7 @@ func (e *Environment) publishDatabase(ctx context.Context, further ...string) er
 	return e.RolledOut(ctx, InfraNamespace, "deployment/vulnerability-database")
 }
 
-// fixtures are directories of the project's fixtures.
+// fixtures returns the paths of directories of the project's fixtures.
 func (e *Environment) fixtures(names ...string) []string {
 	dirs := make([]string, 0, len(names))
 	for _, name := range names {
@@ -66,5 +66,5 @@ func (e *Environment) fixtures(names ...string) []string {
 	return dirs
 }
 
-// forgetDatabases removes the databases that were built here.
+// forgetDatabases removes the local copies of the databases.
 func (e *Environment) forgetDatabases() error { return os.RemoveAll(e.bin("story", "databases")) }

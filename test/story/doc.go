@@ -1,9 +1,8 @@
-// Package story is the main job of the operator told once from beginning to end on a real cluster: an environment with
-// everything that it takes, and steps that each check what they promise. The demonstration and the end-to-end tests
-// tell the same story.
+// Package story runs the main functions of the operator from beginning to end on a real cluster. It has an environment with everything
+// that the operator needs, and steps that check their results. The demo and the end-to-end tests use the same steps.
 //
-// It promises that each step either succeeds or says what was expected and what was seen instead, within a deadline;
-// that it starts from the same state whatever an earlier run left; and that Remove leaves nothing behind.
+// Each step either succeeds, or fails within a deadline with the expected and the observed state. The environment starts from the same
+// state whatever an earlier run left, and Remove deletes everything.
 //
-// It must not reach into the operator: it sees what users see, through kubectl, the API server, and Slack's side.
+// The package must not use the operator's internals: it sees what users see, through kubectl, the API server, and Slack.
 package story

@@ -12,20 +12,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// Compared is what differs between two engines that looked at the same image.
+// Compared holds the differences between the findings of two engines in the same image.
 type Compared struct {
-	// Both is how many findings both have.
+	// Both is the number of findings that both engines have.
 	Both int
-	// OnlyGrype and OnlyClair are what one of them has alone, each as "CVE-2023-5363 openssl", sorted.
+	// OnlyGrype and OnlyClair are the findings of one engine alone, each as "CVE-2023-5363 openssl", sorted.
 	OnlyGrype, OnlyClair []string
-	// Otherwise counts, among the findings of both, those of which they say something else.
+	// Otherwise counts the differences in the findings that both engines have.
 	Otherwise map[Otherwise]int
 }
 
-// Otherwise is one thing of which Grype says this and Clair that.
+// Otherwise is a difference in one property of a finding, with the values of both engines.
 type Otherwise struct{ What, Grype, Clair string }
 
-// Compare compares findings of one image by their identity.
+// Compare compares the findings of one image by their identity.
 func Compare(grype, clair []finding.Finding) Compared {
 	c := Compared{Otherwise: map[Otherwise]int{}}
 	alone := map[string]finding.Finding{}
@@ -60,17 +60,16 @@ func (c *Compared) add(what, grype, clair string) {
 	}
 }
 
-// enginesPage says what differs between engines, and why.
+// enginesPage documents the differences between engines and their reasons.
 const enginesPage = "docs/engines.md"
 
-// Headers of the two tables of the page that are held against the test images, by image.
+// Column headers of the page's two tables, which are compared with the test images.
 var (
 	aloneHeader     = []string{"image", "both", "only Grype", "only Clair", "why"}
 	otherwiseHeader = []string{"image", "what", "Grype", "Clair", "findings", "why"}
 )
 
-// DocumentedDifferences reads from the project's documents what may differ, by image. Every row of a difference must have a
-// reason.
+// DocumentedDifferences returns the documented differences, by image. A row without a reason is an error.
 func DocumentedDifferences(root string) (map[string]Compared, error) {
 	page, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(enginesPage)))
 	if err != nil {
@@ -118,7 +117,7 @@ func differencesIn(page string) (map[string]Compared, error) {
 	return images, nil
 }
 
-// table reads the rows below a header from a page in Markdown.
+// table returns the rows of the Markdown table with the given header.
 func table(page string, header []string) (rows [][]string, err error) {
 	_, rest, found := strings.Cut(page, "| "+strings.Join(header, " | ")+" |\n")
 	if !found {

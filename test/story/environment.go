@@ -23,37 +23,37 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// Namespaces of the story.
+// Namespaces of the demo.
 const (
-	// SystemNamespace is the operator's, as in config/default.
+	// SystemNamespace is the operator's namespace, as in config/default.
 	SystemNamespace = "scanner-operator-system"
-	// InfraNamespace holds what the story needs and a real cluster has elsewhere: Slack and the vulnerability database.
+	// InfraNamespace contains the services that a real cluster has elsewhere: Slack and the vulnerability database.
 	InfraNamespace = "demo-infra"
 )
 
-// Label marks every namespace that the story makes, so that Remove finds them, and only them.
+// Label marks every namespace that the demo creates. Remove deletes these namespaces, and no others.
 const Label = "scanner-operator.io/story"
 
-// ScannerName is the name of every Scanner in the story.
+// ScannerName is the name of every Scanner in the demo.
 const ScannerName = "default"
 
-// Options say where the story takes place.
+// Options configure the demo.
 type Options struct {
-	// Root is the project's directory. What "make" has built is in bin below it.
+	// Root is the project's directory. "make" builds programs into bin below it.
 	Root string
-	// Registry is where the operator's images were pushed: host/path.
+	// Registry is the registry and path that the operator's images were pushed to: host/path.
 	Registry string
-	// Backend is the engine of the story's Scanners: Grype or Clair.
+	// Backend is the engine of the demo's Scanners: Grype or Clair.
 	Backend v1alpha1.BackendType
-	// Both installs what the other engine needs, too; Using then tells the story with that.
+	// Both also installs what the other engine needs. Using then returns an environment for that engine.
 	Both bool
-	// Upstream takes the vulnerability database that the Grype project publishes, which needs internet in the cluster.
+	// Upstream uses the vulnerability database of the Grype project, which requires internet access in the cluster.
 	Upstream bool
-	// Out is told what goes on.
+	// Out receives the progress.
 	Out io.Writer
 }
 
-// OptionsFromEnvironment reads REGISTRY, BACKEND and DEMO_DB and finds the project's directory above the working directory.
+// OptionsFromEnvironment reads REGISTRY, BACKEND and DEMO_DB, and finds the project's directory at or above the working directory.
 func OptionsFromEnvironment(out io.Writer) (Options, error) {
 	root, err := projectRoot()
 	if err != nil {
@@ -78,7 +78,7 @@ func OptionsFromEnvironment(out io.Writer) (Options, error) {
 	return options, nil
 }
 
-// projectRoot is the directory with the PROJECT file, the working directory or above it.
+// projectRoot returns the directory with the PROJECT file: the working directory or one above it.
 func projectRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -92,28 +92,28 @@ func projectRoot() (string, error) {
 	return "", errors.New("run this inside the project's directory: there is no PROJECT file here or above")
 }
 
-// Environment is a cluster with everything that the story needs.
+// Environment is a cluster with everything that the demo needs.
 type Environment struct {
 	Options
-	// Client reads and writes what has types.
+	// Client reads and writes typed objects.
 	Client client.Client
-	// Clientset reaches what only it can: logs, Services by way of the API server, watches.
+	// Clientset is for logs, the service proxy of the API server, and watches.
 	Clientset kubernetes.Interface
-	// Jobs are the catalog Jobs that were made since the environment was connected.
+	// Jobs are the catalog Jobs that were created since Connect.
 	Jobs *JobLog
-	// Pulls is the registry's access log; nil where it cannot be read.
+	// Pulls is the registry's access log; nil if it cannot be read.
 	Pulls *AccessLog
-	// Private is a registry that wants credentials; nil where there is none.
+	// Private is a registry that requires credentials; nil if there is none.
 	Private *PrivateRegistry
-	// SlackAuthority signed the certificate of the Slack stand-in, PEM.
+	// SlackAuthority is the certificate authority of the Slack stand-in, PEM.
 	SlackAuthority []byte
 	// Database is the vulnerability database that was published last.
 	Database Database
-	// clair is what the story has installed of Clair; nil without.
+	// clair is the installation of Clair; nil without Clair.
 	clair *clairSetup
 }
 
-// Connect takes the cluster that KUBECONFIG names.
+// Connect connects to the cluster that KUBECONFIG names.
 func Connect(ctx context.Context, options Options) (*Environment, error) {
 	if os.Getenv("KUBECONFIG") == "" {
 		return nil, errors.New("KUBECONFIG is not set: use make demo or make e2e, which run this beside a cluster")
@@ -122,7 +122,7 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("KUBECONFIG: %w", err)
 	}
-	// The story asks often, and is alone.
+	// No client-side rate limit: checks are frequent, and there is no other client.
 	config.QPS = -1 // no limit
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
@@ -143,17 +143,17 @@ func Connect(ctx context.Context, options Options) (*Environment, error) {
 	return e, nil
 }
 
-// has says whether Scanners of the environment may have an engine.
+// has reports whether Scanners of the environment may use an engine.
 func (e *Environment) has(backend v1alpha1.BackendType) bool { return e.Both || e.Backend == backend }
 
-// Using is the same environment for a story with another engine, whose shop is in namespaces of its own.
+// Using returns the same environment for another engine, with the shop in namespaces of its own.
 func (e *Environment) Using(backend v1alpha1.BackendType) *Environment {
 	other := *e
 	other.Backend = backend
 	return &other
 }
 
-// Shop is the namespace in which the shop runs.
+// Shop returns the namespace of the shop, the demo's application.
 func (e *Environment) Shop() string {
 	if e.Backend == v1alpha1.BackendClair {
 		return "clair-shop"
@@ -161,13 +161,13 @@ func (e *Environment) Shop() string {
 	return "shop"
 }
 
-// Staging is the namespace of the next version of the shop.
+// Staging returns the namespace of the shop's next version.
 func (e *Environment) Staging() string { return e.Shop() + "-staging" }
 
-// shopNamespaces are both.
+// shopNamespaces returns both namespaces of the shop.
 func (e *Environment) shopNamespaces() []string { return []string{e.Shop(), e.Staging()} }
 
-// SetUp is the environment's part of the story.
+// SetUp returns the steps that set up the environment, including the operator.
 func (e *Environment) SetUp() []Step {
 	steps := append(e.Surroundings(), Step{"The operator", e.DeployOperator})
 	if e.has(v1alpha1.BackendClair) {
@@ -176,7 +176,7 @@ func (e *Environment) SetUp() []Step {
 	return steps
 }
 
-// Surroundings is all of SetUp that comes before the operator: whoever tests how it is installed installs it themselves.
+// Surroundings returns the steps of SetUp before the operator, for tests that install the operator themselves.
 func (e *Environment) Surroundings() []Step {
 	steps := []Step{
 		{"Remove what an earlier run left", e.removeEarlier},
@@ -206,16 +206,16 @@ func (e *Environment) removeEarlier(ctx context.Context) (string, error) {
 	return "removed", err
 }
 
-// bin is where "make" writes what it builds.
+// bin returns a path below the directory of built files.
 func (e *Environment) bin(name ...string) string {
 	return filepath.Join(append([]string{e.Root, "bin"}, name...)...)
 }
 
-// ImagesDir is where the images of the story are between compiling and pushing.
+// ImagesDir returns the directory of the compiled images of the demo.
 func ImagesDir(root string) string { return filepath.Join(root, "bin", "story", "images") }
 
-// repository is where an image of the story lies. In the local registry it is right below the host, as real shops have
-// it; elsewhere below the path that the user may write to.
+// repository returns the repository of an image of the demo. In the local registry it is directly below the host, as with real
+// applications. In another registry it is below the path that the user may write to.
 func (e *Environment) repository(name string) string {
 	if host, _, _ := strings.Cut(e.Registry, "/"); host == build.LocalRegistry {
 		return host + "/" + name
@@ -223,20 +223,20 @@ func (e *Environment) repository(name string) string {
 	return e.Registry + "/" + name
 }
 
-// Reference is an image of the story as its pods name it.
+// Reference returns the reference of an image in its pods.
 func (e *Environment) Reference(name string) string { return e.repository(name) + ":" + tag }
 
-// tag of all images of the story.
+// tag is the tag of all images of the demo.
 const tag = "1.0"
 
-// missing is an image that no registry has.
+// missing returns the reference of an image that no registry has.
 func (e *Environment) missing() string { return e.repository(images.Missing) + ":missing" }
 
-// soon is how long something may take that is a matter of seconds, on a slow machine.
+// soon bounds the wait for something that takes seconds, on a slow machine.
 const soon = time.Minute
 
-// scanWithin is how long it may take until a few images are scanned. A whole database must be downloaded first, or Clair
-// must have read its sources.
+// scanWithin returns the maximum time until a few images are scanned, including the download of the upstream database or the first
+// update of Clair.
 func (e *Environment) scanWithin() time.Duration {
 	switch {
 	case e.Upstream:

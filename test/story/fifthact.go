@@ -12,13 +12,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// updatedTag is the tag of web's later build.
+// updatedTag is the tag of the rebuilt image of web.
 const updatedTag = "1.1"
 
-// itemsInSection is how many findings of one image a message names; the rest is counted.
+// itemsInSection is the maximum number of findings of one image that a message names. The message counts the rest.
 const itemsInSection = 10
 
-// isFixed are the steps of the fifth act: web is built again and rolled out.
+// isFixed returns the steps of the fifth scenario: web is rebuilt and rolled out.
 func (l *life) isFixed() []Step {
 	return []Step{
 		{"Fifth act: web is built again with the fixed OpenSSL, and rolled out", l.rollOut},
@@ -47,7 +47,7 @@ func (l *life) rollOut(ctx context.Context) (string, error) {
 	return "deployment/web runs " + reference, l.RolledOut(ctx, l.Shop(), "deployment/web")
 }
 
-// checkFixed waits for the message, and compares it with what the store had before and has now.
+// checkFixed waits for the message and compares it with the findings in the store before and after the rollout.
 func (l *life) checkFixed(ctx context.Context) (string, error) {
 	began := time.Now()
 	news, err := l.message(ctx, l.scanWithin())
@@ -70,7 +70,7 @@ func (l *life) checkFixed(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%q, %.0f s after the rollout", news.Headline, time.Since(began).Seconds()), nil
 }
 
-// fixed are the lines that are there no more, as a message would name them.
+// fixed returns the lines that are only in before, in the form of a message.
 func fixed(before, now []Line) []string {
 	var gone []string
 	for _, line := range before {
@@ -83,7 +83,7 @@ func fixed(before, now []Line) []string {
 	return gone
 }
 
-// fixedAlone compares a message with what must be in it; a long one names only the worst.
+// fixedAlone checks that a message contains only the expected lines. A long message contains only the most severe ones.
 func fixedAlone(news Message, want []string) error {
 	told := news.told()
 	switch {

@@ -14,7 +14,7 @@ import (
 //go:embed manifests operator
 var templates embed.FS
 
-// render fills in a file of this package.
+// render executes a template of this package.
 func render(file string, values any) (string, error) {
 	parsed, err := template.New(path.Base(file)).Option("missingkey=error").ParseFS(templates, file)
 	if err != nil {
@@ -27,7 +27,7 @@ func render(file string, values any) (string, error) {
 	return text.String(), nil
 }
 
-// filesBelow reads all files of a directory, to be put below another one in an image, with their times.
+// filesBelow returns all files of a directory with their modification times, by their paths below target in an image.
 func filesBelow(dir fs.FS, target string) (map[string]build.File, error) {
 	files := map[string]build.File{}
 	err := fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {

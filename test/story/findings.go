@@ -12,7 +12,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// ImageFindings is what the operator's store knows about one image of one Scanner.
+// ImageFindings are the findings of one image of one Scanner in the operator's store.
 type ImageFindings struct {
 	Namespace      string            `json:"namespace"`
 	Scanner        string            `json:"scanner"`
@@ -25,7 +25,7 @@ type ImageFindings struct {
 	Findings       []finding.Finding `json:"findings"`
 }
 
-// Findings asks the operator what its store knows about the images of a namespace.
+// Findings returns the findings of a namespace's images in the operator's store.
 func (e *Environment) Findings(ctx context.Context, namespace string) ([]ImageFindings, error) {
 	text, err := e.Kubectl(ctx, "--namespace", SystemNamespace, "exec", ManagerDeployment, "--container", "manager", "--",
 		"/scanner-operator", "findings", "-namespace", namespace, "-o", "json")
@@ -39,7 +39,7 @@ func (e *Environment) Findings(ctx context.Context, namespace string) ([]ImageFi
 	return all, nil
 }
 
-// Repositories are those by which pods name the image, sorted.
+// Repositories returns the repositories by which pods reference the image, sorted.
 func (f ImageFindings) Repositories() []string {
 	var repositories []string
 	for _, text := range f.References {
@@ -51,16 +51,16 @@ func (f ImageFindings) Repositories() []string {
 	return slices.Compact(repositories)
 }
 
-// News are the findings of images as messages would name them: each vulnerability in each package of each repository once.
-// It applies the defaults of a receiver: High and above, unknown severity if there is a fix, known exploited in any case.
+// News returns the findings of images in the form of messages: each vulnerability in each package of each repository once. It applies
+// the default settings of a receiver: High and above, unknown severity if there is a fix, and known exploited ones in any case.
 func News(images []ImageFindings) []Line { return lines(images, announced) }
 
-// announced is what a receiver with default settings wants to hear of.
+// announced reports whether a receiver with default settings announces the finding.
 func announced(f finding.Finding) bool {
 	return f.Severity >= finding.High || f.KnownExploited || f.Severity == finding.Unknown && f.Fixable()
 }
 
-// lines are the findings that a filter lets pass.
+// lines returns the findings for which wanted returns true.
 func lines(images []ImageFindings, wanted func(finding.Finding) bool) []Line {
 	var lines []Line
 	for _, img := range images {
@@ -78,6 +78,6 @@ func lines(images []ImageFindings, wanted func(finding.Finding) bool) []Line {
 	slices.SortFunc(lines, func(a, b Line) int {
 		return cmp.Or(strings.Compare(a.String(), b.String()), strings.Compare(a.Version, b.Version))
 	})
-	// The same vulnerability in two copies of a package is one piece of news.
+	// The same vulnerability in two versions of a package is announced once.
 	return slices.CompactFunc(lines, func(a, b Line) bool { return a.String() == b.String() })
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// FirstAct scans the shop for the first time.
+// FirstAct returns the steps of the first scan of the shop.
 func (e *Environment) FirstAct() []Step {
 	return []Step{
 		{"Workloads in the namespaces " + e.Shop() + " and " + e.Staging(), e.startShop},
@@ -31,7 +31,7 @@ func (e *Environment) FirstAct() []Step {
 	}
 }
 
-// shopImages are those that run in shop; the last of them cannot be pulled.
+// Numbers of images: shopImages run in the shop, shopNotPulled in the shop cannot be pulled, stagingImages run in staging.
 const (
 	shopImages    = 5
 	shopNotPulled = 1
@@ -56,7 +56,7 @@ func (e *Environment) checkCoverage(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s: %d scanned, %d failed (ghost); %s: %d scanned", e.Shop(), shopImages, shopNotPulled, e.Staging(), stagingImages), nil
 }
 
-// known are findings that must be there: one for each way in which packages are listed.
+// known are findings that must be found: at least one for each way of cataloging packages.
 var known = []struct{ image, id, pkg string }{
 	{images.Web, "CVE-2023-4911", "libc6"},
 	{images.Web, "CVE-2024-5535", "openssl"},
@@ -68,7 +68,7 @@ var known = []struct{ image, id, pkg string }{
 	{images.Cache, "CVE-2022-48174", "busybox"},
 }
 
-// checkFindings looks for known vulnerabilities, and for none where there is none.
+// checkFindings checks that known vulnerabilities are found, and that the clean image has none.
 func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 	found, err := e.Findings(ctx, e.Shop())
 	if err != nil {
@@ -76,7 +76,7 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 	}
 	all := lines(found, func(finding.Finding) bool { return true })
 	if e.Upstream {
-		return fmt.Sprintf("%d findings in shop", len(all)), nil // which ones, its own authors decide every day
+		return fmt.Sprintf("%d findings in shop", len(all)), nil // the findings depend on the upstream database of the day
 	}
 	for _, want := range known {
 		if !slices.ContainsFunc(all, func(l Line) bool {
@@ -95,8 +95,8 @@ func (e *Environment) checkFindings(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d findings in shop, none of them in static", len(all)), nil
 }
 
-// checkShared looks at the Jobs: there is one for each image, however many namespaces run it. With Clair there is none: it
-// is told of each image once.
+// checkShared checks that there is one Job for each image, even if several namespaces run it. With Clair there is no Job; it receives
+// one index request for each image.
 func (e *Environment) checkShared(ctx context.Context) (string, error) {
 	if e.Backend == v1alpha1.BackendClair {
 		return e.checkIndexedOnce(ctx)
@@ -132,7 +132,7 @@ func (e *Environment) checkAnnotations(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d pods have the annotation %s, or run nothing", checked, Annotation), err
 }
 
-// Annotation is what the story's Scanners write on pods.
+// Annotation is the annotation that the demo's Scanners write to pods.
 const Annotation = ScannerName + ".scanner-operator.io/image-hashes"
 
 func checkAnnotation(pod *corev1.Pod) error {
@@ -182,7 +182,7 @@ func (e *Environment) firstMessage(ctx context.Context, namespace string) (Messa
 	return first, err
 }
 
-// receiverProblem is what the Scanner says about its receiver, as an appendix to a sentence.
+// receiverProblem returns the Scanner's condition about its receiver, as an appendix to a sentence.
 func (e *Environment) receiverProblem(ctx context.Context, namespace string) string {
 	scanner, err := e.Scanner(ctx, namespace)
 	if err != nil {
@@ -222,7 +222,7 @@ func (e *Environment) checkSummary(ctx context.Context, namespace string, summar
 	return nil
 }
 
-// CheckLimits fails when a message that came to a namespace's webhook violates one of Slack's limits.
+// CheckLimits returns an error if a message to a namespace's webhook violates one of Slack's limits.
 func (e *Environment) CheckLimits(ctx context.Context, namespace string) error {
 	messages, err := e.Messages(ctx, namespace)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// exceptionName is that of the story's exception.
+	// exceptionName is the name of the demo's exception.
 	exceptionName = "openssl-handshake"
-	// exceptedFor is how long it is in force: time enough for the audience to read.
+	// exceptedFor is how long the exception is in force: long enough to read about it.
 	exceptedFor = time.Minute
 )
 
-// isExcepted are the steps of the fourth act: the shop's team takes the risk for a time.
+// isExcepted returns the steps of the fourth scenario: the shop's team accepts the risk for a limited time.
 func (l *life) isExcepted() []Step {
 	return []Step{
 		{fmt.Sprintf("Fourth act: the team takes the risk for %.0f seconds, as a VulnerabilityException", exceptedFor.Seconds()), l.except},
@@ -37,7 +37,7 @@ func (l *life) except(ctx context.Context) (string, error) {
 	if l.counts, err = l.scannerCounts(ctx); err != nil {
 		return "", err
 	}
-	// Times of Kubernetes are whole seconds.
+	// Kubernetes times are whole seconds.
 	l.expires = time.Now().Add(exceptedFor).UTC().Truncate(time.Second)
 	return exceptionName + " until " + l.expires.Format(time.TimeOnly), l.Apply(ctx, "exception.yaml", map[string]string{
 		"Name": exceptionName, "Namespace": l.Shop(), "Vulnerability": NewVulnerability,
@@ -45,7 +45,7 @@ func (l *life) except(ctx context.Context) (string, error) {
 	})
 }
 
-// checkExcepted compares the counts of the Scanner, of the image and of the exception itself.
+// checkExcepted compares the counts of the Scanner, of the image and of the exception.
 func (l *life) checkExcepted(ctx context.Context) (string, error) {
 	covered := int32(len(l.linesOf(v1alpha1.ChangeNew)))
 	want := l.counts
@@ -73,7 +73,7 @@ func (l *life) checkExcepted(ctx context.Context) (string, error) {
 	return fmt.Sprintf("critical %d → %d, suppressed %d", l.counts.Critical, want.Critical, covered), err
 }
 
-// exceptionIs compares what the exception says of itself.
+// exceptionIs checks the reason and the count in the exception's status.
 func (l *life) exceptionIs(ctx context.Context, reason string, findings int32) error {
 	var exception v1alpha1.VulnerabilityException
 	if err := l.Client.Get(ctx, client.ObjectKey{Namespace: l.Shop(), Name: exceptionName}, &exception); err != nil {
@@ -101,7 +101,8 @@ func (l *life) checkExpiryNotice(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%q", message.Headline), nil
 }
 
-// checkExpired waits until the exception has ended. A message before that would be taken for this one, and be too early.
+// checkExpired waits for the message after the exception has expired. An earlier message would be read instead, and fail the check of
+// its time.
 func (l *life) checkExpired(ctx context.Context) (string, error) {
 	news, err := l.news(ctx, time.Until(l.expires)+soon, v1alpha1.ChangeNew)
 	if err != nil {

@@ -15,23 +15,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// CatalogJobs selects the Jobs with which the operator lists what is in an image.
+// CatalogJobs selects the operator's catalog Jobs.
 const CatalogJobs = "app.kubernetes.io/managed-by=scanner-operator,app.kubernetes.io/component=catalog"
 
-// JobLog remembers every catalog Job that was made. Jobs are removed when they have ended, so only a watch sees them all.
+// JobLog records every catalog Job. Finished Jobs are deleted, so only a watch sees them all.
 type JobLog struct {
 	mu   sync.Mutex
 	seen map[string]CatalogJob
 }
 
-// CatalogJob is a Job that lists what is in an image.
+// CatalogJob is a Job that catalogs an image.
 type CatalogJob struct {
 	Namespace, Name string
-	// Images are the references by which it may pull the image.
+	// Images are the references by which the Job may pull the image.
 	Images []string
 }
 
-// watchJobs returns a log that is filled until the context ends.
+// watchJobs returns a log that is updated until the context ends.
 func watchJobs(ctx context.Context, clientset kubernetes.Interface) (*JobLog, error) {
 	log := &JobLog{seen: map[string]CatalogJob{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -65,7 +65,7 @@ func (l *JobLog) add(o any) {
 	l.seen[string(job.UID)] = seen
 }
 
-// All returns every Job so far.
+// All returns all Jobs so far, sorted by name.
 func (l *JobLog) All() []CatalogJob {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *JobLog) Of(repository string) []CatalogJob {
 	})
 }
 
-// String names the Job and its image.
+// String returns the Job's name and its image references.
 func (j CatalogJob) String() string {
 	return fmt.Sprintf("%s/%s (%s)", j.Namespace, j.Name, strings.Join(j.Images, ", "))
 }

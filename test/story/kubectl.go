@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kubectl runs kubectl and returns what it prints.
+// Kubectl runs kubectl and returns its standard output.
 func (e *Environment) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return e.kubectl(ctx, "", args...)
 }
@@ -23,7 +23,7 @@ func (e *Environment) kubectl(ctx context.Context, input string, args ...string)
 	return out.String(), nil
 }
 
-// Apply makes the cluster have what a file of this package says.
+// Apply renders a template of this package and applies it.
 func (e *Environment) Apply(ctx context.Context, file string, values any) error {
 	text, err := render("manifests/"+file, values)
 	if err != nil {
@@ -32,19 +32,19 @@ func (e *Environment) Apply(ctx context.Context, file string, values any) error 
 	return e.ApplyText(ctx, text)
 }
 
-// ApplyText makes the cluster have what the YAML documents say.
+// ApplyText applies YAML documents.
 func (e *Environment) ApplyText(ctx context.Context, text string) error {
 	_, err := e.kubectl(ctx, text, "apply", "--server-side", "--force-conflicts", "-f", "-")
 	return err
 }
 
-// DeleteText removes what the YAML documents describe, as far as it is there.
+// DeleteText deletes the objects of YAML documents. Missing objects are ignored.
 func (e *Environment) DeleteText(ctx context.Context, text string) error {
 	_, err := e.kubectl(ctx, text, "delete", "--ignore-not-found", "-f", "-")
 	return err
 }
 
-// RolledOut waits until the workloads of a namespace ("deployment/web") run in their newest version.
+// RolledOut waits until the rollout of a namespace's workloads ("deployment/web") is complete.
 func (e *Environment) RolledOut(ctx context.Context, namespace string, workloads ...string) error {
 	for _, workload := range workloads {
 		if _, err := e.Kubectl(ctx, "--namespace", namespace, "rollout", "status", workload, "--timeout=120s"); err != nil {
@@ -54,7 +54,7 @@ func (e *Environment) RolledOut(ctx context.Context, namespace string, workloads
 	return nil
 }
 
-// MakeNamespace makes a namespace that Remove will remove.
+// MakeNamespace creates a namespace that Remove deletes.
 func (e *Environment) MakeNamespace(ctx context.Context, name string) error {
 	return e.Apply(ctx, "namespace.yaml", map[string]string{"Name": name, "Label": Label})
 }

@@ -11,38 +11,38 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// NewVulnerability is the one whose life the story tells: advisories-next adds it to openssl of Debian 12, and so to
-// shop/web only, and advisories-fix says what fixes it.
+// NewVulnerability is the vulnerability of the scenarios. advisories-next adds it to openssl of Debian 12, and so only to shop/web.
+// advisories-fix adds its fixed version.
 const NewVulnerability = "CVE-2099-10001"
 
-// How long it may take until a message is in Slack.
+// Maximum times until a message is in Slack.
 const (
-	// announceWithin is that of a new database.
+	// announceWithin is the maximum time after a new database.
 	announceWithin = 75 * time.Second
-	// clairAnnouncesWithin is the same with Clair, which looks at its sources once a minute.
+	// clairAnnouncesWithin is the same with Clair, which reads its sources once a minute.
 	clairAnnouncesWithin = 4 * time.Minute
 )
 
-// life is what an act must know about those before it.
+// life is the state that one scenario passes to the next.
 type life struct {
 	*Environment
-	// told is the number of messages about the shop so far, that about the first scan included.
+	// told is the number of messages about the shop so far, including the one about the first scan.
 	told int
 	mark int64
 	jobs int
-	// indexed counts what Clair was told before, before what it has told.
+	// indexed is the number of index requests to Clair before a scenario, before holds the notifier's counters of webhooks.
 	indexed int
 	before  webhooks
-	// versions are those of the data that each image was matched with before, by namespace and digest.
+	// versions are the data versions that each image was matched with before, by namespace and digest.
 	versions map[string]string
-	// counts are those of the shop's Scanner before the exception, which ends at expires.
+	// counts are the counts of the shop's Scanner before the exception. expires is when the exception expires.
 	counts  v1alpha1.FindingCounts
 	expires time.Time
-	// lines are what the shop's findings were before web was built again.
+	// lines are the shop's findings before web was rebuilt.
 	lines []Line
 }
 
-// Acts are the whole story in an environment that is set up. Without the story's own advisories it ends after the first scan.
+// Acts returns all scenarios in an environment that is set up. Without the project's own advisories, only the first scan is run.
 func (e *Environment) Acts() []Step {
 	if e.Upstream {
 		return e.FirstAct()
@@ -69,7 +69,7 @@ func (l *life) message(ctx context.Context, within time.Duration) (Message, erro
 	return next, err
 }
 
-// news waits for the shop's next message, which must tell one change of the new vulnerability and nothing else.
+// news waits for the shop's next message, which must contain one change of the new vulnerability and nothing else.
 func (l *life) news(ctx context.Context, within time.Duration, change v1alpha1.Change) (Message, error) {
 	news, err := l.message(ctx, within)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *life) news(ctx context.Context, within time.Duration, change v1alpha1.C
 	return news, nil
 }
 
-// linesOf are the new vulnerability's lines in a message: it is in two packages of one image.
+// linesOf returns the new vulnerability's lines in a message: it is in two packages of one image.
 func (l *life) linesOf(change v1alpha1.Change) []string {
 	web := l.repository(images.Web)
 	return []string{
@@ -91,7 +91,7 @@ func (l *life) linesOf(change v1alpha1.Change) []string {
 	}
 }
 
-// dataWithin is how long it may take until a message about new data is in Slack.
+// dataWithin returns the maximum time from new data to a message in Slack.
 func (l *life) dataWithin() time.Duration {
 	if l.Backend == v1alpha1.BackendClair {
 		return clairAnnouncesWithin
@@ -99,7 +99,7 @@ func (l *life) dataWithin() time.Duration {
 	return announceWithin
 }
 
-// publishAdvisories serves the advisories of further directories of the fixtures beside the first.
+// publishAdvisories serves the advisories of further directories of the fixtures in addition to the first.
 func (l *life) publishAdvisories(ctx context.Context, further ...string) (string, error) {
 	if l.Backend == v1alpha1.BackendClair {
 		return "read by Clair within a minute", l.publishFeeds(ctx, append([]string{"advisories"}, further...)...)
@@ -108,7 +108,7 @@ func (l *life) publishAdvisories(ctx context.Context, further ...string) (string
 	return "built " + l.Database.Built.Format(time.RFC3339), err
 }
 
-// scannerCounts are those that the shop's Scanner shows.
+// scannerCounts returns the counts in the status of the shop's Scanner.
 func (l *life) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, error) {
 	scanner, err := l.Scanner(ctx, l.Shop())
 	if err != nil {
@@ -117,7 +117,7 @@ func (l *life) scannerCounts(ctx context.Context) (v1alpha1.FindingCounts, error
 	return scanner.Status.Findings, nil
 }
 
-// checkMessages waits for a time in which nothing more may come, neither about the shop nor about staging.
+// checkMessages checks for a time that no further message arrives, about the shop or about staging.
 func (l *life) checkMessages(ctx context.Context) (string, error) {
 	wanted := map[string]int{l.Shop(): l.told, l.Staging(): 1}
 	err := Throughout(ctx, silence, func(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/api/v1alpha1"
 )
 
-// Scanner reads the Scanner of a namespace.
+// Scanner returns the Scanner of a namespace.
 func (e *Environment) Scanner(ctx context.Context, namespace string) (*v1alpha1.Scanner, error) {
 	return e.scannerNamed(ctx, namespace, ScannerName)
 }
@@ -26,14 +26,14 @@ func (e *Environment) scannerNamed(ctx context.Context, namespace, name string) 
 	return &scanner, nil
 }
 
-// ImageScans reads the ImageScans of a namespace.
+// ImageScans returns the ImageScans of a namespace.
 func (e *Environment) ImageScans(ctx context.Context, namespace string) ([]v1alpha1.ImageScan, error) {
 	var scans v1alpha1.ImageScanList
 	err := e.Client.List(ctx, &scans, client.InNamespace(namespace))
 	return scans.Items, err
 }
 
-// ImageScanOf returns the ImageScan of an image that is named by a repository; an error if there is not exactly one.
+// ImageScanOf returns the ImageScan of an image in a repository; an error unless there is exactly one.
 func (e *Environment) ImageScanOf(ctx context.Context, namespace, repository string) (*v1alpha1.ImageScan, error) {
 	scans, err := e.ImageScans(ctx, namespace)
 	if err != nil {
@@ -48,12 +48,12 @@ func (e *Environment) ImageScanOf(ctx context.Context, namespace, repository str
 	return &scans[0], nil
 }
 
-// Covered waits until a namespace's Scanner has handled its images: as many have a result, and as many have failed.
+// Covered waits until a namespace's Scanner has the given numbers of scanned and failed images and is ready.
 func (e *Environment) Covered(ctx context.Context, namespace string, scanned, failed int32) error {
 	return e.CoveredBy(ctx, namespace, ScannerName, scanned, failed)
 }
 
-// CoveredBy does so for a Scanner with a name of its own.
+// CoveredBy is Covered for a Scanner with another name.
 func (e *Environment) CoveredBy(ctx context.Context, namespace, name string, scanned, failed int32) error {
 	return Eventually(ctx, e.scanWithin(), func(ctx context.Context) error {
 		scanner, err := e.scannerNamed(ctx, namespace, name)
@@ -72,7 +72,7 @@ func (e *Environment) CoveredBy(ctx context.Context, namespace, name string, sca
 	})
 }
 
-// unfinished says of each image without a result what it waits for.
+// unfinished describes the state of each image without a result.
 func (e *Environment) unfinished(ctx context.Context, namespace string) string {
 	scans, err := e.ImageScans(ctx, namespace)
 	if err != nil {
@@ -98,7 +98,7 @@ func describePhase(scan *v1alpha1.ImageScan) string {
 	return phase
 }
 
-// running maps the containers of a pod to the digests that its node reports, for those that were started.
+// running maps the started containers of a pod to the image digests that its node reports.
 func running(pod *corev1.Pod) map[string]string {
 	digests := map[string]string{}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {

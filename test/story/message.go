@@ -12,39 +12,39 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// Message is one that came to Slack, read as a person would.
+// Message is a message in Slack, parsed from the text that a person sees.
 type Message struct {
 	standin.Message
-	// Headline is the first line, without what stands below.
+	// Headline is the text of the header block.
 	Headline string
-	// Summary says that it tells what is there, and not what is new.
+	// Summary reports whether the message lists the present findings instead of changes.
 	Summary bool
-	// Findings is the number in the headline, or that of the lines if the headline names the only vulnerability.
+	// Findings is the number in the headline, or the number of lines if the headline names the only vulnerability.
 	Findings int
-	// Lines are the findings that it names.
+	// Lines are the findings that the message names.
 	Lines []Line
-	// Notices are the titles of what the Scanner says about itself.
+	// Notices are the titles of health notices about the Scanner.
 	Notices []string
 }
 
 // Line is one finding in a message.
 type Line struct {
 	Repository, ID, Severity, Package, Version string
-	// FixedIn is empty if no fix is named.
+	// FixedIn is the fixed version; empty if none is named.
 	FixedIn string
-	// Change is why it is told; empty in summaries.
+	// Change is the reason for announcing the finding; empty in summaries.
 	Change v1alpha1.Change
-	// ExceptionEnded says that it is told since an exception ended.
+	// ExceptionEnded reports whether the finding is announced because an exception ended.
 	ExceptionEnded bool
 }
 
-// String names what makes two lines the same news: an image repository, a vulnerability, a package.
+// String returns the identity of the announced finding: repository, vulnerability and package.
 func (l Line) String() string { return fmt.Sprintf("%s in %s of %s", l.ID, l.Package, l.Repository) }
 
-// told is the line with why it is told.
+// told returns the line with its change.
 func (l Line) told() string { return string(l.Change) + ": " + l.String() }
 
-// told are the lines with why they are told, sorted.
+// told returns the lines with their changes, sorted.
 func (m Message) told() []string {
 	told := make([]string, 0, len(m.Lines))
 	for _, line := range m.Lines {
@@ -65,10 +65,10 @@ var (
 	inRepository  = regexp.MustCompile(`^in (\S+)$`)
 )
 
-// fixedTitle stands above what is fixed, where else a package does.
+// fixedTitle is the first line of a group of fixed findings, where other groups have their package.
 const fixedTitle = "*Fixed*"
 
-// ReadMessage reads a message from its blocks. It knows the form that the notifier gives them.
+// ReadMessage parses the blocks of a message in the form that the notifier writes.
 func ReadMessage(m standin.Message) (Message, error) {
 	type text struct{ Text string }
 	var payload struct {
@@ -92,12 +92,12 @@ func ReadMessage(m standin.Message) (Message, error) {
 	}
 	read.Findings = len(read.Lines)
 	if count := headlineCount.FindStringSubmatch(read.Headline); count != nil {
-		read.Findings, _ = strconv.Atoi(count[1]) // digits, and few
+		read.Findings, _ = strconv.Atoi(count[1]) // only few digits
 	}
 	return read, nil
 }
 
-// section reads one about an image, the worst findings of a summary, or a notice.
+// section parses a section about an image, the most severe findings of a summary, or a notice.
 func (m *Message) section(text string) {
 	title, rest, _ := strings.Cut(text, "\n")
 	switch notice := noticeTitle.FindStringSubmatch(title); {
@@ -110,7 +110,7 @@ func (m *Message) section(text string) {
 	}
 }
 
-// summaryLines reads findings that stand for themselves: what, in the line below it the package, and in the next one the image.
+// summaryLines parses the findings of a summary: a line for the finding, the next for the package, and the next for the repository.
 func summaryLines(text string) []Line {
 	var lines []Line
 	for line := range strings.SplitSeq(text, "\n") {
@@ -125,8 +125,8 @@ func summaryLines(text string) []Line {
 	return lines
 }
 
-// newsLines reads the findings in an image, which stand below the line of their package, or name it if they are fixed; an empty line
-// is above each group.
+// newsLines parses the findings of an image. They follow the line of their package, or name the package if they are fixed. Groups are
+// separated by empty lines.
 func newsLines(title, text string) []Line {
 	var image Line
 	if repository := sectionTitle.FindStringSubmatch(title); repository != nil {
@@ -151,7 +151,7 @@ func newsLines(title, text string) []Line {
 	return lines
 }
 
-// readPackage reads a package, its version, and what fixes it.
+// readPackage parses a package, its version, and the fixed version.
 func (l *Line) readPackage(text string) {
 	if affected := packageLine.FindStringSubmatch(text); affected != nil {
 		l.Package, l.Version = affected[1], affected[2]
@@ -165,7 +165,7 @@ func (l *Line) readFix(text string) {
 	}
 }
 
-// with is the finding of a line in a message, in the package of l.
+// with returns a copy of l with the finding of a line.
 func (l Line) with(id, severity, line string) Line {
 	l.ID, l.Severity, l.Change = id, severity, v1alpha1.ChangeNew
 	l.ExceptionEnded = strings.Contains(line, "*exception ended*")

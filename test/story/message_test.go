@@ -17,7 +17,7 @@ import (
 
 var now = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// read renders a digest as the notifier does, and reads it as the story does.
+// read renders a digest as the notifier does, and parses the result.
 func read(t *testing.T, d notify.Digest) Message {
 	t.Helper()
 	payload, err := json.Marshal(slack.Render(d))
@@ -63,7 +63,7 @@ func TestReadMessageOfNews(t *testing.T) {
 	}
 }
 
-// Each change is told in its own words.
+// Each change is recognised.
 func TestReadMessageOfOneChange(t *testing.T) {
 	item := notify.Item{ID: "CVE-1", Severity: finding.High, SeverityBefore: finding.High, Package: "openssl", Version: "1", FirstSeen: now}
 	line := Line{Repository: "shop/web", ID: "CVE-1", Severity: "High", Package: "openssl", Version: "1"}
@@ -124,7 +124,7 @@ func TestReadMessageOfASummary(t *testing.T) {
 	}
 }
 
-// Each kind of summary is read as one, and the findings in it as none that is new.
+// Each kind of summary is recognised, and its findings are not changes.
 func TestReadMessageOfEachSummary(t *testing.T) {
 	for _, kind := range []notify.Kind{
 		notify.KindFirstScan, notify.KindBaselineRenewed, notify.KindEngineChanged, notify.KindEngineUpdated, notify.KindFilterWidened, notify.KindStoreRestored,

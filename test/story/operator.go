@@ -21,13 +21,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/clairfeed"
 )
 
-// Deployments of the operator, whoever installs it.
+// Names of the operator's Deployments, the same for every installation method.
 const (
 	ManagerDeployment  = "deployment/scanner-operator-manager"
 	NotifierDeployment = "deployment/scanner-operator-notifier"
 )
 
-// DeployOperator does what "make deploy" does, with the story's settings on top.
+// DeployOperator does what "make deploy" does, with the demo's settings.
 func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 	if err := e.checkStorage(ctx); err != nil {
 		return "", err
@@ -48,7 +48,7 @@ func (e *Environment) DeployOperator(ctx context.Context) (string, error) {
 	return "manager and notifier are ready in " + SystemNamespace, e.APIReady(ctx)
 }
 
-// APIReady waits until the API server serves the operator's kinds: a moment passes after their definitions are there.
+// APIReady waits until the API server serves the operator's CRDs, a moment after their creation.
 func (e *Environment) APIReady(ctx context.Context) error {
 	_, err := e.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s",
 		"crd/scanners.scanner-operator.io", "crd/imagescans.scanner-operator.io",
@@ -56,7 +56,7 @@ func (e *Environment) APIReady(ctx context.Context) error {
 	return err
 }
 
-// writeOverlay writes a kustomization above that of "make deploy", whose images are those of the last "make images".
+// writeOverlay writes a kustomization on top of that of "make deploy", which uses the images of the last "make images".
 func (e *Environment) writeOverlay(ctx context.Context) error {
 	overlay := exec.CommandContext(ctx, e.bin("image-builder"), "overlay", "-registry="+e.Registry)
 	overlay.Dir = e.Root
@@ -83,8 +83,8 @@ func (e *Environment) writeOverlay(ctx context.Context) error {
 	return nil
 }
 
-// OperatorConfig is the operator's configuration file for the story, for whoever installs the operator otherwise. The
-// notifier besides has to trust SlackAuthority and to be allowed SlackHost.
+// OperatorConfig returns the operator's configuration file for the demo, for other installation methods. The notifier additionally must
+// trust SlackAuthority and allow SlackHost.
 func (e *Environment) OperatorConfig() (string, error) {
 	values, err := e.operatorValues()
 	if err != nil {
@@ -93,10 +93,10 @@ func (e *Environment) OperatorConfig() (string, error) {
 	return render("operator/config.yaml", values)
 }
 
-// OperatorImages are the images of the last "make images", by digest: scanner-operator, scanner-notifier, scanner-grype.
+// OperatorImages returns the images of the last "make images" by digest: scanner-operator, scanner-notifier, scanner-grype.
 func (e *Environment) OperatorImages() (map[string]string, error) { return ImagesOf(e.Root) }
 
-// ImagesOf are those of another checkout.
+// ImagesOf returns the images of another checkout, as OperatorImages does.
 func ImagesOf(root string) (map[string]string, error) {
 	content, err := os.ReadFile(filepath.Join(root, "bin", "images.json"))
 	if err != nil {
@@ -107,7 +107,7 @@ func ImagesOf(root string) (map[string]string, error) {
 }
 
 func (e *Environment) operatorValues() (map[string]any, error) {
-	// A JSON string is a YAML string too, line breaks included.
+	// A JSON string is also a YAML string, including line breaks.
 	authority, err := json.Marshal(string(e.SlackAuthority))
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (e *Environment) operatorValues() (map[string]any, error) {
 	return values, nil
 }
 
-// checkStorage tells early what would otherwise be a pod that waits for its volume without a word.
+// checkStorage returns an error early if no volume is available. Otherwise the pod would wait for its volume without a message.
 func (e *Environment) checkStorage(ctx context.Context) error {
 	var classes storagev1.StorageClassList
 	if err := e.Client.List(ctx, &classes); err != nil {
@@ -163,11 +163,11 @@ func (e *Environment) checkStorage(ctx context.Context) error {
 		"(a local cluster has twenty, each for one run: make cluster-down gives new ones)")
 }
 
-// errForeign is the reason not to touch an operator that somebody else has installed.
+// errForeign means that an operator is installed that the demo has not installed.
 var errForeign = errors.New("an operator that does not belong to the story is installed in " + SystemNamespace + "; remove it first: make undeploy")
 
-// Remove removes everything that the story has made in the cluster, the operator included, and says whether there was
-// anything. An operator that was installed otherwise is left alone, which is an error.
+// Remove removes everything that the demo has created in the cluster, including the operator, and reports whether there was anything. An
+// operator from another installation is not touched and is an error.
 func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 	var system corev1.Namespace
 	err = e.Client.Get(ctx, client.ObjectKey{Name: SystemNamespace}, &system)
@@ -190,7 +190,7 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 	}
 	if strings.TrimSpace(listed) != "" {
 		removed = true
-		// The operator's namespace goes with the others, and with it the volume's claim.
+		// This deletes the operator's namespace too, and with it the PersistentVolumeClaim.
 		if _, err := e.Kubectl(ctx, "delete", "namespaces", "--selector", selector, "--timeout=120s"); err != nil {
 			return true, err
 		}
@@ -201,10 +201,10 @@ func (e *Environment) Remove(ctx context.Context) (removed bool, err error) {
 	return true, errors.Join(e.removeOperator(ctx), e.forget())
 }
 
-// forget removes what was made here for publishing.
+// forget removes the local copies of published data.
 func (e *Environment) forget() error { return errors.Join(e.forgetDatabases(), e.forgetFeeds()) }
 
-// removeScanners lets the operator put away what it has made, while it still runs.
+// removeScanners deletes the Scanners while the operator still runs, so that it can clean up its objects.
 func (e *Environment) removeScanners(ctx context.Context) error {
 	_, err := e.Kubectl(ctx, "delete", "scanners.scanner-operator.io", "--all", "--all-namespaces", "--ignore-not-found", "--timeout=60s")
 	if err != nil && strings.Contains(err.Error(), "the server doesn't have a resource type") {
@@ -213,7 +213,7 @@ func (e *Environment) removeScanners(ctx context.Context) error {
 	return err
 }
 
-// removeOperator removes what of the operator is outside namespaces.
+// removeOperator removes the operator's objects outside namespaces.
 func (e *Environment) removeOperator(ctx context.Context) error {
 	rendered, err := e.Kubectl(ctx, "kustomize", filepath.Join(e.Root, "config", "default"))
 	if err != nil {
@@ -223,7 +223,7 @@ func (e *Environment) removeOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// With Clair, a component is beside it.
+	// With Clair, another component is installed.
 	_, err = e.Kubectl(ctx, "delete", "clusterrolebinding,clusterrole", "scanner-operator-notifier-clair-webhooks", "--ignore-not-found")
 	return err
 }

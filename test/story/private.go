@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// PrivateRegistry holds the same images as the registry of the story, behind TLS with an authority of its own and a
-// password.
+// PrivateRegistry contains the same images as the demo's registry. It uses TLS with its own authority and requires a password.
 type PrivateRegistry struct {
-	// Host with its port.
+	// Host includes the port.
 	Host           string
 	User, Password string
-	// Authority that signed its certificate, PEM.
+	// Authority is the authority of its certificate, PEM.
 	Authority string
 }
 
-// privateRegistryFromEnvironment reads what the local cluster says of its private registry; nil where there is none.
+// privateRegistryFromEnvironment reads the settings of the local cluster's private registry; nil if there is none.
 func privateRegistryFromEnvironment() (*PrivateRegistry, error) {
 	host := os.Getenv("SCANNER_PRIVATE_REGISTRY")
 	if host == "" {
@@ -35,7 +34,7 @@ func privateRegistryFromEnvironment() (*PrivateRegistry, error) {
 	}, nil
 }
 
-// Reference is where an image of the open registry lies in the private one.
+// Reference returns the reference in the private registry for an image of the open registry.
 func (r *PrivateRegistry) Reference(open string) (string, error) {
 	_, path, found := strings.Cut(open, "/")
 	if !found {
@@ -44,7 +43,7 @@ func (r *PrivateRegistry) Reference(open string) (string, error) {
 	return r.Host + "/" + path, nil
 }
 
-// DockerConfig is the content of a pull secret with this password.
+// DockerConfig returns the content of a pull secret with the given password.
 func (r *PrivateRegistry) DockerConfig(password string) (string, error) {
 	text, err := json.Marshal(map[string]any{"auths": map[string]any{r.Host: map[string]string{
 		"auth": base64.StdEncoding.EncodeToString([]byte(r.User + ":" + password)),

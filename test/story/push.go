@@ -42,8 +42,8 @@ func (e *Environment) Push(ctx context.Context, name string, image v1.Image) (st
 	return digest.String(), nil
 }
 
-// PushVariant pushes an image of the story under another name, with one more file, so that it is another image with the
-// same vulnerabilities.
+// PushVariant pushes an image of the demo with one more file under another name. The result is a different image with the same
+// vulnerabilities.
 func (e *Environment) PushVariant(ctx context.Context, of, name string) (string, error) {
 	base, err := e.loadImage(of)
 	if err != nil {

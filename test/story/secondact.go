@@ -10,16 +10,16 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// Times of the second act.
+// Times of the second scenario.
 const (
-	// webhookWithin is how long Clair's webhook may take after the message: it looks for news once a minute, and sends those of
-	// the time before.
+	// webhookWithin is the maximum time from the message to Clair's webhook. Clair checks for changes once a minute, and then sends the
+	// webhooks of the previous interval.
 	webhookWithin = 4 * time.Minute
-	// silence is longer than a receiver of the story waits before it tells something.
+	// silence is longer than the delay of the demo's receivers.
 	silence = 8 * time.Second
 )
 
-// appears are the steps of the second act: an advisory is added.
+// appears returns the steps of the second scenario: an advisory is added.
 func (l *life) appears() []Step {
 	steps := []Step{
 		{"Second act: an advisory is added, a newer vulnerability database is published", l.publish},
@@ -54,7 +54,7 @@ func (l *life) publish(ctx context.Context) (string, error) {
 	return l.publishAdvisories(ctx, "advisories-next")
 }
 
-// dataVersions are those that each image of the shop was matched with last, by namespace and digest.
+// dataVersions returns the data versions that each image of the shop was last matched with, by namespace and digest.
 func (e *Environment) dataVersions(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
 	for _, namespace := range e.shopNamespaces() {
@@ -78,7 +78,7 @@ func (l *life) checkNew(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%q, %.0f s after it was published", news.Headline, time.Since(began).Seconds()), nil
 }
 
-// checkSilence waits until every image was matched with the new data, and then a little longer.
+// checkSilence waits until every image was matched with the new data, and then checks for a time that no message arrives.
 func (l *life) checkSilence(ctx context.Context) (string, error) {
 	err := Eventually(ctx, soon, func(ctx context.Context) error {
 		now, err := l.dataVersions(ctx)
@@ -106,7 +106,7 @@ func (l *life) checkNoWork(ctx context.Context) (string, error) {
 	if jobs := l.Jobs.All(); len(jobs) != l.jobs {
 		return "", fmt.Errorf("expected no new Job that lists what is in an image, there are %d: %v", len(jobs)-l.jobs, jobs)
 	}
-	// The node goes on asking for the image that does not exist.
+	// The node keeps requesting the image that does not exist.
 	reads, err := l.Pulls.ReadsSince(l.mark, images.Web, images.API, images.Migrate, images.Cache, images.Static)
 	if err != nil {
 		return "", err

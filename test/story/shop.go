@@ -14,8 +14,8 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// startShop runs the workloads in both namespaces and waits until they run; the one whose image does not exist, until its
-// node has noticed that.
+// startShop creates the workloads in both namespaces and waits until they run. For the workload whose image does not exist, it waits
+// until the image pull has failed.
 func (e *Environment) startShop(ctx context.Context) (string, error) {
 	for _, namespace := range e.shopNamespaces() {
 		if err := e.MakeNamespace(ctx, namespace); err != nil {
@@ -56,7 +56,7 @@ func (e *Environment) ghostIsNotPulled(ctx context.Context) error {
 	return errors.New("the pod ghost waits for something else than its image")
 }
 
-// startScanners makes a Scanner in both namespaces.
+// startScanners creates a Scanner in both namespaces.
 func (e *Environment) startScanners(ctx context.Context) (string, error) {
 	if e.Backend == v1alpha1.BackendClair {
 		var err error
@@ -72,35 +72,35 @@ func (e *Environment) startScanners(ctx context.Context) (string, error) {
 	return "each with a receiver in Slack, its address in a Secret", nil
 }
 
-// announcedChanges are what the receivers of both namespaces want to hear of: what is fixed, too.
+// announcedChanges are the changes that the receivers of both namespaces announce, including Fixed.
 const announcedChanges = "New, FixAvailable, Escalated, Regressed, Fixed"
 
-// ScannerSettings are what differs between Scanners of the story.
+// ScannerSettings are the settings that differ between Scanners of the demo.
 type ScannerSettings struct {
-	// Name of the Scanner; ScannerName if empty.
+	// Name is the Scanner's name; empty means ScannerName.
 	Name string
-	// Backend is its engine; the story's if empty.
+	// Backend is the Scanner's engine; empty means the environment's.
 	Backend v1alpha1.BackendType
-	// ClairKey is the pre-shared key that it speaks to Clair with; the right one if empty.
+	// ClairKey is the pre-shared key for Clair; empty means the correct one.
 	ClairKey string
-	// FirstScan is the receivers' policy; Summary if empty.
+	// FirstScan is the receivers' firstScan setting; empty means Summary.
 	FirstScan string
-	// GroupWait and GroupInterval of the receivers; 5 and 10 seconds if 0.
+	// GroupWait and GroupInterval are the receivers' delays; 0 means 5 and 10 seconds.
 	GroupWait, GroupInterval time.Duration
-	// Receivers of its messages; one with the namespace for its channel if empty.
+	// Receivers are the Scanner's receivers; empty means one whose channel is the namespace.
 	Receivers []Receiver
 }
 
-// Receiver is one of a Scanner of the story.
+// Receiver is a receiver of a Scanner of the demo.
 type Receiver struct {
 	Name string
-	// Channel is what Messages are asked for; the namespace if empty.
+	// Channel is the argument for Messages; empty means the namespace.
 	Channel string
-	// Announce are the changes to hear of, and Workloads those that concern it; the defaults if empty.
+	// Announce are the announced changes, and Workloads the receiver's workload selection; empty means the defaults.
 	Announce, Workloads string
 }
 
-// MakeScanner makes a Scanner with a receiver and all that the receiver needs.
+// MakeScanner creates a Scanner with its receivers and their Secrets.
 func (e *Environment) MakeScanner(ctx context.Context, namespace string, settings ScannerSettings) error {
 	backend := cmp.Or(settings.Backend, e.Backend)
 	receivers := settings.Receivers
@@ -122,23 +122,23 @@ func (e *Environment) MakeScanner(ctx context.Context, namespace string, setting
 			return errors.New("this story has no Clair")
 		}
 		values["ClairURL"], values["ClairKey"] = clairURL, cmp.Or(settings.ClairKey, e.clair.key)
-		values["Webhooks"] = namespace != e.Using(v1alpha1.BackendClair).Staging() // nobody sends any for it
+		values["Webhooks"] = namespace != e.Using(v1alpha1.BackendClair).Staging() // no webhooks are sent to staging's Scanner
 	}
 	return e.Apply(ctx, "scanner.yaml", values)
 }
 
-// Pod is one to run.
+// Pod is a pod to run.
 type Pod struct {
 	Name, Image string
-	// Init is the image of an init container; none if empty.
+	// Init is the image of an init container; empty means no init container.
 	Init string
-	// Receivers are what its annotation names; it has none if empty.
+	// Receivers is the value of the pod's receivers annotation; empty means no annotation.
 	Receivers string
-	// PullSecrets are the names of the Secrets that it is pulled with.
+	// PullSecrets are the names of the pod's image pull secrets.
 	PullSecrets []string
 }
 
-// RunPods runs pods and waits until all are ready.
+// RunPods creates pods and waits until all are ready.
 func (e *Environment) RunPods(ctx context.Context, namespace string, pods ...Pod) error {
 	if err := e.Apply(ctx, "pods.yaml", map[string]any{"Namespace": namespace, "Pods": pods}); err != nil {
 		return err

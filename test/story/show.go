@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Show prints what the story came to, as a user would see it.
+// Show prints the results of the demo as a user sees them.
 func (e *Environment) Show(ctx context.Context) error {
 	text, err := e.Kubectl(ctx, "get", "scanners,imagescans,vulnerabilityexceptions", "--all-namespaces")
 	if err != nil {
@@ -29,7 +29,7 @@ func (e *Environment) Show(ctx context.Context) error {
 	return nil
 }
 
-// diagnoses are the commands that tell most about what went wrong.
+// diagnoses are the most useful kubectl commands for finding the cause of a failure.
 var diagnoses = [][]string{
 	{"get", "pods", "--all-namespaces", "--output", "wide"},
 	{"get", "scanners,imagescans,vulnerabilityexceptions,clustervulnerabilityexceptions", "--all-namespaces", "--output", "wide"},
@@ -46,7 +46,7 @@ var diagnoses = [][]string{
 	{"get", "events", "--all-namespaces", "--sort-by", ".metadata.creationTimestamp"},
 }
 
-// Diagnose prints what helps to find out why a step failed.
+// Diagnose prints the output of the diagnoses after a failed step.
 func (e *Environment) Diagnose(ctx context.Context) {
 	for _, command := range diagnoses {
 		text, err := e.Kubectl(ctx, command...)

@@ -12,13 +12,13 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/slackstandin/standin"
 )
 
-// SlackHost is where the stand-in for Slack takes webhooks.
+// SlackHost is the host of the stand-in for Slack.
 const SlackHost = "slack." + InfraNamespace + ".svc"
 
-// webhookPath is the path of the webhook of a channel, which is called after the namespace whose Scanner posts to it.
+// webhookPath returns the path of a channel's webhook. A channel has the name of the namespace whose Scanner posts to it.
 func webhookPath(channel string) string { return "/services/T0STORY/B0STORY/" + channel }
 
-// WebhookURL is the address of that webhook.
+// WebhookURL returns the URL of a channel's webhook.
 func WebhookURL(channel string) string { return "https://" + SlackHost + webhookPath(channel) }
 
 func (e *Environment) startSlack(ctx context.Context) (string, error) {
@@ -46,7 +46,7 @@ func (e *Environment) startSlack(ctx context.Context) (string, error) {
 	return "https://" + SlackHost, e.RolledOut(ctx, InfraNamespace, "deployment/slack")
 }
 
-// Messages returns what the webhook of a channel has got, oldest first.
+// Messages returns the messages that a channel's webhook has received, oldest first.
 func (e *Environment) Messages(ctx context.Context, channel string) ([]Message, error) {
 	raw, err := e.Clientset.CoreV1().Services(InfraNamespace).ProxyGet("http", "slack", "control", "messages", nil).DoRaw(ctx)
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Step is one part of the story.
+// Step is one step of the demo.
 type Step struct {
-	// Name says what the step does or checks.
+	// Name describes what the step does or checks.
 	Name string
-	// Run does it and returns what is worth telling about it in one line.
+	// Run executes the step and returns its result in one line.
 	Run func(context.Context) (string, error)
 }
 
-// Tell runs steps one after the other and says how far it is. It ends at the first that fails, with its name.
+// Tell runs steps one after the other and prints the progress. It stops at the first error and returns it with the name of the step.
 func Tell(ctx context.Context, out io.Writer, now func() time.Time, steps []Step) error {
 	for i, step := range steps {
 		fmt.Fprintf(out, "[%d/%d] %s\n", i+1, len(steps), step.Name)

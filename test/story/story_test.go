@@ -86,7 +86,7 @@ func TestTellEndsAtTheStepThatFails(t *testing.T) {
 	}
 }
 
-// The templates are filled in with what the story has, and are what Kubernetes and the operator can read.
+// The rendered templates are valid for Kubernetes and the operator.
 func TestOperatorConfigurationIsValid(t *testing.T) {
 	for _, upstream := range []bool{false, true} {
 		e := &Environment{Options: Options{Registry: "198.51.100.10:5000/scanner-operator", Upstream: upstream}, SlackAuthority: []byte("-----BEGIN\nx\n")}
@@ -311,7 +311,7 @@ func TestFixedAlone(t *testing.T) {
 	}
 }
 
-// The Scanner's receivers have the addresses that their channels have.
+// Each receiver's Secret key has the URL of its channel's webhook.
 func TestScannerIsRendered(t *testing.T) {
 	values := map[string]any{
 		"Namespace": "shop", "Name": "scanner", "System": "system", "FirstScan": "Summary", "Backend": "Grype", "ClairURL": "",

@@ -9,7 +9,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/images"
 )
 
-// getsAFix are the steps of the third act: Debian publishes what fixes the vulnerability.
+// getsAFix returns the steps of the third scenario: Debian publishes a fix of the vulnerability.
 func (l *life) getsAFix() []Step {
 	return []Step{
 		{"Third act: the advisory gets a fixed version", func(ctx context.Context) (string, error) {

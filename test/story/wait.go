@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// pollInterval is how often something that cannot be watched is looked at.
+// pollInterval is the interval of checks of a state that cannot be watched.
 const pollInterval = 500 * time.Millisecond
 
-// errFinal marks what will not get better by waiting.
+// errFinal marks errors that waiting cannot resolve.
 var errFinal = errors.New("no use to wait")
 
-// Final makes Eventually give up at once.
+// Final makes Eventually return the error at once.
 func Final(err error) error { return errors.Join(err, errFinal) }
 
-// Eventually waits until a check succeeds. When it does not within the time, the error says what the check said last.
+// Eventually waits until a check succeeds. After a timeout, the error contains the check's last error.
 func Eventually(ctx context.Context, within time.Duration, check func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -30,7 +30,7 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 			return nil
 		case errors.Is(err, errFinal):
 			return err
-		case limited.Err() == nil || last == nil: // what the end of the time itself causes tells nothing
+		case limited.Err() == nil || last == nil: // an error that the timeout itself causes hides the cause
 			last = err
 		}
 		select {
@@ -44,7 +44,7 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 	}
 }
 
-// Throughout checks again and again for a time and fails with the check.
+// Throughout repeats a check for the given time and returns its first error.
 func Throughout(ctx context.Context, during time.Duration, check func(context.Context) error) error {
 	end := time.NewTimer(during)
 	defer end.Stop()

@@ -1,5 +1,5 @@
-{{/* Objects from files/, which are copies of config/: (dict "root" . "text" TEXT). They get the labels and the namespace of the
-release, and name its ServiceAccounts. */}}
+{{/* Renders objects from files/, which are copies of config/: (dict "root" . "text" TEXT). They get the labels and the namespace
+of the release, and its ServiceAccounts. */}}
 {{- define "scanner-operator.documents" -}}
 {{- $root := .root }}
 {{- range regexSplit "(?m)^---\\s*$" .text -1 }}

@@ -10,14 +10,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Labels by which the pods of a component are selected: (list . "manager"). They are part of the API between the operator's
-parts (Services, policies, documentation) and so the same in every release. */}}
+{{/* Labels that select the pods of a component: (list . "manager"). They are part of the API between the operator's parts (Services,
+policies, documentation) and therefore the same in every release. */}}
 {{- define "scanner-operator.selector" -}}
 app.kubernetes.io/name: scanner-operator
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
-{{/* Reference of an image: (list . "manager"). */}}
+{{/* The reference of an image: (list . "manager"). */}}
 {{- define "scanner-operator.image" -}}
 {{- $root := index . 0 }}
 {{- $all := $root.Values.image }}
@@ -29,7 +29,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Names of what users may have of their own. */}}
+{{/* Names of objects that users may replace by their own. */}}
 {{- define "scanner-operator.storeClaim" -}}
 {{- default "scanner-operator-store" .Values.store.existingClaim }}
 {{- end }}

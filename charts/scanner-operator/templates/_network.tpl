@@ -1,4 +1,4 @@
-{{/* Rules that network policies share. */}}
+{{/* Rules that several network policies use. */}}
 {{- define "scanner-operator.toDNS" -}}
 - to:
   - namespaceSelector:
@@ -14,8 +14,8 @@
   {{- end }}
 {{- end }}
 
-{{/* The Kubernetes API and the internet. A policy cannot name the API servers, whose addresses are often private ones: without
-peers for them, all addresses are open at these ports, but for those of the node and of the cloud's metadata service. */}}
+{{/* The Kubernetes API and the internet. A policy cannot name the API servers, whose addresses are often private. Without peers for
+them, all addresses are open at these ports, except for those of the node and of the cloud's metadata service. */}}
 {{- define "scanner-operator.toKubernetesAPI" -}}
 {{- with .Values.networkPolicy }}
 - to:
@@ -39,7 +39,7 @@ peers for them, all addresses are open at these ports, but for those of the node
 {{- end }}
 {{- end }}
 
-{{/* Private, shared and link-local addresses are left out. */}}
+{{/* Private, shared and link-local addresses are excluded. */}}
 {{- define "scanner-operator.toInternet" -}}
 {{- with .Values.networkPolicy }}
 - to:
@@ -60,7 +60,7 @@ peers for them, all addresses are open at these ports, but for those of the node
 {{- end }}
 {{- end }}
 
-{{/* (list PEERS PORT): from these, or from all pods. */}}
+{{/* (list PEERS PORT): from the given peers, or from all pods. */}}
 {{- define "scanner-operator.from" -}}
 - from:
   {{- with index . 0 }}

@@ -1,4 +1,4 @@
-{{/* What pods of the release have in common: (list . .Values.manager). */}}
+{{/* The common part of the release's pods: (list . .Values.manager). */}}
 {{- define "scanner-operator.scheduling" -}}
 {{- $root := index . 0 }}
 {{- $pod := index . 1 }}
@@ -29,7 +29,7 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* The restricted Pod Security level, for pods and containers. */}}
+{{/* The restricted Pod Security Standard, for pods and containers. */}}
 {{- define "scanner-operator.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -45,8 +45,8 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* The proxy, as environment variables. Kubernetes writes the address of its API in place of the last name: it is reached by
-its address and not by a name. */}}
+{{/* The proxy, as environment variables. Kubernetes replaces the last name by the address of its API, since clients in the pod connect
+to the address instead of a name. */}}
 {{- define "scanner-operator.proxy" -}}
 {{- with .Values.proxy }}
 {{- if or .httpProxy .httpsProxy }}

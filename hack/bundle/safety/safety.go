@@ -1,6 +1,6 @@
-// Package safety compares CustomResourceDefinitions with those of the last release under the rules by which OLM v1 allows or
-// refuses an upgrade: a scope, a stored version or a field that goes, another type, a new required field, another default,
-// fewer choices, tighter bounds. Whoever has objects of the last release can then go on with them.
+// Package safety compares CustomResourceDefinitions with those of the last release, by the rules with which OLM v1 allows or refuses an
+// upgrade. It reports a removed scope, stored version or field, a changed type or default, a new required field, fewer enum values, and
+// tighter bounds. A safe upgrade keeps the objects of the last release valid.
 package safety
 
 import (
@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/crdify/pkg/validators/version"
 )
 
-// rules are those of operator-controller 1.11 (internal/operator-controller/rukpak/preflights/crdupgradesafety): the strictest
-// there are, but that a description may change and a choice may be added.
+// rules are the rules of operator-controller 1.11 (internal/operator-controller/rukpak/preflights/crdupgradesafety): the strictest ones,
+// except that descriptions may change and enum values may be added.
 var rules = config.Config{
 	Conversion:           config.ConversionPolicyIgnore,
 	UnhandledEnforcement: config.EnforcementPolicyError,
@@ -25,7 +25,7 @@ var rules = config.Config{
 	},
 }
 
-// Problems says why OLM would not replace one definition by the other; none if it would.
+// Problems returns the reasons why OLM would refuse to replace published by now; empty if it would not.
 func Problems(published, now *apiextensionsv1.CustomResourceDefinition) ([]string, error) {
 	judge, err := runner.New(&rules, runner.DefaultRegistry())
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Where the definitions are: those of the last release, which only a release renews, and those of now.
+// Directories of the definitions: published has those of the last release and is updated only by a release, bases has the current ones.
 const (
 	published = "../../../config/crd/published"
 	bases     = "../../../config/crd/bases"
 )
 
-// TestDefinitionsMayFollowThePublishedOnes: whoever has the last release can be upgraded, by OLM v1 too.
+// OLM v1 can upgrade from the last release.
 func TestDefinitionsMayFollowThePublishedOnes(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(published, "*.yaml"))
 	if err != nil {
@@ -43,7 +43,7 @@ type (
 	schema = apiextensionsv1.JSONSchemaProps
 )
 
-// TestEachRuleRefuses: one change for each rule, made to the definition of Scanner.
+// Each rule rejects one change to the definition of Scanner.
 func TestEachRuleRefuses(t *testing.T) {
 	one, raw := int64(1), func(text string) *apiextensionsv1.JSON { return &apiextensionsv1.JSON{Raw: []byte(text)} }
 	tests := map[string]struct {
@@ -79,7 +79,7 @@ func TestEachRuleRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatMayChange: descriptions, new optional fields, new choices and wider bounds are no hindrance.
+// Changed descriptions, new optional fields, new enum values and wider bounds are allowed.
 func TestWhatMayChange(t *testing.T) {
 	ninety := int64(90)
 	for name, change := range map[string]func(*crd){
@@ -116,7 +116,7 @@ func spec(c *crd) *schema {
 	return &part
 }
 
-// engine changes spec.backend.type, the field with choices.
+// engine changes spec.backend.type, the field with an enum.
 func engine(change func(*schema)) func(*crd) {
 	return at("backend", func(s *schema) {
 		field := s.Properties["type"]
@@ -144,7 +144,7 @@ func read(t *testing.T, file string) *crd {
 	if err := yaml.UnmarshalStrict(text, &definition); err != nil {
 		t.Fatal(err)
 	}
-	// What the API server notes of an installed definition.
+	// The API server sets this status for an installed definition.
 	definition.Status.StoredVersions = []string{definition.Spec.Versions[0].Name}
 	return &definition
 }

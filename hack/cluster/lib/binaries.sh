@@ -1,10 +1,10 @@
-# Building every program from its Go module, once.
+# Builds every program from its Go module, once.
 # shellcheck shell=bash
 
 KUBERNETES_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl)
 OTHER_PROGRAMS=(etcd coredns registry pause)
 
-# build_programs [NAME…] builds the named programs, or all, unless they are built already.
+# build_programs [NAME…] builds the named programs, or all, unless they are already built.
 build_programs() {
   local wanted=("$@") missing=() name
   [ $# -gt 0 ] || wanted=("${OTHER_PROGRAMS[@]}" "${KUBERNETES_PROGRAMS[@]}")
@@ -21,16 +21,16 @@ build_programs() {
   done
 }
 
-# is_built tells whether a program is there and was built from what is pinned now.
+# is_built succeeds if a program exists and was built from the current pin.
 is_built() { [ -x "$BIN/$1" ] && [ "$(cat "$BIN/.$1.pin" 2>/dev/null)" = "$(pin_of "$1")" ]; }
 
-# pin_of prints what identifies a program's source: its module here, or the version of Kubernetes.
+# pin_of prints the identity of a program's source: its module here, or the Kubernetes version.
 pin_of() {
   if [ -d "$HERE/programs/$1" ]; then cat "$HERE/programs/$1"/*.* | sha256sum | cut -c1-16; else echo "$KUBERNETES"; fi
 }
 
-# build_program builds one program under a passing name, so that a build that is stopped half-way is never taken for a
-# finished one. The flags are the same for all: what one has compiled, the next finds in Go's cache.
+# build_program builds one program under a temporary name, so that an interrupted build never counts as finished. All programs
+# use the same flags, so that they share Go's build cache.
 build_program() {
   local name=$1 directory=$HERE/programs/$1 package=. flags="-s -w"
   case $name in
@@ -44,9 +44,10 @@ build_program() {
   ) && mv "$BIN/.$name.$$" "$BIN/$name" && pin_of "$name" >"$BIN/.$name.pin"
 }
 
-# kubernetes_module prints the directory of a module from which Kubernetes' commands can be built, and writes it when it is
-# missing. `go install k8s.io/kubernetes/cmd/…@version` is refused: that module replaces its staging modules by paths. Ours
-# replaces each by its published version, which is the same code: v1.37.2 of the one is v0.37.2 of the others.
+# kubernetes_module prints the directory of a module from which Kubernetes' commands can be built, and writes it if it is
+# missing. `go install k8s.io/kubernetes/cmd/…@version` is not possible, since that module replaces its staging modules by
+# paths. This module replaces each by its published version, which is the same code: v1.37.2 of Kubernetes is v0.37.2 of the
+# staging modules.
 kubernetes_module() {
   local directory=$CACHE/cluster/src/kubernetes-$KUBERNETES original
   if [ -e "$directory/complete" ]; then echo "$directory"; return; fi
@@ -67,7 +68,7 @@ kubernetes_module() {
   echo "$directory"
 }
 
-# version_flags makes the programs say their version, as release builds do; clients choose features by it.
+# version_flags sets the version that the programs report, as in release builds; clients select features by it.
 version_flags() {
   local minor=${KUBERNETES#1.} package
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do

@@ -1,7 +1,7 @@
 # The cluster's certificate authority, one certificate per identity, and a kubeconfig for each client.
 # shellcheck shell=bash
 
-# They live as long as a cluster that somebody forgot, and no secret of them leaves $STATE, which only root can read.
+# The certificates are valid longer than any cluster is used. Their keys stay in $STATE, which only root can read.
 CERTIFICATE_DAYS=365
 
 make_certificates() {
@@ -12,7 +12,7 @@ make_certificates() {
     new_key service-accounts; openssl pkey -in service-accounts.key -pubout -out service-accounts.pub
     sign kube-apiserver /CN=kube-apiserver "subjectAltName=IP:127.0.0.1,IP:$NODE_ADDRESS,IP:$FIRST_SERVICE,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local"
     sign private-registry /CN=private-registry "subjectAltName=IP:$NODE_ADDRESS"
-    # The names are Kubernetes' own: its authorizers know each component by them.
+    # The names are defined by Kubernetes: its authorizers identify each component by them.
     sign admin /O=system:masters/CN=admin
     sign kube-controller-manager /CN=system:kube-controller-manager
     sign kube-scheduler /CN=system:kube-scheduler
@@ -36,7 +36,7 @@ sign() {
   openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days $CERTIFICATE_DAYS -out "$1.crt" -extfile "$1.ext"
 }
 
-# kubeconfig NAME prints a self-contained one: it still works when a test copies it into a pod.
+# kubeconfig NAME prints a self-contained kubeconfig, which still works when a test copies it into a pod.
 kubeconfig() {
   local pki=$STATE/pki
   cat <<C

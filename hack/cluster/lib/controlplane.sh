@@ -1,8 +1,8 @@
 # The image registry, etcd and the control plane.
 # shellcheck shell=bash
 
-# start_registry serves images over plain HTTP on the node's address, to the kubelet and to pods alike. Its standard output
-# is the access log, one line per request in Apache's combined format: tests count pulls in it.
+# start_registry serves images over plain HTTP on the node's address, to the kubelet and to pods. Its standard output is the
+# access log, one line per request in Apache's combined format: tests count pulls in it.
 start_registry() {
   cat >"$STATE/registry.yaml" <<C
 version: 0.1
@@ -14,7 +14,7 @@ C
   wait_for 20 registry listens_on "$REGISTRY_ADDRESS"
 }
 
-# start_private_registry serves what the other registry holds, and takes nothing.
+# start_private_registry serves the content of the other registry, read-only.
 start_private_registry() {
   local pki=$STATE/pki
   printf '%s:%s\n' "$PRIVATE_REGISTRY_USER" "$PRIVATE_REGISTRY_HASH" >"$STATE/htpasswd"
@@ -29,8 +29,7 @@ C
   wait_for 20 private-registry listens_on "$PRIVATE_REGISTRY_ADDRESS"
 }
 
-# start_etcd keeps everything on disk without waiting for the disk: a crash of the machine may lose a cluster that is made
-# to be thrown away.
+# start_etcd does not wait for the disk (no fsync): a crash of the machine may lose the temporary cluster.
 start_etcd() {
   start etcd "$BIN/etcd" --name=node1 --data-dir="$STATE/etcd" --unsafe-no-fsync --log-level=warn \
     --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
@@ -40,8 +39,8 @@ start_etcd() {
 
 kubectl_admin() { beside_node "$BIN/kubectl" --kubeconfig="$STATE/admin.kubeconfig" "$@"; }
 
-# start_apiserver reaches the kubelet by address (logs, exec): no name of a node resolves here. What the operator's
-# ServiceAccounts ask is written down, a megabyte or two in a minute of tests.
+# start_apiserver reaches the kubelet by address (logs, exec), since node names do not resolve here. The requests of the
+# operator's ServiceAccounts are logged, one or two megabytes per minute of tests.
 start_apiserver() {
   local pki=$STATE/pki
   start kube-apiserver "$BIN/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 \
@@ -66,8 +65,9 @@ start_controllers() {
   volumes | kubectl_admin apply -f - >/dev/null
 }
 
-# volumes prints disks for claims that name no storage class. Local volumes, not hostPath: only those get the group of the
-# pod that uses them. A disk is not used again after its claim was deleted; there are enough for a long day of tests.
+# volumes prints PersistentVolumes for PersistentVolumeClaims without a storage class. They are local volumes instead of
+# hostPath, since only local volumes get the group of their pod. A volume is not reused after its PersistentVolumeClaim was
+# deleted; there are enough for a long day of tests.
 volumes() {
   local number
   for number in $(seq 20); do

@@ -1,14 +1,14 @@
-# The node: a process, mount and network namespace of its own, with a first process that holds them.
+# The node: its own PID, mount and network namespaces, held by a first process.
 #
-# Everything of the cluster runs as a descendant of that first process. When it ends, the kernel ends all the others,
-# unmounts what they mounted and deletes their networks: nothing has to be hunted for. Programs of the cluster see the
-# machine's files, except for the directories below, which they get empty.
+# All programs of the cluster are descendants of the first process. When it ends, the kernel kills all the others, unmounts
+# their mounts and deletes their networks, so no other clean-up is needed. The programs see the machine's files, except for the
+# directories below, which are empty for them.
 # shellcheck shell=bash
 
-# Where containerd, the kubelet and the network plugins write whatever they are told.
+# Directories that containerd, the kubelet and the network plugins write to.
 PRIVATE_DIRECTORIES=(/run/containerd /run/netns /var/lib/cni /var/lib/kubelet /var/log/containers /var/log/pods)
 
-# The kubelet sets these for the whole machine; they are put back when the cluster goes.
+# The kubelet sets these for the whole machine. They are restored when the cluster is removed.
 MACHINE_SETTINGS=(vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
 
 start_node() {
@@ -16,18 +16,18 @@ start_node() {
   mkdir "$STATE"/{log,run,private,kubelet,podlogs,registry,etcd}
   echo "$KUBERNETES" >"$STATE/version"
   echo "$BIN" >"$STATE/bin"
-  # A copy under the state directory: the path of its program file is what tells the node's first process from any other.
+  # A copy below the state directory: the path of its executable distinguishes the node's first process from others.
   cp "$BIN/pause" "$STATE/first-process"
   remember_machine
   make_cgroups
-  # setsid: the cluster outlives the terminal. --kill-child: it does not outlive this helper of unshare.
+  # setsid: the cluster outlives the terminal. --kill-child: the first process does not outlive this unshare process.
   setsid unshare --net --mount --pid --fork --kill-child -- bash "$HERE/lib/first-process.sh" \
     "$STATE" "$NODE_ADDRESS" "$SERVICE_RANGE" "${PRIVATE_DIRECTORIES[@]}" </dev/null >"$STATE/log/node.log" 2>&1 9<&- &
   disown
   wait_for 10 node node_lives
 }
 
-# remember_machine writes down what remove_cluster has to put back: settings, and directories that were not there.
+# remember_machine records what remove_cluster must restore: settings, and directories that did not exist.
 remember_machine() {
   local setting directory
   for setting in "${MACHINE_SETTINGS[@]}"; do
@@ -38,22 +38,22 @@ remember_machine() {
   done >"$STATE/directories-made"
 }
 
-# cgroup_roots prints where control groups are mounted: one hierarchy (version 2) or one for each controller (version 1).
+# cgroup_roots prints the mount points of the control groups: one hierarchy (version 2) or one per controller (version 1).
 cgroup_roots() {
   awk '$3 == "cgroup2" || $3 == "cgroup" {print $2}' /proc/mounts | grep '^/sys/fs/cgroup' || true
 }
 
-# make_cgroups gives the cluster's pods a parent of their own, so that what is left of them can be found and removed.
+# make_cgroups creates a parent control group for the cluster's pods, so that leftovers can be found and removed.
 make_cgroups() {
   local root setting
   for root in $(cgroup_roots); do
     mkdir -p "$root/$CLUSTER_NAME"
-    # Version 1: a new cpuset is empty, and nothing can be put into an empty one.
+    # Version 1: a new cpuset is empty, and no process can join an empty one.
     for setting in cpuset.cpus cpuset.mems; do
       if [ -e "$root/cgroup.controllers" ] || [ ! -e "$root/$setting" ]; then continue; fi
       cat "$root/$setting" >"$root/$CLUSTER_NAME/$setting"
     done
-    # Version 2: children have only the controllers that their parent passes on.
+    # Version 2: children have only the controllers that their parent enables for them.
     if [ -e "$root/cgroup.controllers" ]; then
       sed 's/\(^\| \)\([a-z]\)/\1+\2/g' "$root/cgroup.controllers" >"$root/cgroup.subtree_control" 2>/dev/null || true
       sed 's/\(^\| \)\([a-z]\)/\1+\2/g' "$root/cgroup.controllers" >"$root/$CLUSTER_NAME/cgroup.subtree_control" 2>/dev/null || true
@@ -61,32 +61,32 @@ make_cgroups() {
   done
 }
 
-# node_lives tells whether the node's first process runs. After a restart of the machine its number may be anybody's,
-# hence the look at what runs under it.
+# node_lives succeeds if the node's first process runs. It checks the executable too, since after a restart of the machine the
+# process ID may belong to another process.
 node_lives() {
   [ -e "$STATE/node.pid" ] && [ "$(readlink "/proc/$(cat "$STATE/node.pid")/exe")" = "$STATE/first-process" ]
 }
 
-# on_node runs a command among the node's processes, mounts and network; beside_node only in its network.
+# on_node runs a command in the node's PID, mount and network namespaces; beside_node only in its network.
 on_node()     { nsenter --target "$(cat "$STATE/node.pid")" --pid --mount --net -- "$@" 9<&-; }
 beside_node() { nsenter --net="/proc/$(cat "$STATE/node.pid")/ns/net" -- "$@" 9<&-; }
 
-# start NAME COMMAND… starts a program of the node in the background; its output goes to log/NAME.log. The program becomes
-# a child of the node's first process, so it ends with the node and not with this script.
+# start NAME COMMAND… starts a program of the node in the background; its output goes to log/NAME.log. The program becomes a
+# child of the node's first process, so it ends with the node and not with this script.
 start() {
   local name=$1; shift
   # shellcheck disable=SC2016   # expanded by the inner shell
   on_node setsid --fork bash -c 'echo $$ >"$1"; shift; exec "$@"' start "$STATE/run/$name.pid" "$@" </dev/null >"$STATE/log/$name.log" 2>&1
 }
 
-# is_running tells whether a program that was started still runs.
+# is_running succeeds if a started program still runs.
 is_running() {
   [ -e "$STATE/run/$1.pid" ] && node_lives && on_node kill -0 "$(cat "$STATE/run/$1.pid")" 2>/dev/null
 }
 
 listens_on() { beside_node bash -c "exec 3<>/dev/tcp/${1%:*}/${1#*:}"; }
 
-# is_up tells whether the cluster was started to the end and answers now.
+# is_up succeeds if the cluster was started completely and responds.
 is_up() {
   [ -e "$STATE/ready" ] && node_lives &&
     beside_node "$(cat "$STATE/bin")/kubectl" --kubeconfig "$STATE/admin.kubeconfig" --request-timeout=5s get --raw /readyz >/dev/null 2>&1

@@ -4,8 +4,8 @@
 POLICY=/usr/sbin/policy-rc.d
 POLICY_MARK="written by hack/cluster"
 
-# missing_packages prints the package of every program that is not there. It asks for the programs, not for the packages:
-# another distribution or a newer containerd will do.
+# missing_packages prints the package of every missing program. It checks programs instead of packages, so that another
+# distribution or a newer containerd is accepted.
 missing_packages() {
   local pair
   for pair in containerd:containerd ctr:containerd runc:runc nft:nftables ip:iproute2 openssl:openssl nsenter:util-linux sysctl:procps tar:tar; do
@@ -14,7 +14,7 @@ missing_packages() {
   cni_directory >/dev/null || echo containernetworking-plugins
 }
 
-# cni_directory prints where the network plugins are: Debian's place or upstream's.
+# cni_directory prints the directory of the network plugins: Debian's or upstream's.
 cni_directory() {
   local dir
   for dir in /usr/lib/cni /opt/cni/bin; do
@@ -29,7 +29,7 @@ install_packages() {
   command -v apt-get >/dev/null || fail "this machine has no apt-get; install by hand the programs of: $packages"
   echo "      installing: $packages"
   keep_services_stopped
-  # The package lists of a fresh machine are empty or old; a failing update is no reason to stop, a failing install is.
+  # The package index of a fresh machine is empty or old. A failed update is ignored, a failed install is not.
   apt-get -qq -o DPkg::Lock::Timeout=300 update >/dev/null 2>&1 || true
   # shellcheck disable=SC2086   # a list of words on purpose
   DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install $packages >"$CACHE/apt.log" 2>&1 </dev/null 9<&- ||
@@ -37,9 +37,9 @@ install_packages() {
   let_services_start
 }
 
-# keep_services_stopped tells Debian's maintainer scripts not to start what is being installed: the machine is not to get
-# a containerd service because somebody tried a demo. The file takes itself out of effect when this process ends, even if
-# it is killed before it can remove it. A policy that is there already (containers have one) is left alone.
+# keep_services_stopped prevents Debian's maintainer scripts from starting the installed programs: trying a demo must not leave
+# a running containerd service on the machine. The policy file becomes ineffective when this process ends, even if the process
+# is killed before it can remove the file. An existing policy (containers have one) is not changed.
 keep_services_stopped() {
   [ -e "$POLICY" ] && ! grep -q "$POLICY_MARK" "$POLICY" && return
   # shellcheck disable=SC2016   # $0 is for the script that is written

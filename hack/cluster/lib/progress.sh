@@ -1,4 +1,4 @@
-# Telling the user what happens and how far it is, and stopping with a reason.
+# Prints progress, and stops with a reason.
 # shellcheck shell=bash
 
 say()  { echo "cluster: $*"; }
@@ -11,16 +11,15 @@ need_root() {
   [ "$(id -u)" = 0 ] || fail "namespaces and containerd need root; try: sudo --preserve-env make cluster-$1"
 }
 
-# take_lock makes a second up or down wait for the first. The lock is on a directory that is there anyway, so no lock file
-# is left behind; it ends with this process, killed or not, because what is started in the background never inherits it.
+# take_lock makes a second up or down wait for the first. The lock is on an existing directory, so no lock file remains. It ends
+# with this process even if it is killed, since background processes do not inherit it.
 take_lock() {
   mkdir -p "$CACHE"
   exec 9<"$CACHE"
   flock --nonblock 9 || { say "waiting for another cluster.sh to finish"; flock 9; }
 }
 
-# wait_for SECONDS NAME CMD… tries a command until it succeeds. When it never does, the log of the program NAME is what
-# the user needs to see.
+# wait_for SECONDS NAME CMD… tries a command until it succeeds. After a timeout, it prints the log of the program NAME.
 wait_for() {
   local deadline=$((SECONDS + $1)) name=$2; shift 2
   until "$@" >/dev/null 2>&1; do

@@ -1,4 +1,4 @@
-# What runs pods: containerd, the kubelet, kube-proxy and the cluster's DNS.
+# The programs that run pods: containerd, the kubelet, kube-proxy and the cluster's DNS.
 # shellcheck shell=bash
 
 PAUSE_IMAGE=local/pause:1
@@ -13,18 +13,18 @@ start_runtime() {
   write_kubelet_config
   start kubelet "$BIN/kubelet" --kubeconfig="$STATE/kubelet.kubeconfig" --config="$STATE/kubelet.yaml" \
     --hostname-override=node1 --node-ip="$NODE_ADDRESS" --root-dir="$STATE/kubelet" --cert-dir="$STATE/kubelet/pki"
-  # The limit of tracked connections belongs to the whole machine and cannot be set from here: 0 leaves it alone.
+  # The connection tracking limit belongs to the whole machine and cannot be set from here: 0 leaves it unchanged.
   start kube-proxy "$BIN/kube-proxy" --kubeconfig="$STATE/kube-proxy.kubeconfig" --hostname-override=node1 \
     --proxy-mode=nftables --cluster-cidr="$POD_RANGE" --conntrack-max-per-core=0
   start_dns
 }
 
-# write_containerd_config: every registry but the private one is the local one, over plain HTTP. An image named docker.io/library/x is the
-# local registry's library/x; what it does not have does not exist.
+# write_containerd_config maps every registry except the private one to the local one, over plain HTTP. An image named
+# docker.io/library/x is library/x in the local registry. Other images cannot be pulled.
 write_containerd_config() {
   mkdir -p "$STATE/containerd" "$STATE/certs.d/_default" "$STATE/certs.d/$REGISTRY_ADDRESS" "$STATE/certs.d/$PRIVATE_REGISTRY_ADDRESS"
-  # restrict_oom_score_adj: without CAP_SYS_RESOURCE (machines inside containers) runc dies with "can't get final child's
-  # PID from pipe: EOF" when containerd asks for a lower score than its own.
+  # restrict_oom_score_adj: without CAP_SYS_RESOURCE (on machines inside containers), runc fails with "can't get final child's
+  # PID from pipe: EOF" when containerd requests a lower score than its own.
   cat >"$STATE/containerd.toml" <<C
 version = 2
 root = "$STATE/containerd/root"
@@ -53,8 +53,8 @@ server = "https://$PRIVATE_REGISTRY_ADDRESS"
 C
 }
 
-# write_pod_network: a point-to-point link per pod, all traffic routed by the node. On a bridge, replies between two pods
-# would go past the node's address translation, and a Service would not work on kernels without br_netfilter.
+# write_pod_network: a point-to-point link per pod, with all traffic routed by the node. On a bridge, replies between two pods
+# would bypass the node's address translation, and Services would not work on kernels without br_netfilter.
 write_pod_network() {
   mkdir -p "$STATE/cni"
   cat >"$STATE/cni/10-pods.conflist" <<C
@@ -63,8 +63,8 @@ write_pod_network() {
 C
 }
 
-# import_pause_image puts the pause program into containerd as an image, by way of the archive that "docker save" would
-# write. It is not in the registry, so the registry's catalogue holds only what users pushed.
+# import_pause_image imports the pause program into containerd as an image, through an archive as "docker save" writes it. The
+# image is not in the registry, so the registry contains only what users pushed.
 import_pause_image() {
   local dir=$STATE/pause architecture; mkdir -p "$dir"
   architecture=$(go_architecture)
@@ -77,13 +77,14 @@ import_pause_image() {
     { cat "$STATE/log/pause.log" >&2; fail "containerd does not take the pause image"; }
 }
 
-# go_architecture names the machine's processor as image configurations do.
+# go_architecture prints the machine's architecture as in image configurations.
 go_architecture() {
   case $(uname -m) in x86_64) echo amd64 ;; aarch64) echo arm64 ;; *) uname -m ;; esac
 }
 
-# write_kubelet_config. The kubelet from 1.35 on refuses control groups of version 1 unless told otherwise; on version 2
-# the setting is left out. Eviction and image collection are as good as off: a nearly full disk is the user's business.
+# write_kubelet_config. From 1.35 on, the kubelet rejects control groups of version 1 unless it is configured otherwise; on
+# version 2 the setting is omitted. Eviction and image garbage collection are practically disabled: the user decides about a
+# nearly full disk.
 write_kubelet_config() {
   local old_cgroups=""
   [ -e /sys/fs/cgroup/cgroup.controllers ] || old_cgroups="failCgroupV1: false"
@@ -111,7 +112,7 @@ syncFrequency: 10s
 C
 }
 
-# start_dns answers on every address of the node. Names in dns-hosts (lines as in /etc/hosts, read again when changed) are for
+# start_dns listens on every address of the node. The file dns-hosts (lines as in /etc/hosts, reloaded after a change) is for
 # tests that need a name of their own.
 start_dns() {
   touch "$STATE/dns-hosts"
@@ -137,8 +138,8 @@ C
   wait_for 30 coredns listens_on "$NODE_ADDRESS:53"
 }
 
-# wait_until_ready waits for the node and for the default ServiceAccount: the controller manager makes it a moment after
-# the node is Ready, and a pod created before is refused.
+# wait_until_ready waits for the node and for the default ServiceAccount. The controller manager creates the ServiceAccount a
+# moment after the node is Ready, and a pod that is created before is rejected.
 wait_until_ready() {
   wait_for 60 kubelet kubectl_admin get node node1
   wait_for 60 kubelet kubectl_admin wait --for=condition=Ready node/node1 --timeout=2s

@@ -1,8 +1,8 @@
-# Where things are and what they are called. Nothing here does anything.
+# Paths, addresses and names. This file has no side effects.
 # shellcheck shell=bash disable=SC2034   # used by the files that are sourced beside this one
 
-# kubernetes_version turns a minor (1.37) into the patch that the Go module proxy is known to have. A full version is taken
-# as it is: the proxy says so if it does not have it.
+# kubernetes_version maps a minor version (1.37) to a patch that the Go module proxy has. A full version is used unchanged; the
+# proxy reports an error if it does not have it.
 kubernetes_version() {
   case $1 in
     1.37) echo 1.37.2 ;;
@@ -18,16 +18,16 @@ KUBERNETES=$(kubernetes_version "${KUBERNETES_VERSION:-1.37}") || exit 2
 CLUSTER_NAME=${CLUSTER_NAME:-scanner-cluster}
 CACHE=${SCANNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scanner-operator}
 
-# Everything that a running cluster writes. Not under the cache or a temporary directory: the path must be short, since
-# sockets lie in it (at most 107 characters), and on a real file system, since containerd's overlays lie in it.
+# Everything that a running cluster writes. It is not below the cache or a temporary directory: the path must be short, since
+# sockets are created in it (at most 107 characters), and on a real file system, since containerd's overlays are in it.
 STATE=/var/lib/$CLUSTER_NAME
 
-# TEST-NET-2 (RFC 5737): an address that is nobody's, so it can only ever mean this node.
+# TEST-NET-2 (RFC 5737): an address that no other machine has, so it always means this node.
 NODE_ADDRESS=198.51.100.10
 REGISTRY_ADDRESS=$NODE_ADDRESS:5000
 
-# The same images behind TLS and a password: whoever pulls here needs the cluster's authority and a pull secret. Neither
-# name nor password protects anything.
+# The same images behind TLS and a password. Pulling requires the cluster's authority and a pull secret. Neither the name nor
+# the password protects anything.
 PRIVATE_REGISTRY_ADDRESS=$NODE_ADDRESS:5443
 PRIVATE_REGISTRY_USER=robot
 PRIVATE_REGISTRY_PASSWORD=only-for-tests
@@ -38,6 +38,6 @@ POD_RANGE=10.244.0.0/24
 SERVICE_RANGE=10.96.0.0/16
 FIRST_SERVICE=10.96.0.1     # the API server's own Service: always the first address of the range
 
-BIN=$CACHE/cluster/$KUBERNETES   # the built programs, one directory for each version of Kubernetes
+BIN=$CACHE/cluster/$KUBERNETES   # the built programs, one directory per Kubernetes version
 
 PROGRAMS_STARTED=(registry private-registry etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet kube-proxy coredns)

@@ -1,8 +1,8 @@
-# Removing the cluster, from whatever state it is in.
+# Removes the cluster, from any state.
 # shellcheck shell=bash
 
-# remove_cluster is right also after a killed start or a restart of the machine: each part looks at what is there. The
-# state directory goes last, so that a removal that is itself killed can be repeated.
+# remove_cluster also works after a killed start or a restart of the machine: each part checks what exists. The state directory
+# is removed last, so that an interrupted removal can be repeated.
 remove_cluster() {
   end_node
   remove_cgroups
@@ -11,8 +11,8 @@ remove_cluster() {
   rm -rf "$STATE"
 }
 
-# end_node ends the first process; the kernel then ends every other process of the node, containers included. The first
-# one's number is given back only after all of them are gone, and their mounts with them.
+# end_node kills the first process; the kernel then kills every other process of the node, including containers. The ID of the
+# first process is released only after all of them have ended and their mounts are gone.
 end_node() {
   node_lives || return 0
   local pid tries=200; pid=$(cat "$STATE/node.pid")
@@ -21,7 +21,7 @@ end_node() {
   [ ! -d "/proc/$pid" ] || fail "process $pid, the node's first, does not end; is one of its programs stuck on a disk?"
 }
 
-# remove_cgroups removes the pods' control groups, deepest first. A group is busy for a moment after its last process.
+# remove_cgroups removes the pods' control groups, deepest first. A group is busy for a moment after its last process has ended.
 remove_cgroups() {
   local root tries
   for root in $(cgroup_roots); do
@@ -32,20 +32,20 @@ remove_cgroups() {
   done
 }
 
-# refuse_mounts_left: the node's mounts died with it and were never visible out here. If one is all the same, removing the
-# directory would remove what is mounted there.
+# refuse_mounts_left: the node's mounts ended with it and were never visible on the machine. If one exists nevertheless,
+# removing the directory would delete the mounted files.
 refuse_mounts_left() {
   local left; left=$(awk -v state="$STATE/" 'index($2, state) == 1 {print $2}' /proc/mounts)
   [ -z "$left" ] || fail "these are still mounted; unmount them first: $left"
 }
 
-# restore_machine puts settings back and removes directories that were made, or leaves both to another cluster that runs. To remove
-# a directory would unmount what the other one has mounted there, and take its containers' state away.
+# restore_machine restores settings and removes created directories, or leaves both to another running cluster. Removing a
+# directory would unmount the other cluster's mounts in it and delete the state of its containers.
 restore_machine() {
   local setting directory other
   if read -r other < <(other_clusters); then
     cat "$STATE/directories-made" >>"$other/directories-made" 2>/dev/null || true
-    # What the first of them found is what the machine had.
+    # The settings that the first cluster found are those of the machine.
     if [ -e "$STATE/machine-settings" ] && [ "$STATE/machine-settings" -ot "$other/machine-settings" ]; then
       cp "$STATE/machine-settings" "$other/machine-settings"
     fi

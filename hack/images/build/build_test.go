@@ -192,7 +192,7 @@ func TestPushedIndexHasOneManifestForEachPlatform(t *testing.T) {
 func TestLocalRegistryIsSpokenToInPlainHTTP(t *testing.T) {
 	tests := map[string]string{
 		build.LocalRegistry + "/a/b:1":    "http",
-		"registry.example:5000/a/b:1":     "http", // named as insecure below
+		"registry.example:5000/a/b:1":     "http", // passed as insecure below
 		"registry.example/a/b:1":          "https",
 		"ghcr.io/scanner-operator/a:v0.1": "https",
 	}
@@ -215,7 +215,7 @@ func TestSavedImageLoadsWithTheSameDigest(t *testing.T) {
 	}
 	for name, saved := range map[string]build.Pushable{"image": image, "index": index} {
 		dir := filepath.Join(t.TempDir(), name)
-		// Twice: saving replaces, so that an old build is never pushed beside a new one.
+		// Saving twice checks that Save replaces: an old build must never be pushed beside a new one.
 		if err := errors.Join(build.Save(dir, saved), build.Save(dir, saved)); err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestBinaryShowsWhatTheCompilerSays(t *testing.T) {
 	}
 }
 
-// entry is what the tests look at of a layer's entry.
+// entry holds the checked parts of a layer's entry.
 type entry struct {
 	Name, Link, Content string
 	Type                byte

@@ -1,8 +1,8 @@
-// Package build makes container images without Docker: it compiles Go programs, puts them and other files into layers,
-// layers into images, and images into a registry or a directory.
+// Package build builds container images without Docker. It compiles Go programs, puts them and other files into layers, combines layers
+// to images, and writes images to a registry or a directory.
 //
-// It promises that the same input gives the same digest: files are sorted, times are fixed, nothing of the machine that
-// builds gets in. Images have an empty base and run as a user without rights unless their Config says otherwise.
+// The same input gives the same digest: files are sorted, times are fixed, and nothing depends on the machine that builds. Images have
+// an empty base and run as an unprivileged user unless their Config sets another one.
 //
-// It must not know which images the project has (that is package main above it) nor anything about Kubernetes.
+// It must not know the project's images (package main above it does) nor anything about Kubernetes.
 package build

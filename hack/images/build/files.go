@@ -20,23 +20,23 @@ import (
 // File is one entry of a layer. The zero value is an empty regular file with mode 0644, owned by root.
 type File struct {
 	Content []byte
-	// Mode is the permission bits, with fs.ModeDir for a directory; 0 stands for 0644, or 0755 for a directory.
-	// fs.ModeSticky is kept; other type bits are refused.
+	// Mode holds the permission bits, with fs.ModeDir for a directory. 0 means 0644, or 0755 for a directory. fs.ModeSticky is kept;
+	// other type bits are an error.
 	Mode fs.FileMode
-	// Link makes the entry a symbolic link to this target; Content and Mode are then ignored.
+	// Link makes the entry a symbolic link to this target. Content and Mode are then ignored.
 	Link string
-	// UID and GID own the entry.
+	// UID and GID are the owner of the entry.
 	UID, GID int
-	// Modified is the entry's time, for content whose age matters; zero stands for a fixed one.
+	// Modified is the modification time, for content whose age matters. The zero value means a fixed time.
 	Modified time.Time
 }
 
-// timestamp is the time of every image, and of every file that has none of its own. It is fixed, since a digest must depend on content alone, and not zero,
-// since some tools take a zero time for a missing one.
+// timestamp is the time of every image, and of every file without a time of its own. It is fixed, since a digest must depend on content
+// alone. It is not zero, since some tools treat a zero time as missing.
 var timestamp = time.Unix(1, 0).UTC()
 
-// Files returns a layer with the given files by absolute path. Directories that lead to them are added with mode 0755,
-// unless they are listed themselves. The order in the layer is by path.
+// Files returns a layer with the given files, by absolute path. Parent directories are added with mode 0755 unless they are given. The
+// entries are sorted by path.
 func Files(files map[string]File) (v1.Layer, error) {
 	all, err := withParents(files)
 	if err != nil {
@@ -53,12 +53,12 @@ func Files(files map[string]File) (v1.Layer, error) {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }
-	// Compressed once and kept: the digest, the push and a saved copy all need the same bytes. Speed over size, since
-	// these images rarely leave the machine.
+	// The layer is compressed once, since the digest, the push and a saved copy need the same bytes. Speed matters more than size: these
+	// images rarely leave the machine.
 	return tarball.LayerFromOpener(open, tarball.WithCompressedCaching, tarball.WithCompressionLevel(gzip.BestSpeed))
 }
 
-// withParents checks the paths and adds the directories that lead to them.
+// withParents checks the paths and adds their parent directories.
 func withParents(files map[string]File) (map[string]File, error) {
 	all := maps.Clone(files)
 	for name := range files {
@@ -89,7 +89,7 @@ func writeEntry(writer *tar.Writer, name string, file File) error {
 	return err
 }
 
-// entryHeader describes a file as image layers do: paths without a leading slash, directories with a trailing one.
+// entryHeader returns the tar header in the form of image layers: no leading slash, a trailing slash for directories.
 func entryHeader(name string, file File) (*tar.Header, error) {
 	header := &tar.Header{Name: strings.TrimPrefix(name, "/"), ModTime: timestamp, Uid: file.UID, Gid: file.GID, Format: tar.FormatPAX}
 	if !file.Modified.IsZero() {
@@ -108,7 +108,7 @@ func entryHeader(name string, file File) (*tar.Header, error) {
 	return header, nil
 }
 
-// tarMode turns Go's mode into the bits of a tar header, where "sticky" has another place.
+// tarMode converts Go's mode to the bits of a tar header. The sticky bit has another position there.
 func tarMode(mode, otherwise fs.FileMode) int64 {
 	const tarSticky = 0o1000 // POSIX ustar, TSVTX
 	bits := int64(mode.Perm())

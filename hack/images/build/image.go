@@ -10,29 +10,29 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// NonRoot is the user and group that images run as unless told otherwise: the number that distroless images made common,
-// given as a number so that Kubernetes can check runAsNonRoot.
+// NonRoot is the default user and group of images: the number that distroless images established. It is numeric so that Kubernetes can
+// verify runAsNonRoot.
 const NonRoot = "65532:65532"
 
-// Config says how an image runs and what is written on it.
+// Config is the runtime configuration and the labels of an image.
 type Config struct {
-	// Platform is required: a runtime refuses an image without.
+	// Platform is required: container runtimes reject an image without a platform.
 	Platform v1.Platform
 	// Entrypoint is the program and its first arguments.
 	Entrypoint []string
-	// Cmd is the default arguments.
+	// Cmd holds the default arguments.
 	Cmd []string
-	// Env is the default environment, each "KEY=value"; PATH is set unless given.
+	// Env is the default environment, each entry "KEY=value". PATH is set unless given.
 	Env []string
-	// User is "uid:gid"; empty stands for NonRoot.
+	// User is "uid:gid"; empty means NonRoot.
 	User string
-	// WorkingDir is absolute; empty stands for /.
+	// WorkingDir is absolute; empty means /.
 	WorkingDir string
-	// Labels are annotations for people and registries (org.opencontainers.image.…).
+	// Labels are the labels of the image (org.opencontainers.image.…).
 	Labels map[string]string
 }
 
-// Image puts layers, base first, and a configuration together.
+// Image returns an image of the layers, base first, with the given configuration.
 func Image(config Config, layers ...v1.Layer) (v1.Image, error) {
 	if config.Platform.OS == "" || config.Platform.Architecture == "" {
 		return nil, fmt.Errorf("image without a platform: give at least os and architecture")
@@ -63,7 +63,7 @@ func additions(layers []v1.Layer) []mutate.Addendum {
 	return added
 }
 
-// runtime is the part of the configuration that a container runtime reads.
+// runtime returns the part of the configuration that a container runtime reads.
 func (c Config) runtime() v1.Config {
 	env := slices.Clone(c.Env)
 	if !slices.ContainsFunc(env, func(entry string) bool { return len(entry) > 5 && entry[:5] == "PATH=" }) {
@@ -79,7 +79,7 @@ func (c Config) runtime() v1.Config {
 	return runtime
 }
 
-// Index puts images of several platforms under one digest.
+// Index returns an index of the images, one for each platform.
 func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, image := range images {

@@ -15,20 +15,20 @@ import (
 
 // Program is a Go command that is compiled into an image.
 type Program struct {
-	// Name is the file's name in the image: the program is at /<Name>.
+	// Name is the file name in the image: the program is at /<Name>.
 	Name string
-	// Dir is the module's directory; Go reads its go.mod there. Relative to the working directory.
+	// Dir is the directory of the Go module, relative to the working directory.
 	Dir string
-	// Package is the command as "go build" takes it, for example ./cmd/manager or an import path.
+	// Package is the command in a form that "go build" accepts, for example ./cmd/manager or an import path.
 	Package string
 	// Variables are set by the linker (-X), for example "main.version" to "v0.1.0".
 	Variables map[string]string
-	// Env is added to the environment of the compiler, each "KEY=value".
+	// Env is added to the environment of the compiler, each entry "KEY=value".
 	Env []string
 }
 
-// Compile writes the program for a platform to <dir>/<os>_<architecture><variant>/<Name> and returns that path.
-// The result is static and stripped, and holds no path of this machine.
+// Compile compiles the program for a platform to <dir>/<os>_<architecture><variant>/<Name> and returns that path. The result is static
+// and stripped, and contains no path of this machine.
 func (p Program) Compile(ctx context.Context, platform v1.Platform, dir string) (string, error) {
 	output, err := filepath.Abs(filepath.Join(dir, platform.OS+"_"+platform.Architecture+platform.Variant, p.Name))
 	if err != nil {
@@ -45,7 +45,7 @@ func (p Program) Compile(ctx context.Context, platform v1.Platform, dir string) 
 	return output, nil
 }
 
-// linkerFlags drops the symbol table and debug data, which halves the images, and sets the variables in a fixed order.
+// linkerFlags drops the symbol table and debug data, which halves the size of the images, and sets the variables in a fixed order.
 func (p Program) linkerFlags() string {
 	flags := []string{"-s", "-w"}
 	for _, name := range sortedKeys(p.Variables) {
@@ -63,7 +63,7 @@ func compilerEnv(platform v1.Platform) []string {
 	return env
 }
 
-// Binary compiles a program and returns a layer that holds it at /<Name>. Use Compile and Files to keep the file.
+// Binary compiles a program and returns a layer with it at /<Name>. Use Compile and Files to keep the compiled file.
 func Binary(ctx context.Context, program Program, platform v1.Platform) (v1.Layer, error) {
 	dir, err := os.MkdirTemp("", "image-binary-")
 	if err != nil {
@@ -77,7 +77,7 @@ func Binary(ctx context.Context, program Program, platform v1.Platform) (v1.Laye
 	return BinaryFile(compiled, program.Name)
 }
 
-// BinaryFile returns a layer that holds an executable of this machine's disk at /<name>.
+// BinaryFile returns a layer with a local executable at /<name>.
 func BinaryFile(file, name string) (v1.Layer, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

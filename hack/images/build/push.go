@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// LocalRegistry is the registry of the local cluster (hack/cluster). It speaks plain HTTP, which is safe because the
-// address (RFC 5737) exists only inside that cluster's network.
+// LocalRegistry is the registry of the local cluster (hack/cluster). It uses plain HTTP, which is safe because its address (RFC 5737)
+// exists only inside that cluster's network.
 const LocalRegistry = "198.51.100.10:5000"
 
 // Pushable is an image or an index.
@@ -21,9 +21,9 @@ type Pushable interface {
 	Digest() (v1.Hash, error)
 }
 
-// Push uploads an image or an index under a reference such as host/path:tag and returns it by digest. Layers that the
-// registry has already are not sent again. Credentials are those of "docker login".
-// Plain HTTP is used for LocalRegistry, for this machine itself, and for the registries named in insecure.
+// Push uploads an image or an index to a reference such as host/path:tag and returns the reference by digest. Layers that the registry
+// already has are not uploaded again. Credentials are those of "docker login". Plain HTTP is used for LocalRegistry, for the registries
+// in insecure, and where the registry client does so by default, as for loopback addresses.
 func Push(ctx context.Context, reference string, image Pushable, insecure ...string) (name.Digest, error) {
 	tag, err := ParseReference(reference, insecure...)
 	if err != nil {
@@ -48,7 +48,7 @@ func Push(ctx context.Context, reference string, image Pushable, insecure ...str
 	return tag.Context().Digest(digest.String()), nil
 }
 
-// ParseReference reads a reference, with plain HTTP for the registries that Push describes.
+// ParseReference parses a reference, with plain HTTP for the same registries as Push.
 func ParseReference(reference string, insecure ...string) (name.Reference, error) {
 	parsed, err := name.ParseReference(reference, name.StrictValidation)
 	if err != nil {

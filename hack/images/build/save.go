@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// Save writes an image or an index into a directory (an OCI layout), in the place of what was there. Building and pushing
-// can so be done at different times: compiling needs the internet, and the local cluster's network has none.
+// Save writes an image or an index to dir as an OCI layout and replaces the directory's content. Saving separates building from pushing:
+// compiling needs the internet, which the local cluster's network cannot reach.
 func Save(dir string, image Pushable) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -29,7 +29,7 @@ func Save(dir string, image Pushable) error {
 	}
 }
 
-// Load reads what Save wrote.
+// Load reads an image or an index that Save wrote.
 func Load(dir string) (Pushable, error) {
 	root, err := layout.ImageIndexFromPath(dir)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package clair measures what it takes to scan with Clair: what the manager asks of it for many images on few bases, what
-// it costs to read all reports again after Clair's vulnerability data has changed, and how much longer an image takes
-// by way of the backend than by Clair's own command.
+// Package clair measures scanning with Clair: the requests that the manager sends for many images on few bases, the cost of reading all
+// reports again after Clair's vulnerability data has changed, and the overhead of the backend for one image compared with Clair's own
+// command.
 //
-// Clair, PostgreSQL, API server, etcd and manager are real; the registry is in this process; nodes and pods are only
-// written down. It does not know the page that the figures are written to.
+// Clair, PostgreSQL, API server, etcd and manager are real. The registry runs in this process. Nodes and pods are only API objects. The
+// package does not know the page that the figures are written to.
 package clair
 
 import (
@@ -18,28 +18,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
 
-// Options say where things are.
+// Options holds the directories that the measurement needs.
 type Options struct {
-	// Root is the project's directory, Bin the programs and images that make has built, Assets etcd and kube-apiserver.
+	// Root is the project's directory, Bin that of the programs and images that make has built, Assets that of etcd and kube-apiserver.
 	Root, Bin, Assets string
-	// Progress is told what goes on.
+	// Progress prints a line about the current step.
 	Progress func(format string, args ...any)
 }
 
-// patience bounds all waiting. Each wait is for a minute at most where nothing else runs.
+// patience bounds each wait. On an otherwise idle machine, each wait takes at most a minute.
 const patience = 15 * time.Minute
 
-// figures are all that is measured.
+// figures are all measured values.
 type figures struct {
 	indexed indexed
-	// bounded is at the rate of the default configuration, unbounded at the highest that there is.
+	// bounded is measured at the rate of the default configuration, unbounded at the highest allowed rate.
 	bounded, unbounded reread
 	overheads          []overhead
-	// clairPeak is Clair's resident memory at its peak, in bytes.
+	// clairPeak is the peak resident memory of Clair, in bytes.
 	clairPeak int64
 }
 
-// Measure runs everything against one Clair.
+// Measure runs all measurements against one Clair and returns the section of the page.
 func Measure(ctx context.Context, options Options) (section page.Section, err error) {
 	dir, err := os.MkdirTemp("", "bench-clair-")
 	if err != nil {
@@ -64,7 +64,7 @@ func Measure(ctx context.Context, options Options) (section page.Section, err er
 	return f.section(), nil
 }
 
-// measureCluster is what is measured of the manager.
+// measureCluster measures the manager.
 func (i *installation) measureCluster(ctx context.Context, f *figures) (err error) {
 	c, err := startCluster(ctx, i)
 	defer func() { err = errors.Join(err, c.stop()) }()
@@ -83,7 +83,7 @@ func (i *installation) measureCluster(ctx context.Context, f *figures) (err erro
 	return nil
 }
 
-// server is an HTTP server of this process on a port of its own.
+// server is an HTTP server in this process, on a port of its own.
 type server struct {
 	*http.Server
 	address string
@@ -99,7 +99,7 @@ func serve(handler http.Handler) (*server, error) {
 	return s, nil
 }
 
-// freeAddress is one that nobody listens on now.
+// freeAddress returns a loopback address that is not in use.
 func freeAddress() (address, port string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -33,7 +33,7 @@ func TestRequestsAreCountedByKind(t *testing.T) {
 	}
 }
 
-// Every image has the same number of findings with each version, whatever its base.
+// Every image has the same number of findings with each version, on any base.
 func TestAdvisoriesAreAsMany(t *testing.T) {
 	for version := range 3 {
 		dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestAdvisoriesAreAsMany(t *testing.T) {
 	}
 }
 
-// A twin has the files of its original, and no layer of it.
+// A twin has the files of its original but none of its layers.
 func TestTwins(t *testing.T) {
 	original := registrytest.Image(t, registrytest.Files{"etc/os-release": "ID=debian"})
 	known := map[string]bool{}
@@ -110,7 +110,7 @@ func filesIn(t *testing.T, content io.Reader) map[string]string {
 	}
 }
 
-// kept are figures with which every bound is.
+// kept returns figures that keep every bound.
 func kept() figures {
 	again := map[string]int{readReport: reports, readState: 12}
 	return figures{

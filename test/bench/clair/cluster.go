@@ -25,14 +25,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
-// What runs: each image in teamsEach of the namespaces, which pull it with secrets of their own. So each of them has a
-// report of its own: 1,000 in all.
+// Each image runs in teamsEach of the namespaces. Each namespace pulls it with its own secret and so has a report of its own: 1,000
+// reports in all.
 const (
 	namespaces = 10
 	teamsEach  = 2
-	// reports that are stored, and ImageScans.
+	// reports is the number of stored reports and of ImageScans.
 	reports = imageCount * teamsEach
-	// writers at a time push images and create pods.
+	// writers is the number of concurrent workers that push images and create pods.
 	writers         = 8
 	nodeName        = "node"
 	pullSecret      = "registry"
@@ -42,7 +42,7 @@ const (
 
 func namespaceName(i int) string { return fmt.Sprintf("team-%02d", i%namespaces) }
 
-// cluster is an API server with pods that somebody has said to run, and the manager.
+// cluster is an API server with pods whose status says that they run, and the manager.
 type cluster struct {
 	*installation
 	content *content
@@ -51,7 +51,7 @@ type cluster struct {
 	manager *process.Process
 }
 
-// startCluster pushes all images and writes down the pods that run them. What it returns is to be stopped in any case.
+// startCluster pushes all images and creates the pods that run them. The caller must stop the returned cluster, even after an error.
 func startCluster(ctx context.Context, i *installation) (c *cluster, err error) {
 	c = &cluster{installation: i}
 	i.options.Progress("%d images on %d bases are made", imageCount, baseCount)
@@ -79,7 +79,7 @@ func (c *cluster) startServer(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("API server: %w", err)
 	}
-	config.QPS = -1 // the benchmark's own requests are not measured
+	config.QPS = -1 // no client-side rate limit: the benchmark's own requests are not measured
 	if c.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *cluster) startServer(context.Context) error {
 
 func (c *cluster) kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// createNamespaces makes them with their pull secrets, and the node.
+// createNamespaces creates the node and the namespaces with their pull secrets.
 func (c *cluster) createNamespaces(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	if err := c.client.Create(ctx, node); err != nil {
@@ -116,7 +116,7 @@ func (c *cluster) createNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// runPods pushes the images and has each run in its namespaces.
+// runPods pushes the images and creates the pods that run them in their namespaces.
 func (c *cluster) runPods(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -146,7 +146,7 @@ func push(ctx context.Context, repository string, image v1.Image) (digest string
 	return reference.DigestStr(), nil
 }
 
-// runPod says that a pod runs.
+// runPod creates a pod with the status of a running one.
 func (c *cluster) runPod(ctx context.Context, namespace, name, repository, digest string) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -166,7 +166,7 @@ func (c *cluster) runPod(ctx context.Context, namespace, name, repository, diges
 	return c.client.Status().Update(ctx, pod)
 }
 
-// createScanners makes one in each namespace, with which the work begins.
+// createScanners creates a Scanner in each namespace, which starts the scans.
 func (c *cluster) createScanners(ctx context.Context) error {
 	for i := range namespaces {
 		if err := c.client.Create(ctx, &v1alpha1.Scanner{
@@ -179,10 +179,10 @@ func (c *cluster) createScanners(ctx context.Context) error {
 	return nil
 }
 
-// startManager starts the operator as it runs in a cluster, and waits until it works.
+// startManager starts the operator as it runs in a cluster, and waits until it is ready.
 func (c *cluster) startManager(ctx context.Context, reportsPerSecond int) error {
 	config, err := yaml.Marshal(map[string]any{
-		// There is no listing, but the manager looks for it: on no other machine than this.
+		// The database listing does not exist. The manager requests it from this machine only.
 		"grype":      map[string]any{"database": map[string]any{"url": c.settings.Feeds + "/grype"}},
 		"registries": []any{map[string]any{"host": c.registry, "plainHTTP": true}},
 		"clair": map[string]any{
@@ -227,7 +227,7 @@ func isReady(address string) error {
 	return nil
 }
 
-// covered says whether every Scanner has scanned every image.
+// covered returns an error unless every Scanner has scanned every image.
 func (c *cluster) covered(ctx context.Context) error {
 	var scanners v1alpha1.ScannerList
 	if err := errors.Join(c.manager.Alive(), c.client.List(ctx, &scanners)); err != nil {
@@ -245,7 +245,7 @@ func (c *cluster) covered(ctx context.Context) error {
 	return nil
 }
 
-// findings are how many ImageScans have how many.
+// findings returns how many ImageScans have a given number of findings, by that number.
 func (c *cluster) findings(ctx context.Context) (map[int]int, error) {
 	var scans v1alpha1.ImageScanList
 	if err := errors.Join(c.manager.Alive(), c.client.List(ctx, &scans)); err != nil {

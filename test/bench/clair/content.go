@@ -15,20 +15,20 @@ import (
 	"github.com/scanner-operator/scanner-operator/hack/images/build"
 )
 
-// What there is to scan.
+// Sizes of the images and of the advisories.
 const (
-	// imageCount images are on baseCount bases of two layers each, and have one layer of their own.
+	// imageCount images have baseCount bases. A base has two layers, and each image adds one layer of its own.
 	imageCount = 500
 	baseCount  = 10
-	// packageCount packages of Debian are in each image, of poolSize that there are; bases overlap.
+	// Each image has packageCount Debian packages out of poolSize. The packages of different bases overlap.
 	packageCount = 120
 	poolSize     = packageCount + (baseCount-1)*12
-	// Of every stride packages, vulnerable have advisoriesEach advisories: 100 findings in an image. Each later version of
-	// the advisories adds advisoriesEach to another one.
+	// vulnerable of every stride packages have advisoriesEach advisories: 100 findings in an image. Each later version of the advisories
+	// adds advisoriesEach advisories to one more package of every stride.
 	stride, vulnerable, advisoriesEach = 12, 5, 2
-	// addedFindings are those of an image with each version.
+	// addedFindings is the number of findings that each version adds to an image.
 	addedFindings = packageCount / stride * advisoriesEach
-	// baseBytes and ownBytes are how large layers are besides their packages.
+	// baseBytes and ownBytes are the sizes of the random data in a base layer and in an image's own layer.
 	baseBytes, ownBytes = 2 << 20, 256 << 10
 )
 
@@ -40,16 +40,16 @@ VERSION_CODENAME=bookworm
 ID=debian
 `
 
-// platform of all images is that of this machine.
+// platform is the platform of all images, that of this machine.
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// content is all images, and their layers' digests by whether several images share them.
+// content holds all images, and the digests of their layers: shared by several images, or own.
 type content struct {
 	images      []v1.Image
 	shared, own []string
 }
 
-// newContent makes the images.
+// newContent builds the images.
 func newContent() (*content, error) {
 	c := &content{}
 	for base := range baseCount {
@@ -76,7 +76,7 @@ func newContent() (*content, error) {
 	return c, nil
 }
 
-// layer makes one with so many bytes that no other one has, and notes its digest.
+// layer returns a layer with the given number of unique random bytes and appends its digest to digests.
 func (c *content) layer(digests *[]string, files map[string]build.File, bytes int) (v1.Layer, error) {
 	noise := make([]byte, bytes)
 	random := rand.NewChaCha8([32]byte{byte(len(c.shared)), byte(len(c.own)), byte(len(c.own) >> 8)})
@@ -94,7 +94,7 @@ func (c *content) layer(digests *[]string, files map[string]build.File, bytes in
 	return layer, err
 }
 
-// debian are the files by which Clair knows the packages of a base.
+// debian returns the files from which Clair reads the packages of a base.
 func debian(base int) map[string]build.File {
 	var status strings.Builder
 	for n := range packageCount {
@@ -111,7 +111,7 @@ func debian(base int) map[string]build.File {
 
 func libraryName(n int) string { return fmt.Sprintf("libinvented-%03d", n) }
 
-// advisory is one as test/fixtures/advisories has them.
+// advisory is one advisory in the format of test/fixtures/advisories.
 type advisory struct {
 	ID          string `json:"id"`
 	Package     string `json:"package"`
@@ -120,7 +120,7 @@ type advisory struct {
 	Description string `json:"description"`
 }
 
-// writeAdvisories writes a directory of advisories about the invented packages. Every version has those before.
+// writeAdvisories writes a directory of advisories for the invented packages. Each version contains those of the versions before.
 func writeAdvisories(dir string, version int) error {
 	severities := []string{"Critical", "High", "Medium", "Low", "Negligible"}
 	var all []advisory

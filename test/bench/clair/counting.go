@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// Kinds of requests to Clair, as they are counted.
+// Kinds of counted requests to Clair.
 const (
 	postIndex  = "POST index_report"
 	readIndex  = "GET index_report"
 	readReport = "GET vulnerability_report"
-	// readState comes at an interval, whatever there is to do.
+	// readState is sent at a fixed interval, regardless of the work to do.
 	readState = "GET index_state"
 )
 
-// requests hands requests on to Clair and counts them.
+// requests is a reverse proxy that forwards requests to Clair and counts them.
 type requests struct {
 	*httputil.ReverseProxy
 	mu     sync.Mutex
 	counts map[string]int
-	// first is when the first report was asked for, and last when the last one was answered.
+	// first is the time of the first request for a report, last the time of the last response.
 	first, last time.Time
 }
 
@@ -36,7 +36,7 @@ func newRequests(address string) *requests {
 	}
 }
 
-// ServeHTTP counts and hands on.
+// ServeHTTP implements http.Handler.
 func (r *requests) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	kind := kindOf(request)
 	r.mu.Lock()
@@ -53,7 +53,7 @@ func (r *requests) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// kindOf is method and resource of a request, without the digest.
+// kindOf returns the method and the resource of a request, without the digest.
 func kindOf(request *http.Request) string {
 	resource := path.Base(request.URL.Path)
 	if strings.HasPrefix(resource, "sha256:") {
@@ -62,21 +62,21 @@ func kindOf(request *http.Request) string {
 	return fmt.Sprintf("%s %s", request.Method, resource)
 }
 
-// reset begins anew.
+// reset clears the counts and times.
 func (r *requests) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts, r.first, r.last = map[string]int{}, time.Time{}, time.Time{}
 }
 
-// taken are the counts since reset, and the time from the first report's request to the last one's answer.
+// taken returns the counts since reset, and the time from the first report's request to the last report's response.
 func (r *requests) taken() (counts map[string]int, reading time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.counts), r.last.Sub(r.first)
 }
 
-// sinceFirstReport is the time from the first report's request until now.
+// sinceFirstReport returns the time since the first report's request.
 func (r *requests) sinceFirstReport() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (f *fetches) reset() {
 	f.counts = map[string]int{}
 }
 
-// taken is what was fetched of these blobs.
+// taken returns the number of fetches of the given blobs.
 func (f *fetches) taken(digests []string) (t fetched) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

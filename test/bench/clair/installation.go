@@ -26,37 +26,37 @@ import (
 //go:embed clair.yaml
 var clairSettings string
 
-// expected are the updaters that are configured, by kind of data.
+// expected are the configured updaters, by kind of data.
 var expected = map[api.DataKind][]string{
 	api.Vulnerabilities: {"debian/updater", "osv/go"}, api.Enrichments: {"clair.cvss"},
 }
 
-// installation is a Clair with its database, what it reads advisories from, and a registry.
+// installation is Clair with its database, the server of its advisories, and a registry.
 type installation struct {
 	options  Options
 	dir      string
 	database *process.Process
 	clair    *process.Process
 	servers  []*server
-	// registry is the host of the registry, and fetches what was fetched from it.
+	// registry is the host of the registry; fetches counts the blobs fetched from it.
 	registry string
 	fetches  *fetches
-	// url leads to Clair straight, counted by way of requests.
+	// url is Clair's own address. counted is the address of the proxy that counts requests.
 	url, counted string
 	requests     *requests
-	// settings are those of Clair's configuration.
+	// settings are the values in Clair's configuration.
 	settings settings
 	client   *api.Client
 }
 
-// settings complete clair.yaml.
+// settings are the values that are inserted into clair.yaml.
 type settings struct {
 	Address, Introspection, Connection, Feeds string
-	// Sets are the updaters.
+	// Sets are the updater sets.
 	Sets string
 }
 
-// install starts everything, and waits until Clair has all its data. What it returns is to be stopped in any case.
+// install starts everything and waits until Clair has all its data. The caller must stop the returned installation, even after an error.
 func install(ctx context.Context, options Options, dir string) (*installation, error) {
 	i := &installation{options: options, dir: dir, fetches: &fetches{counts: map[string]int{}}}
 	for _, step := range []func(context.Context) error{i.startRegistry, i.startDatabase, i.startFeeds, i.startClair, i.startCounting} {
@@ -82,7 +82,7 @@ func (i *installation) startRegistry(context.Context) (err error) {
 	return err
 }
 
-// startDatabase runs the image of PostgreSQL that the demonstration runs, in its own file system.
+// startDatabase runs PostgreSQL from the demo's image, in a file system of its own.
 func (i *installation) startDatabase(ctx context.Context) error {
 	root := filepath.Join(i.dir, "postgresql")
 	if err := unpackPostgreSQL(i.options.Root, root); err != nil {
@@ -105,7 +105,7 @@ func (i *installation) startDatabase(ctx context.Context) error {
 	})
 }
 
-// startFeeds serves advisories from this process. No ETag is sent: see clairfeed.
+// startFeeds serves the advisories from this process. The server sends no ETag; package clairfeed explains why.
 func (i *installation) startFeeds(context.Context) error {
 	if err := i.publish(0); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (i *installation) startFeeds(context.Context) error {
 
 func (i *installation) feeds() string { return filepath.Join(i.dir, "feeds") }
 
-// publish writes the advisories of a version; see advisories.
+// publish writes the given version of the advisories.
 func (i *installation) publish(version int) error {
 	invented := filepath.Join(i.dir, "advisories")
 	if err := writeAdvisories(invented, version); err != nil {
@@ -155,7 +155,7 @@ func (i *installation) startClair(ctx context.Context) error {
 	}))
 }
 
-// writeSettings writes a configuration for Clair and clairctl with certain updaters.
+// writeSettings writes a configuration for Clair and clairctl with the given updater sets.
 func (i *installation) writeSettings(name, sets string) (file string, err error) {
 	with := i.settings
 	with.Sets = sets
@@ -167,7 +167,7 @@ func (i *installation) writeSettings(name, sets string) (file string, err error)
 	return file, os.WriteFile(file, text.Bytes(), 0o600)
 }
 
-// startCounting makes a way to Clair on which requests are counted.
+// startCounting starts the proxy that counts the requests to Clair.
 func (i *installation) startCounting(context.Context) error {
 	i.requests = newRequests(i.settings.Address)
 	address, err := i.serve(i.requests)
@@ -190,8 +190,8 @@ func (i *installation) hasData(ctx context.Context) error {
 	return nil
 }
 
-// change gives Clair other advisories of Debian, as one would where Clair has no internet: an update by itself may take
-// a minute to begin.
+// change imports another version of Debian's advisories with clairctl, as for a Clair without internet access: Clair's own update may
+// start only after a minute.
 func (i *installation) change(ctx context.Context, version int) error {
 	if err := i.publish(version); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (i *installation) change(ctx context.Context, version int) error {
 	return nil
 }
 
-// clairctl runs Clair's command and returns what it prints.
+// clairctl runs clairctl and returns its output.
 func (i *installation) clairctl(ctx context.Context, args ...string) ([]byte, error) {
 	var refused bytes.Buffer
 	command := exec.CommandContext(ctx, filepath.Join(i.options.Bin, "clairctl"), args...)

@@ -10,7 +10,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
-// Rates at which reports are read, in reports per second: that of the default configuration, and the highest that it takes.
+// Rates of reading reports, in reports per second: that of the default configuration, and the highest allowed one.
 const (
 	defaultRate = 20
 	highestRate = 1000
@@ -18,26 +18,26 @@ const (
 
 func expectedVulnerabilities() []string { return expected[api.Vulnerabilities] }
 
-// memory of the manager is resident, in bytes.
+// memory is the resident memory of the manager, in bytes.
 type memory struct{ after, peak int64 }
 
-// indexed is what it took to scan all images for the first time.
+// indexed holds the measurements of scanning all images for the first time.
 type indexed struct {
-	// took is the time from the first Scanner's creation until all are scanned.
+	// took is the time from the creation of the first Scanner until all images are scanned.
 	took time.Duration
-	// requests to Clair by kind.
+	// requests to Clair, by kind.
 	requests map[string]int
-	// shared and own are fetches of the layers that several images have, and of the others.
+	// shared counts the fetches of layers that several images have, own those of the other layers.
 	shared, own fetched
 	findings    int
-	before      int64 // memory before any Scanner
+	before      int64 // resident memory before any Scanner
 	memory      memory
 }
 
-// fetched says how many blobs were fetched, how often in all, and how often one was at most.
+// fetched holds the number of fetched blobs, the total number of fetches, and the highest number of fetches of one blob.
 type fetched struct{ blobs, times, most int }
 
-// measureIndex has the manager scan everything. The manager goes on running.
+// measureIndex starts the manager and waits until everything is scanned. The manager keeps running.
 func (c *cluster) measureIndex(ctx context.Context) (m indexed, err error) {
 	if err := c.startManager(ctx, defaultRate); err != nil {
 		return m, err
@@ -71,18 +71,19 @@ func (c *cluster) measureIndex(ctx context.Context) (m indexed, err error) {
 	return m, err
 }
 
-// reread is what it took to read all reports again.
+// reread holds the measurements of reading all reports again.
 type reread struct {
 	rate int
-	// reading is the time from the first request for a report to the last answer, shown until every ImageScan shows it.
+	// reading is the time from the first request for a report to the last response. shown is the time until every ImageScan has the
+	// result.
 	reading, shown time.Duration
 	requests       map[string]int
-	// layers is how many layers were fetched.
+	// layers is the number of fetched layers.
 	layers int
 	memory memory
 }
 
-// measureReread changes the advisories under a new manager with that rate, and waits until every image says so.
+// measureReread restarts the manager with the given rate, changes the advisories, and waits until every ImageScan has the result.
 func (c *cluster) measureReread(ctx context.Context, rate, version int) (m reread, err error) {
 	m.rate = rate
 	if err := c.manager.Stop(); err != nil {
@@ -96,7 +97,7 @@ func (c *cluster) measureReread(ctx context.Context, rate, version int) (m rerea
 		return m, err
 	}
 	c.options.Progress("%d reports are read again, at most %d a second", reports, rate)
-	// What follows the manager's start is over once it has looked at Clair's data a second time.
+	// The requests of the manager's start are over once it has read the state of Clair's data twice.
 	c.requests.reset()
 	err = process.Eventually(ctx, patience, process.Often, func(context.Context) error {
 		if requests, _ := c.requests.taken(); requests[readState] < 2 {
@@ -121,14 +122,14 @@ func (c *cluster) measureReread(ctx context.Context, rate, version int) (m rerea
 	return m, err
 }
 
-// awaitChange waits until every ImageScan has the findings that were added.
+// awaitChange waits until every ImageScan has the added findings.
 func (c *cluster) awaitChange(ctx context.Context, before map[int]int, m *reread) error {
 	want := 0
 	for number := range before {
 		want = number + addedFindings
 	}
 	err := process.Eventually(ctx, patience, process.Often, func(ctx context.Context) error {
-		// The API server is asked for all of them only when they may be done.
+		// Listing all ImageScans loads the API server, so it waits until all reports have been read.
 		if requests, _ := c.requests.taken(); requests[readReport] < reports {
 			return errors.Join(c.manager.Alive(), fmt.Errorf("%d reports were read", requests[readReport]))
 		}

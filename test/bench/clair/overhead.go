@@ -31,26 +31,27 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// rounds of the comparison. What runs first changes from one to the next; the round before the first is not counted.
+// rounds is the number of rounds of the comparison. The order alternates between rounds. The warm-up round before the first is not
+// counted.
 const rounds = 9
 
-// overhead compares the two ways to a report of one image, of which Clair knows no layer.
+// overhead compares the two ways of scanning one image whose layers Clair does not know.
 type overhead struct {
 	image string
 	// findings in the image.
 	findings int
-	// command is clairctl, backend ours, each by round.
+	// command and backend are the durations of clairctl and of the operator's backend, by round.
 	command, backend []time.Duration
 }
 
-// ratio of the medians.
+// ratio returns the ratio of the medians.
 func (o overhead) ratio() float64 { return median(o.backend).Seconds() / median(o.command).Seconds() }
 
 func median(took []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(took))[len(took)/2]
 }
 
-// measureOverheads compares clairctl with the backend, both in this process' neighbourhood and without the cluster.
+// measureOverheads compares clairctl with the backend. Both run on this machine, without the cluster.
 func (i *installation) measureOverheads(ctx context.Context) (all []overhead, err error) {
 	b, err := i.startBackend(ctx)
 	if err != nil {
@@ -74,7 +75,7 @@ func (i *installation) measureOverheads(ctx context.Context) (all []overhead, er
 	return all, nil
 }
 
-// compare times both ways, each with a twin of the image, and has Clair forget the twins.
+// compare measures both ways, each with a copy of the image in new layers, and deletes the copies from Clair.
 func (i *installation) compare(ctx context.Context, b *backendAlone, o *overhead, original v1.Image, name string, round int) error {
 	var took [2]time.Duration
 	var found [2]int
@@ -113,7 +114,7 @@ func (i *installation) compare(ctx context.Context, b *backendAlone, o *overhead
 	return nil
 }
 
-// twinOf is an image with the same content, in layers that nobody has seen: each begins with a file that tells them apart.
+// twinOf returns an image with the same content in unique layers: each begins with a file that contains nonce.
 func twinOf(original v1.Image, nonce string) (v1.Image, error) {
 	layers, err := original.Layers()
 	if err != nil {
@@ -127,7 +128,7 @@ func twinOf(original v1.Image, nonce string) (v1.Image, error) {
 				return nil, err
 			}
 			var first bytes.Buffer
-			writer := tar.NewWriter(&first) // not closed: the archive goes on with the layer's own entries
+			writer := tar.NewWriter(&first) // not closed: the layer's own entries follow
 			text := fmt.Sprintf("%s %d", nonce, n)
 			err = errors.Join(writer.WriteHeader(&tar.Header{Name: "twin", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}), writeText(writer, text), writer.Flush())
 			return struct {
@@ -147,7 +148,7 @@ func writeText(writer io.Writer, text string) error {
 	return err
 }
 
-// scanByCommand runs clairctl from its start to its end.
+// scanByCommand measures one run of clairctl and returns its duration and the number of vulnerabilities.
 func (i *installation) scanByCommand(ctx context.Context, repository, digest string) (time.Duration, int, error) {
 	began := time.Now()
 	out, err := i.clairctl(ctx, "report", "--host", i.url, "--out", "json", repository+"@"+digest)
@@ -160,7 +161,7 @@ func (i *installation) scanByCommand(ctx context.Context, repository, digest str
 	return took, len(report.Vulnerabilities), err
 }
 
-// backendAlone is the backend with a store, without controllers. No image needs a Secret.
+// backendAlone is the backend with a store, without controllers. No image needs a pull secret.
 type backendAlone struct {
 	engines *clair.Engines
 	scanner *v1alpha1.Scanner
@@ -199,15 +200,16 @@ func (i *installation) startBackend(ctx context.Context) (*backendAlone, error) 
 	return b, nil
 }
 
-// wake is what the backend tells the controllers.
+// wake is the backend's callback that wakes the controllers.
 func (b *backendAlone) wake(context.Context, string) {
 	select {
 	case b.woken <- struct{}{}:
-	default: // it is awake already
+	default: // a wake-up is already pending
 	}
 }
 
-// scan asks as the controllers do, from when an image is known to be in use until its report is stored.
+// scan calls the backend as the controllers do. It measures from the time when the image is recorded as in use until its report is
+// stored.
 func (b *backendAlone) scan(ctx context.Context, repository, digest string) (time.Duration, int, error) {
 	began := time.Now()
 	engine := b.engines.For(b.scanner)
@@ -225,7 +227,7 @@ func (b *backendAlone) scan(ctx context.Context, repository, digest string) (tim
 		}
 		select {
 		case <-b.woken:
-		case <-time.After(time.Second): // the first image comes before the backend knows Clair
+		case <-time.After(time.Second): // the first image arrives before the backend has connected to Clair
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -238,7 +240,7 @@ func (b *backendAlone) scan(ctx context.Context, repository, digest string) (tim
 	return took, len(findings), err
 }
 
-// step says whether there is a report.
+// step reports whether the image has a report.
 func step(ctx context.Context, engine backend.Backend, img backend.Image) (bool, error) {
 	for _, ask := range []func(context.Context, backend.Image) (backend.Progress, error){engine.Index, engine.Match} {
 		if progress, err := ask(ctx, img); err != nil || !progress.Done {

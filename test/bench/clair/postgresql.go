@@ -15,14 +15,14 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/story"
 )
 
-// postgresUser is that of the image.
+// postgresUser is the user and group ID of PostgreSQL in the image.
 const postgresUser = 999
 
-// data is where the image keeps its database.
+// data is the directory of the database in the image.
 const data = "/var/lib/postgresql/data"
 
-// unpackPostgreSQL makes a file system of the image, with what a container runtime adds: a place for the data and the
-// few devices that PostgreSQL opens.
+// unpackPostgreSQL unpacks the image into a directory and adds what a container runtime provides: a directory for the data, and the few
+// devices that PostgreSQL opens.
 func unpackPostgreSQL(project, root string) error {
 	image, err := images.Load(story.ImagesDir(project), images.PostgreSQL)
 	if err != nil {
@@ -45,7 +45,7 @@ func unpackPostgreSQL(project, root string) error {
 		syscall.Mknod(null, syscall.S_IFCHR, nullDevice), os.Chmod(null, 0o666))
 }
 
-// unpack writes directories, files and links; an image of our own making holds nothing else.
+// unpack writes directories, files and symbolic links. The project's own images contain nothing else.
 func unpack(archive *tar.Reader, root string) error {
 	for {
 		header, err := archive.Next()
@@ -82,7 +82,7 @@ func writeFile(name string, content io.Reader, mode os.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
-// postgreSQL is the command that the image runs, on a port of this machine alone.
+// postgreSQL returns the command of the image, listening on a port of the loopback address only.
 func postgreSQL(root, port, password string) *exec.Cmd {
 	command := exec.Command("/entrypoint.sh", "-p", port, "-c", "listen_addresses=127.0.0.1")
 	command.Dir = "/"

@@ -10,10 +10,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
 
-// maxOverhead is how many times longer an image may take by way of the backend than by clairctl.
+// maxOverhead is the highest allowed ratio of the backend's time to that of clairctl.
 const maxOverhead = 1.2
 
-// section describes everything.
+// section returns the section of the page.
 func (f figures) section() page.Section {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Clair 4.9, PostgreSQL, API server, etcd and the manager are real and all on this machine, as is the registry. "+
@@ -74,7 +74,7 @@ func (f figures) bounds() []page.Bound {
 			Kept: m.requests[readReport] == reports && m.requests[postIndex] == 0 && m.layers == 0,
 		})
 	}
-	// As many as the rate may be read at once in the beginning.
+	// At the beginning, a burst of one second's rate is allowed.
 	all = append(all, page.Bound{
 		What: fmt.Sprintf("%d a second: not faster: %.1f a second", f.bounded.rate, float64(reports-f.bounded.rate)/f.bounded.reading.Seconds()),
 		Kept: float64(reports-f.bounded.rate) <= 1.01*float64(f.bounded.rate)*f.bounded.reading.Seconds(),
@@ -87,7 +87,7 @@ func (f figures) bounds() []page.Bound {
 	return all
 }
 
-// String is both in words.
+// String returns both values in MiB.
 func (m memory) String() string { return mebibytes(m.after) + ", " + mebibytes(m.peak) }
 
 func counted(requests map[string]int) string {

@@ -1,9 +1,9 @@
-// Package latency measures how long it takes from a running pod to the message in Slack, on a real cluster with the
-// operator as it is shipped: catalog Job, upload, match, digest, notifier, webhook.
+// Package latency measures the time from a running pod to the message in Slack, on a real cluster with the released configuration of the
+// operator: catalog Job, upload, match, notification, notifier, webhook.
 //
-// Everything is warm: the worker's image is on the node, a match worker has the vulnerability database open, and nothing
-// is in the way of a message (groupWait is zero, groupInterval at its least, shorter than a round). Each pod runs an image that the cluster has never
-// seen, so it is catalogued.
+// Everything is warm: the worker's image is on the node, and a match worker has the vulnerability database open. Nothing delays a
+// message: groupWait is zero, and groupInterval has its minimum, which is shorter than a round. Each pod runs an image that the cluster
+// has never seen, so the image is cataloged.
 package latency
 
 import (
@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// rounds that count. One more before them warms everything up.
+	// rounds is the number of counted rounds. One more round before them warms everything up.
 	rounds    = 5
 	namespace = "bench-latency"
-	// patience for a message, the first database included.
+	// patience bounds the wait for a message, including the first download of the database.
 	patience = 5 * time.Minute
-	// cleanUpTime is how long removing everything may take, after an interruption too.
+	// cleanUpTime bounds the removal of everything, including the removal after an interruption.
 	cleanUpTime = 4 * time.Minute
-	// atOnce is the shortest time that the story's settings know as one.
+	// atOnce is the shortest duration that package story does not treat as unset.
 	atOnce = time.Nanosecond
 )
 
-// Measure sets the operator up in the cluster that KUBECONFIG names, measures, and removes everything.
+// Measure installs the operator in the cluster that KUBECONFIG names, measures, and removes everything.
 func Measure(ctx context.Context) (section page.Section, err error) {
 	options, err := story.OptionsFromEnvironment(os.Stdout)
 	if err != nil {
@@ -76,8 +76,8 @@ func Measure(ctx context.Context) (section page.Section, err error) {
 	return describe(all), nil
 }
 
-// run starts a pod with a new image and returns how long it took from the moment at which its container was seen to run
-// to the message about it.
+// run starts a pod with a new image. It returns the time from the moment when the container was first observed running until the message
+// about the image.
 func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, err error) {
 	name := fmt.Sprintf("%s/web-%d", namespace, i)
 	reference, err := e.PushVariant(ctx, images.Web, name)
@@ -107,7 +107,7 @@ func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, 
 			return err
 		}
 		for _, m := range messages {
-			// The stand-in runs on this machine: its clock is the same.
+			// The stand-in for Slack runs on this machine, so both times are from the same clock.
 			if strings.Contains(m.Text, repository) {
 				took = m.Time.Sub(began)
 				return nil
@@ -118,7 +118,7 @@ func run(ctx context.Context, e *story.Environment, i int) (took time.Duration, 
 	return took, err
 }
 
-// watch tells when the pod's container was first seen to run, by a client that watches as the operator does.
+// watch sends the time when the pod's container was first observed running. It watches pods as the operator does.
 func watch(ctx context.Context, e *story.Environment, pod string, running chan<- time.Time) error {
 	watcher, err := e.Clientset.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
 	if err != nil {

@@ -1,12 +1,12 @@
-// Command measured runs another command and writes what it took.
+// Command measured runs another command and writes the resources that it used.
 //
 //	measured -out FILE [-secret PATH=CONTENT] COMMAND [ARGUMENT…]
 //
-// It is a program of its own because the kernel counts the memory of the process that starts another one as that one's
-// peak: this one is so small that it does not matter.
+// It is a separate program because the kernel counts the memory of the parent process towards the child's peak. This program is too
+// small to affect the result.
 //
-// With -secret it covers /run by an empty file system first and puts a file there, where a pod would have it. That is
-// meant for a mount namespace of its own (unshare --mount).
+// With -secret it mounts an empty file system over /run and creates a file there, where a pod would have it. This requires a mount
+// namespace of its own (unshare --mount).
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// taken is what is written. The fields are those that the benchmarks read.
+// taken is the result. The benchmarks read these fields.
 type taken struct {
 	Wall     time.Duration `json:"wall"`
 	CPU      time.Duration `json:"cpu"`
@@ -61,7 +61,7 @@ func run(out, secret string, command []string) error {
 	return os.WriteFile(out, raw, 0o600)
 }
 
-// place writes the file, on a file system of its own.
+// place writes the secret's file to a new file system at /run.
 func place(secret string) error {
 	path, content, found := strings.Cut(secret, "=")
 	if !found || path == "" {
@@ -76,11 +76,11 @@ func place(secret string) error {
 	return os.WriteFile(path, []byte(content), 0o600)
 }
 
-// measure runs the command to its end. That it fails is a result, too.
+// measure runs the command to its end. A failure of the command is a result, not an error.
 func measure(command []string) (taken, error) {
 	run := exec.Command(command[0], command[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// The signal comes when the thread ends that started the command, so this one must stay.
+	// The kernel sends the death signal when the thread that started the command ends, so the goroutine must stay on its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

@@ -1,5 +1,5 @@
-// Package noise counts messages: a year of daily vulnerability data over 300 images, told by the real planner and store with
-// a clock that runs ahead, beside what others would say about the same reports.
+// Package noise counts messages. It replays a year of daily vulnerability data for 300 images with the real planner and store and a
+// simulated clock, and counts the messages that other tools would send for the same reports.
 package noise
 
 import (
@@ -22,19 +22,19 @@ import (
 const (
 	images     = 300
 	namespaces = 10
-	// daysBetweenBuilds is how often an image is built again, with the fixes of that day.
+	// daysBetweenBuilds is the interval at which an image is rebuilt with the fixes of that day.
 	daysBetweenBuilds = 30
 	engine            = "grype"
 	seed              = 1
 )
 
-// app is an image repository and what runs of it.
+// app is an image repository with one workload.
 type app struct {
 	repository, namespace, distribution string
 	packages                            []string
 	built                               int
-	known                               map[string]bool // what the last report had, by finding.Key
-	// last is what the last report said, and repeated how often in a row it was said since.
+	known                               map[string]bool // findings of the last report, by finding.Key
+	// last is the hash of the last report, repeated the number of consecutive reports equal to it.
 	last     [sha256.Size]byte
 	repeated int
 }
@@ -47,7 +47,7 @@ func (a *app) key() image.Key {
 	return image.Key{Digest: a.digest(), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
 }
 
-// replay is a year in the making.
+// replay is the state of a year in progress.
 type replay struct {
 	year  year
 	apps  []*app
@@ -56,30 +56,30 @@ type replay struct {
 	said  counts
 }
 
-// counts are messages by who would send them.
+// counts are the numbers of messages, by sender.
 type counts struct {
-	// byDefault is ours with a receiver as it is made, everything ours with all changes switched on; findings and changes are
-	// what these were about.
+	// byDefault counts the operator's messages for a receiver with default settings, everything those for a receiver of all changes.
+	// findings is the number of changes in the messages with default settings.
 	byDefault, everything, findings int
-	// perReport is one for each report, perManifest one for each image and update of the data that changes anything.
+	// perReport counts one message for each report, perManifest one for each image and data update that changes its findings.
 	perReport, perManifest int
-	// largest is the most messages of ours on one day.
+	// largest is the highest number of messages with default settings on one day.
 	largest int
 }
 
-// Measure replays the year.
+// Measure replays the year and returns the section of the page.
 func Measure(ctx context.Context, root string, progress func(format string, args ...any)) (section page.Section, err error) {
 	published, err := templates(filepath.Join(root, "test", "fixtures", "advisories"))
 	if err != nil {
 		return section, err
 	}
-	// Nothing is timed, and in memory a year passes sooner.
+	// Durations do not matter here, and a store in memory is faster.
 	dir, err := os.MkdirTemp("/dev/shm", "bench-noise-")
 	if err != nil {
 		return section, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	random := rand.New(rand.NewPCG(seed, seed)) // the same year each time
+	random := rand.New(rand.NewPCG(seed, seed)) // a fixed seed gives the same year each time
 	r := &replay{year: newYear(published, random), now: dayTime(0)}
 	r.apps = newApps(published, random)
 	if r.store, err = store.OpenSQLite(ctx, filepath.Join(dir, "store.db"), func() time.Time { return r.now }); err != nil {
@@ -97,7 +97,7 @@ func Measure(ctx context.Context, root string, progress func(format string, args
 	return describe(r), nil
 }
 
-// newApps spreads the images over distributions and namespaces.
+// newApps distributes the images over distributions and namespaces.
 func newApps(published map[string][]template, random *rand.Rand) (apps []*app) {
 	shares := []string{"debian-12", "debian-12", "debian-12", "alpine-3.18", "rhel-9"}
 	for i := range images {
@@ -115,7 +115,7 @@ func newApps(published map[string][]template, random *rand.Rand) (apps []*app) {
 	return apps
 }
 
-// live is one day: new data, reports of all images, some of which were built again, and then messages.
+// live replays one day: new data, reports of all images including rebuilt ones, and then the messages.
 func (r *replay) live(ctx context.Context, day int) error {
 	r.now = dayTime(day)
 	version := fmt.Sprintf("day %d", day)
@@ -157,11 +157,11 @@ func (r *replay) run(ctx context.Context, a *app) error {
 	})
 }
 
-// report saves the day's report of an image and counts what others would say about it.
+// report saves the day's report of an image and counts the messages that other tools would send for it.
 func (r *replay) report(ctx context.Context, a *app, version string, day int) error {
 	findings := r.year.known(a.distribution, a.packages, a.built, day)
 	if a.known == nil {
-		// The image has to be known to lead to its report.
+		// The store needs the catalog of an image before its reports.
 		if err := r.store.SaveCatalogue(ctx, store.Catalogued{
 			Engine: engine, Key: a.key(), PlatformDigest: a.digest(), Tool: "syft 1.42.3", CataloguedAt: r.now,
 		}, nil); err != nil {
@@ -172,7 +172,7 @@ func (r *replay) report(ctx context.Context, a *app, version string, day int) er
 	if changes(a, findings) {
 		r.said.perManifest++
 	}
-	// Once two reports in a row have said the same, a further one changes nothing in the store but its date.
+	// After three equal reports in a row, a further one would change only its date in the store.
 	if sum := sha256.Sum256(fmt.Appendf(nil, "%+v", findings)); sum == a.last {
 		a.repeated++
 	} else {
@@ -187,7 +187,7 @@ func (r *replay) report(ctx context.Context, a *app, version string, day int) er
 	return err
 }
 
-// changes says whether anything was added to, or removed from, an image that was reported before, and remembers what is there.
+// changes reports whether the findings differ from the last report of the same image, and stores them as the last.
 func changes(a *app, findings []finding.Finding) bool {
 	now := make(map[string]bool, len(findings))
 	for _, f := range findings {
@@ -206,7 +206,7 @@ func changes(a *app, findings []finding.Finding) bool {
 	return changed
 }
 
-// tell visits each namespace's receivers until they have nothing more to say on that day.
+// tell runs each receiver's delivery until the end of the day.
 func (r *replay) tell(ctx context.Context, day int) error {
 	before := r.said.byDefault
 	for n := range namespaces {
@@ -221,7 +221,7 @@ func (r *replay) tell(ctx context.Context, day int) error {
 	return nil
 }
 
-// Names of the receivers: one as it is made, and one that is told of all changes.
+// Names of the receivers: one with default settings, and one of all changes.
 const (
 	byDefault  = "default"
 	everything = "everything"
@@ -260,7 +260,7 @@ func (r *replay) visit(ctx context.Context, scanner, receiver string, until time
 	}
 }
 
-// Send counts a message.
+// Send implements notify.Sender. It counts the message and reports it as delivered.
 func (r *replay) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 	if d.Receiver.SecretName == everything {
 		r.said.everything++
@@ -273,7 +273,7 @@ func (r *replay) Send(_ context.Context, d notify.Delivery) notify.Outcome {
 	return notify.Outcome{Result: notify.Delivered}
 }
 
-// entropy is enough for message ids, which need not be secret here.
+// entropy provides random message IDs, which need not be secret here.
 type entropy struct{}
 
 // Read implements io.Reader.

@@ -13,28 +13,28 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/finding"
 )
 
-// What happens in the year. Where a figure is a guess it is one of a quiet data source: more happens with a real one, to all
-// alike.
+// Rates of the events in the year. Estimated values describe a quiet data source. A real source has more events, which affects all
+// senders alike.
 const (
 	days = 365
-	// perPackage is how many advisories about a package appear in the year.
+	// perPackage is the number of advisories for a package that appear in the year.
 	perPackage = 8
-	// daysToFix is the longest time from an advisory to its fix, where there is one.
+	// daysToFix is the longest time from an advisory to its fix, if there is one.
 	daysToFix = 60
-	// A share of the advisories is rated again later, becomes known to be exploited, or is missing from the data of one day.
+	// These shares of the advisories get another severity later, become known to be exploited, or are missing from the data on one day.
 	ratedAgain, exploited, missing = 0.05, 0.01, 0.02
-	// badBuilds are days on which the data lacks all that is known of one distribution.
+	// badBuilds is the number of days on which the data lacks one distribution.
 	badBuilds = 3
 )
 
-// template is a published advisory after which those of the year are made.
+// template is a published advisory on which advisories of the year are based.
 type template struct {
 	Package  string `json:"package"`
 	Fixed    string `json:"fixed"`
 	Severity string `json:"severity"`
 }
 
-// templates are those of the fixtures, by distribution.
+// templates returns the advisories of the fixtures, by distribution.
 func templates(dir string) (map[string][]template, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*-[0-9]*.json"))
 	if err != nil {
@@ -58,7 +58,7 @@ func templates(dir string) (map[string][]template, error) {
 	return all, nil
 }
 
-// advisory is one of the year. Days count from 0; a day that is beyond the year never comes.
+// advisory is an advisory of the year. Its times are days, counted from 0. An event on a day after the year never happens.
 type advisory struct {
 	id, pkg                    string
 	severity, after            finding.Severity
@@ -67,16 +67,16 @@ type advisory struct {
 	fixable, exploited, absent int
 }
 
-// never is the day of what does not happen.
+// never is the day of an event that does not happen.
 const never = days + 1
 
-// year is what the data says on each day about each distribution.
+// year is the vulnerability data of each day.
 type year struct {
 	advisories map[string][]advisory // by distribution
-	bad        map[int]string        // the distribution that is missing, by day
+	bad        map[int]string        // the missing distribution, by day
 }
 
-// newYear invents the year. Half of the advisories are there from its first day.
+// newYear generates the year. Half of the advisories exist from its first day.
 func newYear(published map[string][]template, random *rand.Rand) year {
 	y := year{advisories: map[string][]advisory{}, bad: map[int]string{}}
 	var distributions []string
@@ -124,7 +124,7 @@ func newAdvisory(of template, random *rand.Rand) advisory {
 	return a
 }
 
-// packagesOf are the distribution's packages, each once.
+// packagesOf returns the names of the distribution's packages, sorted and without duplicates.
 func packagesOf(published []template) []string {
 	var names []string
 	for _, t := range published {
@@ -134,7 +134,7 @@ func packagesOf(published []template) []string {
 	return slices.Compact(names)
 }
 
-// known lists what the data of a day says about an image that was built on another day, with the fixes of then.
+// known returns the findings in the data of a day for an image that was built on another day, with the fixes of the build day.
 func (y year) known(distribution string, packages []string, built, day int) []finding.Finding {
 	if y.bad[day] == distribution {
 		return nil
@@ -159,7 +159,7 @@ func (y year) known(distribution string, packages []string, built, day int) []fi
 	return all
 }
 
-// dayTime is noon of a day.
+// dayTime returns noon of a day.
 func dayTime(day int) time.Time {
 	return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).AddDate(0, 0, day)
 }

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Machine is what the figures depend on.
+// Machine describes the machine of a measurement.
 type Machine struct {
-	// Processor is the model's name.
+	// Processor is the name of the model.
 	Processor  string
 	Processors int
-	// Memory in bytes.
+	// Memory is in bytes.
 	Memory int64
-	// Kernel is its release, Go the version of the compiler.
+	// Kernel is the kernel release, Go the compiler version.
 	Kernel, Go string
 }
 
-// ThisMachine reads what Linux says about it.
+// ThisMachine describes this machine from Linux's /proc.
 func ThisMachine() (Machine, error) {
 	processor, err := valueIn("/proc/cpuinfo", "model name")
 	if err != nil {
@@ -45,7 +45,7 @@ func ThisMachine() (Machine, error) {
 	}, nil
 }
 
-// Load is the load average of the last minute, as Linux says it: how many programs wanted a processor.
+// Load returns the load average of the last minute, from /proc/loadavg.
 func Load() (float64, error) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -58,7 +58,7 @@ func Load() (float64, error) {
 	return load, nil
 }
 
-// valueIn finds "name : value" in a file. Some processors have no model's name: that is no error.
+// valueIn returns the value of "name : value" in a file, or "unknown" if there is none: some processors have no model name.
 func valueIn(file, name string) (string, error) {
 	opened, err := os.Open(file)
 	if err != nil {
@@ -74,7 +74,7 @@ func valueIn(file, name string) (string, error) {
 	return "unknown", lines.Err()
 }
 
-// Commit names the source in dir: the commit, and a "+" when something else than the page itself differs from it.
+// Commit returns the commit of the source in dir, with a "+" if a file other than the page differs from it.
 func Commit(ctx context.Context, dir, page string) (string, error) {
 	commit, err := git(ctx, dir, "rev-parse", "--short=12", "HEAD")
 	if err != nil {

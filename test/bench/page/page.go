@@ -1,5 +1,5 @@
-// Package page keeps the page of figures: one section for each part of the benchmarks, each with where, when, of what and
-// by which command it was measured. A section is replaced when its part is run; the others stay as they are.
+// Package page maintains the page of figures. It has one section for each part of the benchmarks, with the machine, time, commit and
+// command of its measurement. Running a part replaces its section; the other sections stay.
 package page
 
 import (
@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// Section is what a part has to say.
+// Section is the result of a part.
 type Section struct {
-	// Text is Markdown, without headings.
+	// Text is Markdown without headings.
 	Text   string  `json:"text"`
 	Bounds []Bound `json:"bounds"`
 }
 
-// Bound is a promise, in words that hold the measured figure, and whether it is kept.
+// Bound is a bound on a figure. What describes it and contains the measured figure; Kept reports whether the bound is kept.
 type Bound struct {
 	What string `json:"what"`
 	Kept bool   `json:"kept"`
 }
 
-// Kept says whether all bounds are.
+// Kept reports whether all bounds are kept.
 func (s Section) Kept() bool {
 	for _, b := range s.Bounds {
 		if !b.Kept {
@@ -34,27 +34,27 @@ func (s Section) Kept() bool {
 	return true
 }
 
-// Provenance says where a section comes from.
+// Provenance describes how a section was measured.
 type Provenance struct {
 	Machine Machine
-	// Load of the machine before the part began: figures of a busy machine are worse.
+	// Load is the load average before the part began: a busy machine gives worse figures.
 	Load float64
-	// Commit is that of the source; "+" behind it stands for changes that are not committed.
+	// Commit is the commit of the source, with "+" for uncommitted changes.
 	Commit  string
 	Command string
 	At      time.Time
-	// Took is how long the part ran.
+	// Took is the duration of the part.
 	Took time.Duration
 }
 
-// introduction is everything above the sections.
+// introduction is the text above the sections.
 const introduction = `# Benchmarks
 
 This page is written by ` + "`make bench`" + `; do not edit it. ` + "`make bench PART=<name>`" + ` measures one part again. Each part checks its bounds, and the
 command fails when one of them is broken.
 `
 
-// Write puts a section into the page. order are the names of all parts, which is the order on the page.
+// Write replaces one section of the page. order lists the names of all parts in the order of the page.
 func Write(file string, order []string, name, title string, section Section, from Provenance) error {
 	content, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +77,7 @@ func Write(file string, order []string, name, title string, section Section, fro
 func begin(name string) string { return "<!-- begin: " + name + " -->" }
 func end(name string) string   { return "<!-- end: " + name + " -->" }
 
-// between is what stands between two marks, without the line break after the first; empty if they are not there.
+// between returns the text between two marker lines; empty if they are missing.
 func between(text, from, to string) string {
 	_, rest, found := strings.Cut(text, from+"\n")
 	inside, _, ended := strings.Cut(rest, to)
@@ -87,7 +87,7 @@ func between(text, from, to string) string {
 	return inside
 }
 
-// markdown is the section as it stands on the page.
+// markdown returns the section as it appears on the page.
 func (s Section) markdown(title string, from Provenance) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "## %s\n\n%s\n", title, strings.TrimSpace(s.Text))
@@ -104,7 +104,7 @@ func (s Section) markdown(title string, from Provenance) string {
 	return out.String()
 }
 
-// Verdict is the word for what became of a bound.
+// Verdict returns the word for the outcome of a bound.
 func (b Bound) Verdict() string {
 	if b.Kept {
 		return "kept"

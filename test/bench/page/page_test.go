@@ -13,7 +13,7 @@ var from = Provenance{
 	Load:    1.5, Commit: "commit abc", Command: "make bench", At: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Took: 90 * time.Second,
 }
 
-// A part that is run again replaces its section and no other; sections are in the order of the parts.
+// Running a part again replaces only its section. The sections are in the order of the parts.
 func TestWriteReplacesOneSection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
 	for _, w := range []struct{ name, text string }{{"second", "the second"}, {"first", "old"}, {"first", "new | figures"}} {

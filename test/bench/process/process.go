@@ -1,7 +1,7 @@
-// Package process runs programs beside the benchmarks and the crash test: those that are looked at, and those that they need.
+// Package process runs programs for the benchmarks and the crash test: those under test, and those that they need.
 //
-// It promises that a program's log is kept in a file and shown when the program ends too soon. It knows nothing of what
-// the programs do.
+// The log of each program is kept in a file and is part of the error when the program ends too early. The package knows nothing about
+// the purpose of the programs.
 package process
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Process is a program that runs beside this one.
+// Process is a child process.
 type Process struct {
 	name    string
 	command *exec.Cmd
@@ -24,7 +24,7 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// Start starts a command, with its log in a file of that name in the directory.
+// Start starts a command. Its log is the file <name>.log in dir.
 func Start(dir, name string, command *exec.Cmd) (*Process, error) {
 	p := &Process{name: name, command: command, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	log, err := os.Create(p.log)
@@ -37,13 +37,13 @@ func Start(dir, name string, command *exec.Cmd) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = command.Wait() // that it ended is what matters
+		_ = command.Wait() // only the end matters, not the exit code
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// Alive is an error with the end of its log once the process has ended. It ends the waiting of Eventually.
+// Alive returns an error with the end of the log if the process has ended. The error makes Eventually return at once.
 func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
@@ -54,7 +54,7 @@ func (p *Process) Alive() error {
 	}
 }
 
-// Logged counts how often a text is in the log.
+// Logged returns how often a text is in the log.
 func (p *Process) Logged(text string) int {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Process) Logged(text string) int {
 	return bytes.Count(log, []byte(text))
 }
 
-// Stop asks the process to end, and kills it when it takes too long.
+// Stop terminates the process, and kills it after 30 seconds.
 func (p *Process) Stop() error {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
@@ -74,7 +74,7 @@ func (p *Process) Stop() error {
 	}
 }
 
-// Kill ends the process as kill -9 does, and returns when it is gone.
+// Kill kills the process with SIGKILL and waits for its end.
 func (p *Process) Kill() error {
 	err := p.command.Process.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
@@ -84,10 +84,10 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Memory is what the process has resident now, and had at most since ForgetPeak or its start, in bytes.
+// Memory returns the current and the peak resident memory in bytes. The peak is measured since the start or the last ForgetPeak.
 func (p *Process) Memory() (current, peak int64, err error) {
 	status, err := os.ReadFile(p.proc("status"))
 	if err != nil {
@@ -111,19 +111,21 @@ func (p *Process) Memory() (current, peak int64, err error) {
 	return current, peak, nil
 }
 
-// ForgetPeak makes what is resident now the peak so far (5 in clear_refs, https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html).
+// ForgetPeak resets the peak to the current resident memory (5 in clear_refs,
+// https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html).
 func (p *Process) ForgetPeak() error { return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0) }
 
-// ticks is how many units of /proc/PID/stat make a second, on all of Linux' architectures (https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html).
+// ticks is the number of clock ticks per second in /proc/PID/stat, on all of Linux' architectures
+// (https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html).
 const ticks = 100
 
-// CPU is the processor time that the process has used, its own and the kernel's for it.
+// CPU returns the processor time of the process, in user and in kernel mode.
 func (p *Process) CPU() (time.Duration, error) {
 	stat, err := os.ReadFile(p.proc("stat"))
 	if err != nil {
 		return 0, err
 	}
-	// The name of the program, in parentheses, may hold anything; the state follows it as the third field.
+	// The program name, in parentheses, may contain any character. The state follows it as the third field.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	const userTime, systemTime = 14 - 3, 15 - 3
 	var user, system int64

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Intervals between looks: at what is timed, and at what is only waited for and takes the server some work to tell.
+// Intervals between checks: Often for measured waits, Rarely for checks that load the server.
 const (
 	Often  = 100 * time.Millisecond
 	Rarely = 2 * time.Second
 )
 
-// final is an error that waiting does not mend.
+// final is an error that makes Eventually return at once.
 type final struct{ error }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the wrapped error.
 func (f *final) Unwrap() error { return f.error }
 
-// Eventually asks until there is no error any more. When that takes too long, the error says what was wrong last.
+// Eventually calls check at the given interval until it returns no error. After a timeout, the error contains check's last error.
 func Eventually(ctx context.Context, within, interval time.Duration, check func(context.Context) error) error {
 	var last error
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -32,7 +32,7 @@ func Eventually(ctx context.Context, within, interval time.Duration, check func(
 		if err == nil || errors.As(err, &end) {
 			return err
 		}
-		if ctx.Err() == nil || last == nil { // what the end of the time itself causes tells nothing
+		if ctx.Err() == nil || last == nil { // an error that the timeout itself causes hides the cause
 			last = err
 		}
 		select {

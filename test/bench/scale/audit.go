@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// request is one line of the API server's audit log, as far as it is read here.
+// request is one line of the API server's audit log, with the fields that are read here.
 type request struct {
 	Verb      string `json:"verb"`
 	ObjectRef struct {
@@ -21,7 +21,7 @@ type request struct {
 	RequestReceivedTimestamp time.Time `json:"requestReceivedTimestamp"`
 }
 
-// what is asked of which resource: "patch pods", "patch imagescans/status".
+// what returns the verb and the resource: "patch pods", "patch imagescans/status".
 func (r request) what() string {
 	what := r.Verb + " " + r.ObjectRef.Resource
 	if r.ObjectRef.Subresource != "" {
@@ -30,13 +30,13 @@ func (r request) what() string {
 	return what
 }
 
-// routine requests go on whatever happens in the cluster: the lease that says who leads.
+// routine reports whether a request is independent of the work: renewals of the leader election's lease.
 func (r request) routine() bool { return r.ObjectRef.Resource == "leases" }
 
-// auditLog reads the API server's own record of who asked what, which misses nothing that a client forgets to count.
+// auditLog reads the API server's audit log, which is complete, unlike the counters of a client.
 type auditLog struct{ file string }
 
-// between lists the manager's requests that the server received in a span of time, without the routine.
+// between returns the manager's requests that the server received in a period, without routine requests.
 func (a *auditLog) between(from, to time.Time) ([]request, error) {
 	file, err := os.Open(a.file)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *auditLog) between(from, to time.Time) ([]request, error) {
 	for lines.Scan() {
 		var r request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			continue // the last line may be half-written
+			continue // the last line may be incomplete
 		}
 		if !r.routine() && !r.RequestReceivedTimestamp.Before(from) && r.RequestReceivedTimestamp.Before(to) {
 			requests = append(requests, r)
@@ -58,7 +58,7 @@ func (a *auditLog) between(from, to time.Time) ([]request, error) {
 	return requests, lines.Err()
 }
 
-// last is when the last of them was received.
+// last returns the time when the last of the requests was received.
 func last(requests []request) time.Time {
 	var latest time.Time
 	for _, r := range requests {
@@ -69,7 +69,7 @@ func last(requests []request) time.Time {
 	return latest
 }
 
-// byVerb counts requests.
+// byVerb returns the number of requests by verb and resource.
 func byVerb(requests []request) map[string]int {
 	counts := map[string]int{}
 	for _, r := range requests {
@@ -78,7 +78,7 @@ func byVerb(requests []request) map[string]int {
 	return counts
 }
 
-// perPod writes counts as requests per pod, most first: "patch pods 1.00, create imagescans 0.50".
+// perPod formats counts as requests per pod, highest first: "patch pods 1.00, create imagescans 0.50".
 func perPod(counts map[string]int, pods int) string {
 	order := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		if counts[a] != counts[b] {

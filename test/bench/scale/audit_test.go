@@ -11,8 +11,7 @@ import (
 	"github.com/scanner-operator/scanner-operator/pkg/image"
 )
 
-// TestRequestsAreCounted: what the audit log has of a span of time, without the lease, and with the line that is just
-// being written left out.
+// Requests of a period are counted, without those for the lease and without an incomplete last line.
 func TestRequestsAreCounted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	lines := `{"verb":"patch","objectRef":{"resource":"pods"},"requestReceivedTimestamp":"2026-01-01T10:00:01.5Z"}
@@ -41,7 +40,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// TestPodsAreWhatIsPromised: as many pods of as many images as the page says, each of an image that has a name.
+// The numbers of pods and images are those on the page, and every image reference is valid.
 func TestPodsAreWhatIsPromised(t *testing.T) {
 	references, names := map[string]bool{}, map[string]bool{}
 	for _, d := range allDeployments() {

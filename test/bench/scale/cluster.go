@@ -27,13 +27,13 @@ var stages []byte
 //go:embed audit-policy.yaml
 var auditPolicy []byte
 
-// managerUser is the manager's name for the API server, by which the audit log finds its requests.
+// managerUser is the manager's user name. The audit policy selects the manager's requests by it.
 const managerUser = "scanner-operator"
 
-// systemNamespace is the manager's.
+// systemNamespace is the namespace of the manager.
 const systemNamespace = "scanner-operator-system"
 
-// cluster is an API server with etcd and kwok, and the manager once it is started.
+// cluster is an API server with etcd, kwok where it is used, and the manager once it is started.
 type cluster struct {
 	options Options
 	dir     string
@@ -44,7 +44,7 @@ type cluster struct {
 	manager *process.Process
 }
 
-// startCluster starts API server, etcd and kwok with its nodes.
+// startCluster starts API server, etcd and kwok, and creates the nodes.
 func startCluster(ctx context.Context, options Options) (*cluster, error) {
 	return newCluster(options, func(c *cluster) error {
 		if err := c.startKwok(); err != nil {
@@ -54,7 +54,7 @@ func startCluster(ctx context.Context, options Options) (*cluster, error) {
 	})
 }
 
-// newCluster starts API server and etcd, and prepares them.
+// newCluster starts API server and etcd, and calls prepare.
 func newCluster(options Options, prepare func(*cluster) error) (_ *cluster, err error) {
 	c := &cluster{options: options}
 	if c.dir, err = os.MkdirTemp("", "bench-scale-"); err != nil {
@@ -86,17 +86,17 @@ func (c *cluster) startServer() error {
 		CRDDirectoryPaths: []string{filepath.Join(c.options.Root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
 	}
 	c.server.ControlPlane.GetAPIServer().Configure().
-		Set("audit-policy-file", policy).Set("audit-log-path", log).Set("audit-log-maxsize", "2000") // MB: one file
+		Set("audit-policy-file", policy).Set("audit-log-path", log).Set("audit-log-maxsize", "2000") // in MB: keeps the log in one file
 	config, err := c.server.Start()
 	if err != nil {
 		return err
 	}
-	config.QPS = -1 // the benchmark's own requests are not measured
+	config.QPS = -1 // no client-side rate limit: the benchmark's own requests are not measured
 	c.client, err = client.New(config, client.Options{Scheme: scheme})
 	return err
 }
 
-// kubeconfig writes one for a user who may do everything.
+// kubeconfig writes a kubeconfig file for a user with all permissions.
 func (c *cluster) kubeconfig(user string) (string, error) {
 	added, err := c.server.AddUser(envtest.User{Name: user, Groups: []string{"system:masters"}}, nil)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *cluster) startKwok() error {
 	return err
 }
 
-// nodes is how many there are; a real one has at most 110 pods, and kwok's nodes do not mind more.
+// nodes is the number of nodes. A real node has at most 110 pods; kwok's nodes accept more.
 const nodes = 20
 
 func nodeName(i int) string { return fmt.Sprintf("node-%02d", i%nodes) }
@@ -143,7 +143,7 @@ func (c *cluster) createNamespace(ctx context.Context, name string) error {
 	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// startManager starts the operator as it runs in a cluster, with the fake backend allowed, and waits until it works.
+// startManager starts the operator as it runs in a cluster, with the fake backend enabled, and waits until it is ready.
 func (c *cluster) startManager(ctx context.Context) error {
 	config, err := c.kubeconfig(managerUser)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *cluster) startManager(ctx context.Context) error {
 		if err := c.manager.Alive(); err != nil {
 			return err
 		}
-		// Each controller says so when its caches are filled.
+		// Each controller logs this line when its caches are filled.
 		if n := c.manager.Logged("Starting workers"); n < controllers {
 			return fmt.Errorf("%d of %d controllers have started", n, controllers)
 		}
@@ -173,7 +173,7 @@ func (c *cluster) startManager(ctx context.Context) error {
 	})
 }
 
-// controllers that the manager has: pods, ImageScans, Scanners, notifications.
+// controllers is the number of the manager's controllers: pods, ImageScans, Scanners, notifications.
 const controllers = 4
 
 func (c *cluster) stop() error {

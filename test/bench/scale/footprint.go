@@ -10,11 +10,11 @@ import (
 	"slices"
 )
 
-// storedSizes asks etcd for everything below a prefix and returns the sizes in bytes, smallest first: what is stored, with
-// managed fields and all. etcd answers gRPC as JSON, too (https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/).
+// storedSizes returns the sizes in bytes of the objects in etcd below a prefix, smallest first. The sizes include managed fields. The
+// request uses etcd's JSON gateway (https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/).
 func (c *cluster) storedSizes(ctx context.Context, prefix string) ([]int, error) {
 	after := []byte(prefix)
-	after[len(after)-1]++ // the first key that does not begin with the prefix
+	after[len(after)-1]++ // the first key after the prefix
 	body, err := json.Marshal(map[string]string{
 		"key": base64.StdEncoding.EncodeToString([]byte(prefix)), "range_end": base64.StdEncoding.EncodeToString(after),
 	})

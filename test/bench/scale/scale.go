@@ -1,8 +1,8 @@
-// Package scale measures the operator in a cluster of many pods: how often images are indexed, what the API server is
-// asked for, what is stored in it, and how much memory the manager takes.
+// Package scale measures the operator in a cluster with many pods: how often images are indexed, the requests to the API server, the
+// size of the stored objects, and the memory of the manager.
 //
-// API server, etcd and manager are real; nodes and pods are played by kwok; the engine is the fake backend, which needs no
-// registry and no vulnerability database. It does not know the page that the figures are written to.
+// API server, etcd and manager are real. kwok simulates nodes and pods. The engine is the fake backend, which needs no registry and no
+// vulnerability database. The package does not know the page that the figures are written to.
 package scale
 
 import (
@@ -15,46 +15,46 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
-// Options say where things are.
+// Options holds the directories that the measurement needs.
 type Options struct {
-	// Root is the project's directory, Bin the programs of ours, Assets etcd and kube-apiserver.
+	// Root is the project's directory, Bin that of the project's programs, Assets that of etcd and kube-apiserver.
 	Root, Bin, Assets string
-	// Progress is told what goes on.
+	// Progress prints a line about the current step.
 	Progress func(format string, args ...any)
 }
 
-// Bounds of waiting and of watching.
+// Bounds of waits and observations.
 const (
 	patience = 10 * time.Minute
-	// quiet is how long the manager must ask nothing before all is thought to be done.
+	// quiet is how long the manager must send no request before its work counts as done.
 	quiet = 10 * time.Second
-	// idle is how long the manager is watched when nothing happens.
+	// idle is how long the idle manager is observed.
 	idle = 30 * time.Second
-	// waves of a rollout: each starts new pods, waits until they run, and ends the old ones.
+	// waves is the number of waves of a rollout. Each wave starts new pods, waits until they run, and deletes the old ones.
 	waves = 10
 )
 
-// Figures of one size of a cluster.
+// Figures are the measurements for one size of a cluster.
 type Figures struct {
 	Pods int
-	// Indexed is how often an image was indexed, once all was covered and after the rollout.
+	// Indexed is the number of indexed images after full coverage, IndexedAfterRollout that after the rollout.
 	Indexed, IndexedAfterRollout int
-	// Covered is the time from the first Scanner's creation until all images of all Scanners are scanned, Annotated
-	// until the last pod says so.
+	// Covered is the time from the creation of the first Scanner until all images of all Scanners are scanned. Annotated is the time
+	// until the last pod is annotated.
 	Covered, Annotated time.Duration
-	// Rollout is the time from the first new pod to the manager's last request about it.
+	// Rollout is the time from the first new pod to the manager's last request for it.
 	Rollout time.Duration
-	// Requests of the manager by verb and resource: for coverage, for the rollout, and while nothing happens.
+	// Requests counts the manager's requests by verb and resource: for coverage, for the rollout, and while idle.
 	Requests, RolloutRequests, IdleRequests map[string]int
-	// PodsAnnotated and PodsAnnotatedAfterRollout are all pods, if all is well.
+	// PodsAnnotated and PodsAnnotatedAfterRollout equal Pods if everything works.
 	PodsAnnotated, PodsAnnotatedAfterRollout int
-	// Memory is resident in bytes: before any Scanner, then steady and at its peak after all.
+	// Memory is the resident memory in bytes: before any Scanner, at the end, and its peak.
 	MemoryBefore, MemorySteady, MemoryPeak int64
-	// ImageScans is their number, Largest and Median their bytes in etcd.
+	// ImageScans is their number, Largest and Median their sizes in etcd, in bytes.
 	ImageScans, Largest, Median int
 }
 
-// Measure runs a cluster of a size through coverage, quiet, and a rollout.
+// Measure runs a cluster with the given number of pods through coverage, an idle period, and a rollout.
 func Measure(ctx context.Context, options Options, pods int) (f Figures, err error) {
 	f.Pods = pods
 	c, err := startCluster(ctx, options)
@@ -110,10 +110,10 @@ func (c *cluster) measureCoverage(ctx context.Context, f *Figures) (err error) {
 	return err
 }
 
-// indexed is in the log for each image that the fake backend indexes.
+// indexed is the log line for each image that the fake backend indexes.
 const indexed = `"msg":"` + fake.IndexedMessage + `"`
 
-// settled waits until the manager has no more to ask, and returns what it asked since.
+// settled waits until the manager sends no more requests, and returns its requests since the given time.
 func (c *cluster) settled(ctx context.Context, since time.Time) (requests []request, err error) {
 	err = process.Eventually(ctx, patience, process.Rarely, func(context.Context) error {
 		if err := c.manager.Alive(); err != nil {

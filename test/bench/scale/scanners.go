@@ -14,32 +14,33 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
-// ScannerFigures are those of many Scanners, each with some images of its own.
+// ScannerFigures are the measurements with many Scanners, each with images of its own.
 type ScannerFigures struct {
 	Scanners, Images int
-	// Covered is the time from the first Scanner's creation until all have scanned their images.
+	// Covered is the time from the creation of the first Scanner until all have scanned their images.
 	Covered time.Duration
-	// IdleCPU is the processor time that the manager took in Idle, while nothing happened.
+	// IdleCPU is the manager's processor time during Idle, the observed idle period.
 	IdleCPU, Idle time.Duration
-	// RematchCPU is what the manager took in Rematch, which begins with its start: all images are looked at and matched with newer data.
+	// RematchCPU is the manager's processor time during Rematch, which begins with its start. All images are read and matched with newer
+	// data.
 	RematchCPU, Rematch time.Duration
-	// IdleRequests are those of Idle, by verb and resource. Memory is resident in bytes, at its peak.
+	// IdleRequests counts the requests during Idle, by verb and resource. Memory is the peak resident memory in bytes.
 	IdleRequests map[string]int
 	Memory       int64
 }
 
-// Bounds of watching many Scanners.
+// Bounds of observing many Scanners.
 const (
-	// scannersIdle is as long as Scanners are left alone, so that each has its turn.
+	// scannersIdle is long enough for each Scanner to be reconciled at its interval.
 	scannersIdle = 5 * time.Minute
-	// scannersPatience is for a machine with few processors, on which the API server has its share.
+	// scannersPatience bounds waits, for a machine with few processors that the API server uses too.
 	scannersPatience = 30 * time.Minute
-	// calm is how long the manager must take less than a twentieth of a processor before it is thought to be done.
+	// calm is how long the manager must use less than a twentieth of a processor before its work counts as done.
 	calm = 10 * time.Second
 )
 
-// MeasureScanners has a manager work for many Scanners, each in a namespace with pods of its own images. No kwok plays them: pods have
-// their status from the start, and stay.
+// MeasureScanners runs the manager with many Scanners, each in a namespace with pods of its own images. kwok is not used: pods get their
+// status when they are created and stay.
 func MeasureScanners(ctx context.Context, options Options, scanners, images int) (f ScannerFigures, err error) {
 	f.Scanners, f.Images = scanners, images
 	c, err := newCluster(options, func(c *cluster) error { return c.createOwnNode(ctx) })
@@ -79,7 +80,7 @@ func (c *cluster) createOwnNode(ctx context.Context) error {
 
 func teamName(i int) string { return fmt.Sprintf("team-%04d", i) }
 
-// createTeams creates the namespaces and their pods, which run.
+// createTeams creates the namespaces and their running pods.
 func (c *cluster) createTeams(ctx context.Context, teams, images int) error {
 	all := make([]int, teams)
 	for i := range all {
@@ -144,7 +145,7 @@ func (c *cluster) coverTeams(ctx context.Context, f *ScannerFigures) error {
 	return err
 }
 
-// calmDown waits until the manager has nothing to do, and returns how long that took, without the time of watching that.
+// calmDown waits until the manager is idle. It returns the time and the processor time until then, without the time of the observation.
 func (c *cluster) calmDown(ctx context.Context) (took time.Duration, used time.Duration, err error) {
 	began := time.Now()
 	type look struct {
@@ -180,7 +181,7 @@ func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
 	if _, _, err := c.calmDown(ctx); err != nil {
 		return err
 	}
-	// On a busy machine little processor time does not mean that all is done.
+	// On a busy machine, little processor time does not imply that the work is done.
 	if _, err := c.settled(ctx, time.Now().Add(-2*quiet)); err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (c *cluster) idleTeams(ctx context.Context, f *ScannerFigures) error {
 	return err
 }
 
-// rematchTeams starts the manager anew. The data of the fake backend is as old as the process, so all images are matched again.
+// rematchTeams restarts the manager. The fake backend's data is as old as the process, so all images are matched again.
 func (c *cluster) rematchTeams(ctx context.Context, f *ScannerFigures) error {
 	c.options.Progress("the manager took %s; it is started anew, with newer data", f.IdleCPU)
 	if err := c.manager.Stop(); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
 
-// maxObject is the bound of an ImageScan in etcd, in bytes.
+// maxObject is the maximum size of an ImageScan in etcd, in bytes.
 const maxObject = 4 << 10
 
-// Section describes clusters of several sizes.
+// Section returns the section of the page for clusters of several sizes.
 func Section(all []Figures) page.Section {
 	var s page.Section
 	var text strings.Builder
@@ -67,7 +67,7 @@ func (f Figures) bounds() []page.Bound {
 	}
 }
 
-// row of a Markdown table with a column for each size.
+// row returns a row of a Markdown table with a column for each size.
 func row(name string, all []Figures, value func(Figures) string) string {
 	cells := []string{name}
 	for _, f := range all {
@@ -80,12 +80,12 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds())
 
 func mebibytes(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// total of requests per pod.
+// total returns the number of requests per pod.
 func total(counts map[string]int, pods int) string {
 	return fmt.Sprintf("%.2f", float64(sum(counts))/float64(pods))
 }
 
-// perMinute turns the requests of the idle time into those of a minute.
+// perMinute converts the requests of the idle period to requests per minute.
 func perMinute(counts map[string]int) string {
 	return fmt.Sprintf("%.0f", float64(sum(counts))*float64(time.Minute)/float64(idle))
 }

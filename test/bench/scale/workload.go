@@ -17,19 +17,19 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/process"
 )
 
-// What runs: each namespace has a Deployment of each image, all with the same number of pods.
+// Each namespace has a Deployment of each image, all with the same number of pods.
 const (
 	namespaces = 10
 	images     = 50
-	// writers at a time create and delete pods.
+	// writers is the number of concurrent workers that create and delete pods.
 	writers = 8
-	// scannerName of the Scanner in each namespace.
+	// scannerName is the name of the Scanner in each namespace.
 	scannerName = "scanner"
 )
 
 func namespaceName(i int) string { return fmt.Sprintf("team-%02d", i) }
 
-// imageName has in it what the fake backend finds: of ten images two are clean, six have two findings, two have 200.
+// imageName selects by its text what the fake backend finds: of ten images two are clean, six have two findings, and two have 200.
 func imageName(i int) string {
 	kind := "vulnerable"
 	switch i % 10 {
@@ -46,7 +46,7 @@ type deployment struct{ namespace, image int }
 
 func (d deployment) name() string { return fmt.Sprintf("service-%02d", d.image) }
 
-// allDeployments are in the order in which they are rolled out.
+// allDeployments returns the deployments in the order of the rollout.
 func allDeployments() []deployment {
 	var all []deployment
 	for image := range images {
@@ -57,7 +57,7 @@ func allDeployments() []deployment {
 	return all
 }
 
-// pods are the replicas of a revision, as a ReplicaSet makes them. Their size is that of a usual web service.
+// pods returns the replicas of a revision as a ReplicaSet creates them, with the size of a typical web service.
 func (d deployment) pods(replicas, revision int) []*corev1.Pod {
 	hash := fmt.Sprintf("%dc9f4b8d%02d", revision, d.image)
 	pods := make([]*corev1.Pod, replicas)
@@ -80,7 +80,7 @@ func (d deployment) pods(replicas, revision int) []*corev1.Pod {
 	return pods
 }
 
-// revisionLabel tells the pods before a rollout from those after it.
+// revisionLabel distinguishes the pods before a rollout from those after it.
 const revisionLabel = "bench/revision"
 
 func (d deployment) spec(i int) corev1.PodSpec {
@@ -104,7 +104,7 @@ func (d deployment) spec(i int) corev1.PodSpec {
 	}
 }
 
-// createPods creates the pods of deployments, several at a time.
+// createPods creates the pods of deployments concurrently.
 func (c *cluster) createPods(ctx context.Context, deployments []deployment, replicas, revision int) error {
 	var pods []*corev1.Pod
 	for _, d := range deployments {
@@ -113,7 +113,7 @@ func (c *cluster) createPods(ctx context.Context, deployments []deployment, repl
 	return each(pods, func(pod *corev1.Pod) error { return c.client.Create(ctx, pod) })
 }
 
-// deletePods deletes them as a ReplicaSet does: the node has the last word.
+// deletePods deletes the pods of deployments as a ReplicaSet does. They disappear when their node confirms the end.
 func (c *cluster) deletePods(ctx context.Context, deployments []deployment, replicas, revision int) error {
 	var pods []*corev1.Pod
 	for _, d := range deployments {
@@ -122,7 +122,7 @@ func (c *cluster) deletePods(ctx context.Context, deployments []deployment, repl
 	return each(pods, func(pod *corev1.Pod) error { return c.client.Delete(ctx, pod) })
 }
 
-// each calls do for all, several at a time, and returns the first error.
+// each calls do for all elements concurrently and returns the first error.
 func each[T any](all []T, do func(T) error) error {
 	queue := make(chan T)
 	failed := make(chan error, writers)
@@ -152,7 +152,7 @@ func each[T any](all []T, do func(T) error) error {
 	return nil
 }
 
-// allRun waits until no pod has yet to run or to go.
+// allRun waits until exactly the given number of pods run and none is being deleted.
 func (c *cluster) allRun(ctx context.Context, pods int) error {
 	return process.Eventually(ctx, patience, process.Rarely, func(ctx context.Context) error {
 		if err := c.kwok.Alive(); err != nil {
@@ -176,7 +176,7 @@ func (c *cluster) allRun(ctx context.Context, pods int) error {
 	})
 }
 
-// annotated counts the pods that say what was scanned in them.
+// annotated returns the number of pods with the annotation of the scanned images.
 func (c *cluster) annotated(ctx context.Context) (int, error) {
 	var pods metav1.PartialObjectMetadataList
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -192,7 +192,7 @@ func (c *cluster) annotated(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// createScanners makes one in each namespace, with which the work begins.
+// createScanners creates a Scanner in each namespace, which starts the scans.
 func (c *cluster) createScanners(ctx context.Context) error {
 	for i := range namespaces {
 		scanner := &v1alpha1.Scanner{
@@ -206,7 +206,7 @@ func (c *cluster) createScanners(ctx context.Context) error {
 	return nil
 }
 
-// covered says whether every Scanner has scanned every image.
+// covered returns an error unless every Scanner has scanned every image.
 func (c *cluster) covered(ctx context.Context) error {
 	if err := c.manager.Alive(); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package scanners measures the operator with many Scanners: what the manager takes while nothing happens and during a rematch, in a
-// cluster, and what each statement of the store takes, in a store of its own. It does not know the page that the figures are written to.
+// Package scanners measures the operator with many Scanners. In a cluster, it measures the manager's processor time while idle and
+// during a rematch. In a separate store, it measures each statement. It does not know the page that the figures are written to.
 package scanners
 
 import (
@@ -14,19 +14,18 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/scale"
 )
 
-// What there is.
+// Numbers of objects.
 const (
 	scanners = 1000
-	images   = 10 // of each
+	images   = 10 // of each Scanner
 )
 
-// The bounds.
 const (
 	mostIdle      = 0.02 // of a processor
 	mostStatement = 50 * time.Millisecond
 )
 
-// Measure measures store and manager.
+// Measure measures the store and the manager.
 func Measure(ctx context.Context, options scale.Options) (page.Section, error) {
 	statements, err := measureStatements(ctx, options.Progress)
 	if err != nil {

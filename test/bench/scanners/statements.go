@@ -21,21 +21,22 @@ import (
 
 const (
 	engine = "grype"
-	// findings of each image; those of ten images are the same, as of images of one base.
+	// findings is the number of findings of an image. Groups of ten images share their findings, like images with a common base.
 	findings = 60
-	// sbomBytes is the size of what the store keeps of an image to match it again, an ordinary image's compressed.
+	// sbomBytes is the size of an SBOM in the store: that of a typical image, compressed.
 	sbomBytes = 64 << 10
-	// rounds is how often what concerns all is asked for, and how many Scanners are asked about.
+	// rounds is the number of repetitions of queries about everything, and the number of Scanners in queries about one Scanner.
 	rounds = 100
-	// leased at a time, as by a match worker.
+	// leased is the number of matches that are leased at a time, as by a match worker.
 	leased = 4
 )
 
-// statement is a call of the store, and what it took each time.
+// statement is a method of the store, with the time of each call.
 type statement struct {
 	name      string
 	cpu, took []time.Duration
-	// several says that the call is more than one transaction, between which others have their turn: no statement takes so long.
+	// several reports whether the call has more than one transaction. Other transactions can run in between, so the bound for one
+	// statement does not apply.
 	several bool
 }
 
@@ -49,7 +50,7 @@ type watch struct {
 	err        error
 }
 
-// call times a call. After an error there are no more.
+// call measures a call. After an error it does nothing.
 func (w *watch) call(name string, do func() error) {
 	if w.err != nil {
 		return
@@ -67,14 +68,15 @@ func (w *watch) call(name string, do func() error) {
 	s.cpu, s.took = append(s.cpu, processorTime()-before), append(s.took, time.Since(began))
 }
 
-// processorTime is what this process has used, which does nothing else meanwhile: a busy machine makes it no longer.
+// processorTime returns the processor time of this process. The process does nothing else meanwhile, and other processes do not affect
+// it.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // fails for a wrong argument only
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // fails only for a wrong argument
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// measureStatements fills a store and has it go through a rematch.
+// measureStatements fills a store and runs a rematch on it.
 func measureStatements(ctx context.Context, progress func(format string, args ...any)) (_ []statement, err error) {
 	dir, err := os.MkdirTemp("", "bench-scanners-")
 	if err != nil {
@@ -125,7 +127,7 @@ func used(i int) store.Used {
 	}
 }
 
-// report is that of an image with a version of the data. The second lacks a tenth of the findings.
+// report returns the report of an image with a version of the data. The second version lacks a tenth of the findings.
 func report(i, n int) store.Report {
 	all := make([]finding.Finding, 0, findings)
 	for f := (n - 1) * findings / 10; f < findings; f++ {
@@ -141,7 +143,7 @@ func report(i, n int) store.Report {
 	}
 }
 
-// fill has every image catalogued by a Job of its Scanner's namespace, and matched.
+// fill catalogs every image by a Job in its Scanner's namespace, and matches it.
 func fill(ctx context.Context, db *store.SQLite, w *watch) {
 	w.call("SetDataVersion", func() error { return db.SetDataVersion(ctx, engine, version(1)) })
 	for i := range scanners * images {
@@ -161,7 +163,7 @@ func fill(ctx context.Context, db *store.SQLite, w *watch) {
 	}
 }
 
-// jobResult is what a catalog Job uploads of an image.
+// jobResult is the result that a catalog Job uploads for an image.
 func jobResult(i int) store.JobResult {
 	return store.JobResult{
 		Catalogued: store.Catalogued{Engine: engine, Key: key(i), PlatformDigest: digest(i), Packages: 150, Tool: "syft", Namespace: used(i).Namespace},
@@ -170,7 +172,7 @@ func jobResult(i int) store.JobResult {
 	}
 }
 
-// askAll asks what is asked while nothing happens, of all and of some Scanners.
+// askAll runs the queries of an idle operator, for all and for some Scanners.
 func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
@@ -185,7 +187,7 @@ func askAll(ctx context.Context, db *store.SQLite, w *watch, when string) {
 	}
 }
 
-// filter is that of every receiver.
+// filter is the filter of every receiver.
 var filter = store.NewsFilter{MinSeverity: finding.High, Unknown: store.UnknownIfFixable, Engine: engine}
 
 func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string) {
@@ -199,8 +201,8 @@ func askScanner(ctx context.Context, db *store.SQLite, w *watch, scanner string)
 	w.call("KeepReceivers", func() error { return db.KeepReceivers(ctx, scanner, []string{"team"}) })
 }
 
-// announce has some Scanners' receivers get their first summaries: as in the notification loop, what is there is read and recorded in one
-// transaction.
+// announce sends the first summaries to the receivers of some Scanners. As in the notification loop, one transaction reads and records
+// the present findings.
 func announce(ctx context.Context, db *store.SQLite, w *watch) {
 	for i := range rounds {
 		scanner := scannerUID(i * scanners / rounds)
@@ -216,7 +218,7 @@ func announce(ctx context.Context, db *store.SQLite, w *watch) {
 	}
 }
 
-// follow has the same receivers get a message about one image that has ten new findings.
+// follow sends the same receivers a message about one image with ten new findings.
 func follow(ctx context.Context, db *store.SQLite, w *watch) {
 	for i := range rounds {
 		image := i * scanners / rounds
@@ -247,7 +249,7 @@ func follow(ctx context.Context, db *store.SQLite, w *watch) {
 	}
 }
 
-// rematch goes through the queue as match workers do, and looks at the data after each report as Scanners do.
+// rematch processes the queue as match workers do, and checks for anomalies after each report as Scanners do.
 func rematch(ctx context.Context, db *store.SQLite, w *watch) {
 	byDigest := make(map[string]int, scanners*images)
 	for i := range scanners * images {
@@ -271,7 +273,7 @@ func rematch(ctx context.Context, db *store.SQLite, w *watch) {
 	}
 }
 
-// tidy is what the sweep does, when nothing and when something is to be deleted.
+// tidy runs the sweep, with nothing and with something to delete.
 func tidy(ctx context.Context, db *store.SQLite, w *watch) {
 	w.call("Sweep, nothing to delete", func() error { _, err := db.Sweep(ctx, time.Now()); return err })
 	w.call("ForgetScanners", func() error { return db.ForgetScanners(ctx, []string{scannerUID(0)}) })

@@ -1,5 +1,5 @@
-// Package storage measures the store with as much in it as a large cluster has: how fast reports are written, how fast
-// "which workloads have CVE-X?" is answered, and how large the file is. The store is the real one, SQLite on disk.
+// Package storage measures the store with the content of a large cluster: the rate of writing reports, the time to answer "which
+// workloads have CVE-X?", and the size of the file. The store is the real one, SQLite on disk.
 package storage
 
 import (
@@ -19,23 +19,24 @@ import (
 	"github.com/scanner-operator/scanner-operator/test/bench/page"
 )
 
-// What is in the store.
+// Content of the store.
 const (
 	images     = 10_000
 	findings   = 200
 	namespaces = 100
-	// families of images have nine tenths of their findings in common with the next, as images of one base have.
+	// families is the number of groups of images. A group shares nine tenths of its findings with the next one, like images with similar
+	// bases.
 	families = 200
-	// again is how many reports are written a second time, as after a change of the vulnerability data: a tenth of the
+	// again is the number of reports that are written a second time, as after an update of the vulnerability data: a tenth of the
 	// findings is new.
 	again = 1000
-	// questions are asked about ids drawn at random, with a fixed seed.
+	// questions is the number of queries for random vulnerability IDs, drawn with a fixed seed.
 	questions = 1000
 	engine    = "grype"
 	tableHead = "| | |\n|---|---|\n"
 )
 
-// Measure fills a store and asks it.
+// Measure fills a store and queries it.
 func Measure(ctx context.Context, progress func(format string, args ...any)) (section page.Section, err error) {
 	dir, err := os.MkdirTemp("", "bench-store-")
 	if err != nil {
@@ -72,7 +73,7 @@ func Measure(ctx context.Context, progress func(format string, args ...any)) (se
 	return describe(first, second, asked, affected, size), nil
 }
 
-// key of the image with a number.
+// key returns the key of the image with the given number.
 func key(i int) image.Key {
 	return image.Key{Digest: digest(i), Platform: image.Platform{OS: "linux", Architecture: "amd64"}}
 }
@@ -81,7 +82,7 @@ func digest(i int) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Appendf(nil, "image %d", i)))
 }
 
-// fill notes what runs: each image as a Deployment of one of the namespaces, which have a Scanner each.
+// fill records the workloads: each image runs as a Deployment in one of the namespaces, which have a Scanner each.
 func fill(ctx context.Context, db *store.SQLite) error {
 	for i := range images {
 		namespace, name := fmt.Sprintf("team-%02d", i%namespaces), fmt.Sprintf("service-%05d", i)
@@ -101,13 +102,13 @@ func fill(ctx context.Context, db *store.SQLite) error {
 	return nil
 }
 
-// firstID is the number of an image's first finding; the others follow. Later versions of the data move on by a tenth.
+// firstID returns the number of an image's first finding. The other numbers follow it. Each version of the data shifts them by a tenth.
 func firstID(i, version int) int {
 	const step = findings / 10
 	return (i%families)*step + version*step + i/families%5
 }
 
-// found are the findings of an image.
+// found returns the findings of an image.
 func found(i, version int) []finding.Finding {
 	severities := []finding.Severity{finding.Critical, finding.High, finding.Medium, finding.Low, finding.Negligible}
 	all := make([]finding.Finding, findings)
@@ -125,7 +126,7 @@ func found(i, version int) []finding.Finding {
 	return all
 }
 
-// write saves the reports of the first n images and returns how long each took.
+// write saves the reports of the first n images and returns the duration of each.
 func write(ctx context.Context, db *store.SQLite, n, version int) ([]time.Duration, error) {
 	took := make([]time.Duration, n)
 	for i := range took {
@@ -142,10 +143,11 @@ func write(ctx context.Context, db *store.SQLite, n, version int) ([]time.Durati
 	return took, nil
 }
 
-// pageSize is how many workloads the REST API answers with unless it is asked otherwise.
+// pageSize is the default page size of the REST API.
 const pageSize = 100
 
-// ask asks who runs vulnerabilities, and returns how long each first page took and how many workloads there were in all.
+// ask queries the workloads with a vulnerability. It returns the duration of each first page and the total number of workloads in each
+// answer.
 func ask(ctx context.Context, db *store.SQLite) (took []time.Duration, affected []int, err error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	most := firstID(families-1, 0) + findings
@@ -161,7 +163,7 @@ func ask(ctx context.Context, db *store.SQLite) (took []time.Duration, affected 
 	return took, affected, nil
 }
 
-// bytesOf is the size of the store's files together.
+// bytesOf returns the total size of the store's files.
 func bytesOf(file string) (int64, error) {
 	files, err := filepath.Glob(file + "*")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command api stands for a web service with a framework: it answers every request with the time of its start.
+// Command api simulates a web service with a framework. It answers every request with the time of its start.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Command bastion stands for a program that knows SSH: it makes a host key, says its fingerprint, and runs until it is told
-// to end.
+// Command bastion simulates a program that uses SSH. It creates a host key, prints the fingerprint, and runs until it is stopped.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command cp copies one file, with its mode, as far as the Operator Lifecycle Manager needs it: the pods in which it unpacks
-// bundles and catalogs begin with "cp -Rv <program> <path>". Options are taken and have no effect.
+// Command cp copies one file with its mode. It implements what the Operator Lifecycle Manager needs: the pods in which it unpacks
+// bundles and catalogs begin with "cp -Rv <program> <path>". Options are ignored.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command migrate stands for a program that prepares a database before a service starts. It reads a few steps and
-// says that they are done.
+// Command migrate simulates a program that prepares a database before a service starts. It reads a few steps and prints that they are
+// done.
 package main
 
 import (

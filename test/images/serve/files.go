@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// withoutETag are files that are served without one. Clair 4.9 asks again for this one with the ETag that it got, and takes
-// the answer "not modified" for an empty list (claircore v1.5.48, updater/osv/osv.go).
+// withoutETag is the file that is served without an ETag. Clair 4.9 would request the file with the ETag again and treat the answer "not
+// modified" as an empty list (claircore v1.5.48, updater/osv/osv.go).
 const withoutETag = "ecosystems.txt"
 
-// serveFiles serves the files of a tree, each with an ETag that follows from its content.
+// serveFiles serves the files of a tree, each with an ETag of its content.
 func serveFiles(tree fs.FS) http.Handler {
 	files := http.FileServerFS(tree)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,7 @@
-// Command serve is the program of most images of the demonstration: a small web server without any module, so that an
-// image with nothing else is clean.
+// Command serve is the program of most images of the demo: a small web server without modules, so an image that contains only this
+// program has no vulnerabilities.
 //
-//	serve            answer every request with the host's name
+//	serve            answer every request with the name of the host
 //	serve DIRECTORY  serve the files of a directory
 package main
 

@@ -1,7 +1,7 @@
-// Package standin plays the part of Slack's incoming webhooks for demonstrations and tests.
+// Package standin simulates Slack's incoming webhooks for demos and tests.
 //
-// It takes only what Slack is documented to take and refuses the rest in Slack's own words. It shares no code
-// with what it checks.
+// It accepts only what Slack documents as valid and rejects the rest with Slack's error codes. It shares no code with the notifier,
+// whose messages it checks.
 package standin
 
 import (
@@ -15,8 +15,8 @@ import (
 	"unicode/utf16"
 )
 
-// Slack's published limits (https://docs.slack.dev/reference/block-kit/blocks and the pages of each block), in
-// UTF-16 code units as JavaScript counts characters.
+// Slack's published limits (https://docs.slack.dev/reference/block-kit/blocks and the pages of each block), in UTF-16 code units, as
+// JavaScript counts characters.
 const (
 	maxBlocks          = 50
 	maxText            = 40_000
@@ -26,11 +26,11 @@ const (
 	maxFields          = 10
 	maxFieldText       = 2000
 	maxBlockID         = 255
-	// maxBlocksText is not documented. Slack was seen to refuse more with msg_blocks_too_long.
+	// maxBlocksText is not documented. Slack was observed to reject longer blocks with msg_blocks_too_long.
 	maxBlocksText = 13_200
 )
 
-// fieldsOf are the fields of each type of block that is known here. Slack refuses others.
+// fieldsOf lists the allowed fields of each supported block type. Slack rejects other fields.
 var fieldsOf = map[string][]string{
 	"header":  {"type", "block_id", "text"},
 	"section": {"type", "block_id", "text", "fields", "expand"},
@@ -38,15 +38,15 @@ var fieldsOf = map[string][]string{
 	"divider": {"type", "block_id"},
 }
 
-// Violation is one thing that is wrong with a message.
+// Violation is one problem of a message.
 type Violation struct {
-	// Error is the word with which Slack would refuse the message; empty for what Slack takes and we do not want.
+	// Error is the code with which Slack would reject the message; empty for a message that Slack accepts but the project does not want.
 	Error string `json:"error,omitempty"`
-	// Detail says what is wrong, for people.
+	// Detail describes the problem.
 	Detail string `json:"detail"`
 }
 
-// payload is what Slack reads of a message, as far as it is used here.
+// payload holds the fields of a message that are checked.
 type payload struct {
 	Text        string            `json:"text"`
 	Parse       string            `json:"parse"`
@@ -72,7 +72,7 @@ type text struct {
 	Verbatim *bool  `json:"verbatim"`
 }
 
-// Check says everything that is wrong with a message; nothing for a good one.
+// Check returns all violations of a message; none for a valid one.
 func Check(body []byte) []Violation {
 	var p payload
 	if err := json.Unmarshal(body, &p); err != nil {
@@ -134,7 +134,7 @@ func (c *checker) blocks(blocks []json.RawMessage) {
 	}
 }
 
-// readBlock decodes a block that has no field beyond those of its type, nor has any text in it.
+// readBlock decodes a block. A field that its type does not have is an error, also in a text object.
 func readBlock(raw json.RawMessage) (block, error) {
 	var b block
 	var fields map[string]json.RawMessage
@@ -226,11 +226,11 @@ var (
 	goodEntity = regexp.MustCompile(`&(amp|lt|gt);`)
 )
 
-// markup finds what could mention somebody, lead elsewhere than https, or was not escaped
+// markup finds mentions, links with another scheme than https, and unescaped characters
 // (https://docs.slack.dev/messaging/formatting-message-text).
 func (c *checker) markup(where, s string) {
 	rest := goodEntity.ReplaceAllString(goodLink.ReplaceAllStringFunc(s, func(link string) string {
-		// Entities in a link count as well.
+		// Entities in a link must be valid, too.
 		return strings.Trim(link, "<>")
 	}), "")
 	switch {
@@ -243,5 +243,5 @@ func (c *checker) markup(where, s string) {
 	}
 }
 
-// length counts as JavaScript does.
+// length returns the number of UTF-16 code units, which is JavaScript's length.
 func length(s string) int { return len(utf16.Encode([]rune(s))) }

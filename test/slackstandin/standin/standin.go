@@ -12,45 +12,46 @@ import (
 	"time"
 )
 
-// Bounds of what is taken and remembered.
+// Bounds of accepted and stored messages.
 const (
 	maxBody     = 1 << 20
 	maxMessages = 1000
-	// burst is how many messages a webhook takes at once before it insists on one per second.
+	// burst is the number of messages that a webhook accepts at once before it limits them to one per second.
 	burst = 3
 )
 
-// Message is one that was taken, or refused for what is in it.
+// Message is a message that was accepted, or rejected for its content.
 type Message struct {
 	Time time.Time `json:"time"`
-	// Path of the webhook.
+	// Path is the path of the webhook.
 	Path string `json:"path"`
 	// Text is the message as a person would see it.
 	Text string `json:"text"`
-	// Payload as it was sent.
+	// Payload is the body of the request.
 	Payload json.RawMessage `json:"payload"`
-	// Violations of Slack's limits and of our own rules. With one that has an Error the message was refused.
+	// Violations are violations of Slack's limits and of the project's rules. A violation with an Error means that the message was
+	// rejected.
 	Violations []Violation `json:"violations,omitempty"`
-	// Answered is false when the message was taken and the answer withheld.
+	// Answered is false if the message was accepted and the answer withheld.
 	Answered bool `json:"answered"`
 }
 
-// Trouble is what a test asks for. It holds for the next Times requests.
+// Trouble is a failure that a test requests. It applies to the next Times requests.
 type Trouble struct {
-	// Status to answer with instead of taking the message; 0 with Hang or Drop.
+	// Status is the status code of the answer, without accepting the message; 0 with Hang or Drop.
 	Status int `json:"status,omitempty"`
-	// Body of that answer; Slack's own word for the status if empty.
+	// Body is the body of the answer; empty means Slack's error code for the status.
 	Body string `json:"body,omitempty"`
-	// RetryAfter is sent as a header, in seconds; 0 sends none.
+	// RetryAfter is the value of the header in seconds; 0 sends no header.
 	RetryAfter int `json:"retryAfter,omitempty"`
-	// Hang takes the message and never answers. Drop takes it and closes the connection.
+	// Hang accepts the message and never answers. Drop accepts it and closes the connection.
 	Hang bool `json:"hang,omitempty"`
 	Drop bool `json:"drop,omitempty"`
-	// Times is the number of requests that this holds for; 0 means 1.
+	// Times is the number of requests that the failure applies to; 0 means 1.
 	Times int `json:"times,omitempty"`
 }
 
-// Standin is a Slack of its own. The zero value is not usable, see New.
+// Standin is a simulated Slack. Use New to create one; the zero value is not usable.
 type Standin struct {
 	now   func() time.Time
 	print io.Writer
@@ -61,18 +62,18 @@ type Standin struct {
 	buckets  map[string]*bucket
 }
 
-// bucket is what one webhook may still take.
+// bucket is the rate limiter of one webhook.
 type bucket struct {
 	tokens float64
 	at     time.Time
 }
 
-// New returns a stand-in with a clock, which prints each message to a writer.
+// New returns a stand-in that uses the given clock and prints each message to out.
 func New(now func() time.Time, out io.Writer) *Standin {
 	return &Standin{now: now, print: out, buckets: map[string]*bucket{}}
 }
 
-// Webhooks is the side that Slack shows: POST /services/….
+// Webhooks returns the handler of Slack's side: POST /services/….
 func (s *Standin) Webhooks() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /services/{path...}", s.post)
@@ -80,7 +81,7 @@ func (s *Standin) Webhooks() http.Handler {
 	return mux
 }
 
-// Control is the side for tests: GET and DELETE /messages, POST /control with a Trouble, GET /healthz.
+// Control returns the handler for tests: GET and DELETE /messages, POST /control with a Trouble, GET /healthz.
 func (s *Standin) Control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
@@ -110,14 +111,14 @@ func (s *Standin) Control() http.Handler {
 	return mux
 }
 
-// Messages returns what has come, oldest first. It is never nil.
+// Messages returns the received messages, oldest first. It is never nil.
 func (s *Standin) Messages() []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Message{}, s.messages...)
 }
 
-// Expect makes trouble for the next requests, after all trouble that was asked for before.
+// Expect makes the next requests fail, after all failures that were requested before.
 func (s *Standin) Expect(t Trouble) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +126,7 @@ func (s *Standin) Expect(t Trouble) {
 	s.troubles = append(s.troubles, t)
 }
 
-// post takes one message, or does not.
+// post handles one message.
 func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
@@ -162,7 +163,7 @@ func (s *Standin) post(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, "ok")
 }
 
-// nextTrouble uses up one request's share.
+// nextTrouble returns the failure of the next request, if there is one, and uses it up.
 func (s *Standin) nextTrouble() (Trouble, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +177,7 @@ func (s *Standin) nextTrouble() (Trouble, bool) {
 	return t, true
 }
 
-// allow takes one message per second and webhook, and a few at once after a pause
+// allow implements Slack's rate limit: one message per second and webhook, with a short burst after a pause
 // (https://docs.slack.dev/apis/web-api/rate-limits).
 func (s *Standin) allow(path string) bool {
 	s.mu.Lock()
@@ -212,7 +213,7 @@ func (s *Standin) keep(path string, body []byte, violations []Violation, answere
 	fmt.Fprintln(s.print)
 }
 
-// words are Slack's for a status (https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks).
+// words are Slack's error codes by status (https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks).
 var words = map[int]string{
 	http.StatusOK: "ok", http.StatusBadRequest: "invalid_payload", http.StatusForbidden: "action_prohibited",
 	http.StatusNotFound: "no_service", http.StatusGone: "channel_is_archived",
@@ -237,7 +238,7 @@ var (
 	unescaper   = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&")
 )
 
-// Readable is a message as a person would see it, without bold and links.
+// Readable returns a message as a person would see it, without bold text and links.
 func Readable(body []byte) string {
 	var p payload
 	if err := json.Unmarshal(body, &p); err != nil {
@@ -248,7 +249,7 @@ func Readable(body []byte) string {
 	}
 	var lines []string
 	for _, raw := range p.Blocks {
-		b, _ := readBlock(raw) // what Slack refuses is shown as far as it can be read
+		b, _ := readBlock(raw) // an invalid block is shown as far as it can be read
 		texts := slices.Concat(b.Fields, b.Elements)
 		if b.Text != nil {
 			texts = append([]text{*b.Text}, texts...)

@@ -22,7 +22,7 @@ func section(text string) string {
 	return fmt.Sprintf(`{"type":"section","text":{"type":"mrkdwn","verbatim":true,"text":%s}}`, encoded)
 }
 
-// fields is a section with n fields of a length.
+// fields returns a section with n fields of the given length.
 func fields(n, length int) string {
 	field := fmt.Sprintf(`{"type":"plain_text","text":%q}`, strings.Repeat("x", length))
 	return `{"type":"section","fields":[` + strings.Join(repeat(field, n), ",") + `]}`
@@ -32,11 +32,11 @@ func blocks(all ...string) string { return `{"text":"t","blocks":[` + strings.Jo
 
 func repeat(s string, n int) []string { return strings.Split(strings.Repeat(s+"\n", n-1)+s, "\n") }
 
-// TestCheck: each limit holds exactly, and is refused in Slack's word.
+// Each limit is exact, and each violation has Slack's error code.
 func TestCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		payload string
-		want    string // the word, "-" for one without a word, "" for a good message
+		want    string // the error code, "-" for a violation without one, "" for a valid message
 	}{
 		"plain text":              {`{"text":"hello"}`, ""},
 		"no JSON":                 {`{`, "invalid_payload"},
@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestServer: it takes good messages, refuses bad ones in Slack's words, wants a pause between many, and makes trouble on demand.
+// The server accepts valid messages, rejects invalid ones with Slack's error codes, limits the rate, and fails on demand.
 func TestServer(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	var printed bytes.Buffer
@@ -150,7 +150,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: a dropped message was taken.
+// A message whose connection is dropped counts as accepted.
 func TestLostAnswer(t *testing.T) {
 	s := New(time.Now, io.Discard)
 	webhooks := httptest.NewServer(s.Webhooks())

@@ -1,4 +1,4 @@
-{{/* Rights and Job of the clean-up are there while it runs only. A Job that failed stays, to be looked at. */}}
+{{/* The clean-up's permissions and Job exist only while it runs. A failed Job is kept for inspection. */}}
 {{- define "scanner-operator.hook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}
